@@ -34,7 +34,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -322,6 +322,10 @@ suites-all: $(BRIDGES) $(FUNCTIONAL)  ## the same for each environment that suit
 	@for each in bridges functional; do \
 		.venv-$$each/bin/python tools/suites.py run $(SUITES)/all-$$each.json; \
 	done; $(BIN)/python tools/suites.py table $(SUITES)/all-*.json
+
+translated: $(FUNCTIONAL)  ## step environments of JAX in NumPy and PyTorch, compare with JAX, and write the table: 20 minutes
+	.venv-functional/bin/python tools/translated.py run build/translated.json
+	$(BIN)/python tools/translated.py table build/translated.json
 
 # The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
 # newest version.

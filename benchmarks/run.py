@@ -29,6 +29,7 @@ import registered
 import scaling
 import short
 import start
+import translation
 import wrappers
 from row import Row
 
@@ -38,6 +39,7 @@ SECTIONS = {
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
     "agents": agents.agent_rows,
+    "translated": translation.translated_rows,
     "short": short.short_rows,
     "scaling": scaling.scaling_rows,
     "wrappers": wrappers.wrapper_rows,

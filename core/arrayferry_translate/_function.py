@@ -289,6 +289,11 @@ class Loaded:
         self._backend = backend
         self._runner = _Runner(program, backend)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = self._backend
+        to = own.name if registry.backends().get(own.name) is own else own
+        return function_of, (self._runner.program, to)
+
     def __repr__(self) -> str:
         return f"<{self._runner.program!r} in {self._backend.name}>"
 

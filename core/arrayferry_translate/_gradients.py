@@ -116,20 +116,29 @@ def call(
     """
     import jax
 
-    kinds = [registry.kind(x).backend for x in leaves]
+    from ._lowered import is_key
+
+    kinds: list[Any] = [registry.kind(x).backend for x in leaves]
     places = tuple(n for n, kind in enumerate(kinds) if kind is not None)
-    key = treedef, places
+    keys = {
+        n: jax.random.key_impl(leaves[n])
+        for n in places
+        if kinds[n].name == "jax" and is_key(leaves[n])
+    }
+    key = treedef, places, *keys.items()
     function = functions.get(key)
     if function is None:
 
         def rebuilt(arrays: list[Any], others: list[Any]) -> Any:
             rest, given = iter(others), dict(zip(places, arrays, strict=True))
+            given |= {n: jax.random.wrap_key_data(given[n], impl=impl) for n, impl in keys.items()}
             parts = [given[n] if n in given else next(rest) for n in range(treedef.num_leaves)]
             return jax.tree.unflatten(treedef, parts)
 
         function = functions[key] = make(rebuilt)
     convert = kept_conversion(own)
-    arrays = [leaves[n] if kinds[n] is own else convert(leaves[n]) for n in places]
+    numbers = [jax.random.key_data(leaves[n]) if n in keys else leaves[n] for n in places]
+    arrays = [x if kinds[n] is own else convert(x) for n, x in zip(places, numbers, strict=True)]
     others = [x for x, kind in zip(leaves, kinds, strict=True) if kind is None]
     flat = autodiff.call(Call(function, others), arrays)
     return flat.build(flat.arrays)

@@ -23,11 +23,11 @@ from ._rules import RULES
 from ._run import bind
 
 INLINED = {
-    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vmap_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat", "remat2",
 }  # fmt: skip
 """Primitives that call a program once."""
-BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr"
+BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
 """The parameters in which these have it."""
 LARGEST = 1 << 16
 """How many elements a constant may have that is computed in advance."""
@@ -236,7 +236,7 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
 def _refused(equation: Any, why: str) -> TranslationError:
     shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
     return TranslationError(
-        f"the primitive {equation.primitive.name} of {shapes}{_line(equation)} cannot be translated: {why}",
+        f"the primitive {equation.primitive.name} of {shapes:.200}{_line(equation)} cannot be translated: {why}",
         remedy="Write that part otherwise.",
     )
 

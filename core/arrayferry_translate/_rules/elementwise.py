@@ -104,7 +104,11 @@ def _round(site: Site) -> Run:
 
 @rule("div")
 def _div(site: Site) -> Run:
-    return _integer_division(site)[0] if site.is_integer(site.dtype) else operator.truediv
+    if site.is_integer(site.dtype):
+        return _integer_division(site)[0]
+    if site.ins[1].shape != site.shape and site.dtype != "bfloat16":
+        return lambda x, y: x * (1 / y)  # as XLA divides by a scalar
+    return operator.truediv
 
 
 @rule("rem")

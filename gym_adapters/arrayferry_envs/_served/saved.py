@@ -17,6 +17,7 @@ from arrayferry.extending import dtype_named
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
+from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
 
@@ -78,7 +79,7 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     save_all(path, programs, about)
 
 
-class SavedVectorEnv(VectorEnv[Any, Any, Any]):
+class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
     """Environments from a file that `FunctionalVectorEnv.save` has written. It is made by `make_vec("name.afp", n)`.
 
     Args:
@@ -87,16 +88,19 @@ class SavedVectorEnv(VectorEnv[Any, Any, Any]):
         xp: the library of observations, rewards and actions.
         device: their device, None for the library's own choice.
         check_actions: as in `FunctionalVectorEnv`.
+        **fixed: what must be as it was saved, such as `autoreset_mode`.
 
     Raises:
         FileNotFoundError: there is no such file.
         arrayferry_translate.ProgramError: it holds no environments, or is damaged.
-        arrayferry.OptionError: `num_envs` is another number.
+        arrayferry.OptionError: `num_envs`, or another option, is not as in the file.
     """
+
+    _held = "_leaves", "_kernels", "_keys", "_values", "_random"
 
     def __init__(
         self, path: str | os.PathLike[str], num_envs: int, *, xp: Target = "numpy", device: Any = None,
-        check_actions: Any = "fit",
+        check_actions: Any = "fit", **fixed: Any,
     ) -> None:  # fmt: skip
         programs, about = read_all(path)
         try:
@@ -104,16 +108,17 @@ class SavedVectorEnv(VectorEnv[Any, Any, Any]):
             observation, action = (_space(about[f"{x}_space"]) for x in ("observation", "action"))
             self.autoreset_mode = AutoresetMode(about["autoreset_mode"])
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             raise ProgramError(
                 f"{os.fspath(path)} holds no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
-        if num_envs != count:
-            raise af.OptionError(
-                f"num_envs={num_envs}, but {os.fspath(path)} was saved with {count} environments",
-                remedy=f"Pass num_envs={count}, or save it again.",
-            )
+        for name, given in {"num_envs": num_envs, **fixed}.items():
+            if given != about.get(name):
+                raise af.OptionError(
+                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={about.get(name)!r}",
+                    remedy="Pass that, or save it again.",
+                )
         backend = usable(af.registry.backend(xp))
         self.num_envs = count
         self.metadata = {"autoreset_mode": self.autoreset_mode, "jax": backend.name == "jax"}
@@ -137,13 +142,15 @@ class SavedVectorEnv(VectorEnv[Any, Any, Any]):
     def _key(self, stream: list[Any]) -> Any:
         """Return the next key of a stream, as random numbers in JAX do."""
         if len(stream) == 1:
-            stream[:] = self._programs["split"](stream[0])
+            keys = self._programs["split"](stream[0])
+            stream[:] = [keys[number, ...] for number in range(keys.shape[0])]
         return stream.pop()
 
     def _stream(self, seed: int | None) -> list[Any]:
         small = seed is not None and seed < 2**32
         words = [seed, 0] if small else np.random.SeedSequence(seed).generate_state(2)
-        return [self._programs["seeded"](*map(np.uint32, words), np.bool_(small))]
+        key = self._programs["seeded"](*map(np.uint32, words), np.bool_(small))
+        return [self._entered(key)]
 
     def _seed(self, seed: Any) -> None:
         own = mixed_seed("environments", seed) if isinstance(seed, list) else seed
@@ -193,7 +200,10 @@ class SavedVectorEnv(VectorEnv[Any, Any, Any]):
         self._leaves, self._kernels, self._keys, (result, added) = self._programs["step"](
             self._leaves, self._keys, self._kernels, self._actions(actions), self._values
         )
-        result[4].update(added)
+        for key, value in added.items():
+            mask = added.get(f"_{key.removeprefix('_')}")
+            if mask is None or af.convert(mask, "numpy").any():
+                result[4][key] = value
         return result  # type: ignore[no-any-return]
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -212,7 +222,7 @@ def _described(space: Space[Any]) -> Any:
     if isinstance(space, spaces.MultiDiscrete):
         return ["MultiDiscrete", space.nvec.tolist(), space.start.tolist(), space.dtype.name]
     if isinstance(space, spaces.MultiBinary):
-        return ["MultiBinary", list(space.shape)]
+        return ["MultiBinary", np.asarray(space.n).tolist()]
     assert isinstance(space, spaces.Box)
     return ["Box", space.low.tolist(), space.high.tolist(), list(space.shape), space.dtype.name]
 

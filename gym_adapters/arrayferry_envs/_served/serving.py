@@ -102,6 +102,11 @@ class Served(ServesFunctional):
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
         portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
+        if translate and env.library not in (None, "jax"):
+            raise af.OptionError(
+                f"translate=True, but {type(self.functional).__name__} computes in {env.library}",
+                remedy="Leave it out: it is for environments in JAX.",
+            )
         needed = None if translate else env.library
         computing = _computing(needed, backend, held_on, differentiable, portable and not translate)
         traced = usable(af.registry.backend("jax")) if translate else computing
@@ -110,16 +115,22 @@ class Served(ServesFunctional):
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
         device = None if self._converts else device
-        held_device = None if translate else device
-        checked = CheckedEnv(self.functional, traced, n, limit, held_device)
+        traced_on = None if translate else device
+        checked = CheckedEnv(self.functional, traced, n, limit, traced_on)
         self._params = prepare(
-            params, env.default_params, n, traced, held_device, draws=env._draws_params
+            params, env.default_params, n, traced, traced_on, draws=env._draws_params
         )
         self._device = device if sharding is None else sharding
+        self._traced_on = None if translate else self._device
         self._actions = Actions(
             checked.name, chain.outside.action, n if isinstance(self, VectorEnv) else None,
             computing, self._device, check=self.check_actions,
         )  # fmt: skip
+        if computing.memory == "lazy":
+            raise af.OptionError(
+                f"xp={computing.name!r}: its arrays are computed on demand, and the states would never be computed",
+                remedy='Use another library, such as "numpy".',
+            )
         engine = Engine(checked, mode, chain, tells_masks=True)
         if translate:
             from arrayferry_envs._simulators.translated import TranslatedSimulator
@@ -187,14 +198,14 @@ class Served(ServesFunctional):
     def _changed_params(self, given: Any, mask: Any) -> Params:
         env, before, defaults = self._simulator.env, self._params, self.functional.default_params
         new = prepare(
-            given, defaults, self._n, env.backend, self._device,
+            given, defaults, self._n, env.backend, self._traced_on,
             base=before if isinstance(given, dict) else None, draws=env.drawn is not None,
         )  # fmt: skip
         running = self._simulator.running
         if mask is not None and running is not None:
             if env.drawn is not None:
                 env.drawn.check_fixed(self._simulator.state, new, before)
-            new = new.where(mask, before, env.xp)
+            new = new.where(af.convert(mask, env.backend), before, env.xp)
         return new
 
     def _fitted(self, actions: Any) -> Any:
@@ -262,7 +273,7 @@ class Served(ServesFunctional):
 
     def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
         env, own = self._simulator.env, self._simulator.example(params)
-        state = af.convert(state, env.backend, device=self._device, copy=True)
+        state = af.convert(state, env.backend, device=self._traced_on, copy=True)
         if env.drawn is not None:
             state = env.drawn.of_whole(state, params.tree, own, tell=tell)
         return env.check(state, cast_fitting)
@@ -298,17 +309,11 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
 
 def _simulator(engine: Engine, sharding: Any) -> Simulator:
     """Make the simulator for the library of a batch of environments."""
-    backend = engine.env.backend
-    name = backend.name
+    name = engine.env.backend.name
     if name == "jax":
         from arrayferry_envs._simulators.jax_simulator import JaxSimulator
 
         return JaxSimulator(engine, sharding)
-    if backend.memory == "lazy":
-        raise af.OptionError(
-            f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
-            remedy='Use another library, such as "numpy".',
-        )
     return (NumpySimulator if name == "numpy" else Simulator)(engine)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 import arrayferry as af
 from arrayferry.extending import map_arrays
+from arrayferry_envs._contract.pickled import PickledArrays
+from arrayferry_functions import autodiff_of
 from arrayferry_gym.extending import namespace
 from arrayferry_translate import translate
 
 from .engine import Engine
 from .jax_simulator import JaxSimulator, functions
 
-HELD = "_leaves", "_kernels", "_keys"
-"""The attributes with arrays of the library. PyTorch cannot pickle uint32."""
 
-
-class TranslatedSimulator(JaxSimulator):
+class TranslatedSimulator(PickledArrays, JaxSimulator):
     """JAX traces the functions of the engine once; then all is computed by another library, with JAX's random numbers.
 
     Args:
@@ -26,22 +27,23 @@ class TranslatedSimulator(JaxSimulator):
         differentiable: whether gradients flow through steps.
     """
 
+    _held = "_leaves", "_kernels", "_keys"
+
     def __init__(
         self, engine: Engine, backend: af.Backend, device: Any, *, differentiable: bool
     ) -> None:
         super().__init__(engine)
-        self._backend = backend
-        self._differentiable = differentiable
+        self._differentiable = differentiable and autodiff_of(backend) is not None
         self._entered = af.converter(backend, device=device, copy=True)
         self._kernels = self._entered(self._kernels)
 
     @property
     def backend(self) -> af.Backend:
-        return self._backend
+        return self._entered.target  # type: ignore[no-any-return]
 
     @property
     def xp(self) -> Any:
-        return namespace(self._backend)
+        return namespace(self.backend)
 
     def seed(self, seed: Any) -> None:
         super().seed(seed)
@@ -52,20 +54,23 @@ class TranslatedSimulator(JaxSimulator):
 
     def _made(self, *static: Any) -> tuple[Any, Any]:
         begin, step = functions(self.engine, None, *static)
-        options = {"differentiable": self._differentiable}
-        return translate(begin, self._backend, **options), translate(step, self._backend, **options)
+
+        def begin_by(data: Any, leaves: Any, kernels: Any, *rest: Any) -> Any:
+            return begin(leaves, kernels, jax.random.wrap_key_data(data, impl=static[-1]), *rest)
+
+        first, second = (
+            translate(each, self.backend, differentiable=self._differentiable)
+            for each in (begin_by, step)
+        )
+
+        def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
+            # that array is always there, and tells the device
+            return first(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
+
+        return run, second
 
     def _kept(self, state: Any) -> Any:
         return self._entered(state)
 
     def first(self, tree: Any) -> Any:
         return map_arrays(lambda x: x[0, ...], tree)
-
-    def __getstate__(self) -> dict[str, Any]:
-        held = {name: vars(self)[name] for name in HELD if name in vars(self)}
-        return {**super().__getstate__(), **af.convert(held, "numpy", copy=True)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        held = {name: state[name] for name in HELD if name in state}
-        self.__dict__.update(self._entered(held))

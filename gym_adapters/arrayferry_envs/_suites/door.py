@@ -147,11 +147,13 @@ def make_vec(
         >>> observations.shape
         torch.Size([2, 4])
     """
-    if env_id[-4:] == ENDING:
-        return SavedVectorEnv(
-            env_id, count_of("num_envs", num_envs), xp=xp, device=device, **options
-        )
     count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
+    if str(env_id).endswith(ENDING):
+        usual = {"autoreset_mode": "NextStep", "max_episode_steps": UNSET, "seeds": None}
+        given = (mode.value, max_episode_steps, None if seeds is None else [*seeds])
+        pairs = zip(usual.items(), given, strict=True)
+        options |= {name: x for (name, default), x in pairs if x != default}
+        return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 

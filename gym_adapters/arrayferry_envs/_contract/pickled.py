@@ -1,0 +1,26 @@
+"""`PickledArrays`: what holds arrays of any library between steps, and is pickled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+
+
+class PickledArrays:
+    """Pickles the arrays that it holds as those of NumPy, since PyTorch cannot pickle uint32."""
+
+    _held: tuple[str, ...]
+    """The attributes with arrays."""
+    _entered: Any
+    """Converts to the library."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        held = {name: vars(self)[name] for name in self._held if name in vars(self)}
+        own: Any = super().__getstate__()
+        return {**own, **af.convert(held, "numpy", copy=True)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        getattr(super(), "__setstate__", self.__dict__.update)(state)
+        held = {name: state[name] for name in self._held if name in state}
+        self.__dict__.update(self._entered(held))

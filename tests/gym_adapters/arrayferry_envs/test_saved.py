@@ -1,0 +1,343 @@
+"""Environments that are saved to files, and served where JAX is not installed."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import array_api_strict
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from functional_envs import Count
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, UnknownEnvError, make, make_vec, wrap
+from arrayferry_gym.wrappers import kernels
+from arrayferry_translate import ProgramError, read_all, translate
+
+MODES = "NextStep", "SameStep", "Disabled"
+PUSHES = np.random.default_rng(0).integers(0, 2, (20, 4))
+SPACES = {
+    "unbounded": spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+    "half": spaces.Box(np.float32([0, -np.inf]), np.float32([np.inf, 0.1])),
+    "bytes": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    "half precision": spaces.Box(-1, 1, (), np.float16),
+    "choice": spaces.Discrete(3, start=-1),
+    "narrow choice": spaces.Discrete(3, dtype=np.int32),
+    "choices": spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -2]]),
+    "bits": spaces.MultiBinary((2, 2)),
+    "tree": spaces.Dict(
+        {
+            "b": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,))]),
+            "a": spaces.MultiBinary(3),
+        }
+    ),
+}
+
+
+class Shows(FunctionalEnv):
+    """Has any spaces, and observes ones."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        return state + 1, state, state > 3
+
+    def observe(self, xp, state, params):
+        def ones(space):
+            if isinstance(space, spaces.Dict):
+                return {key: ones(part) for key, part in space.items()}
+            if isinstance(space, spaces.Tuple):
+                return tuple(map(ones, space))
+            dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+            return xp.ones((len(state), *space.shape), dtype=dtype)
+
+        return ones(self.observation_space)
+
+
+def saved(env, path, count=4, **options):
+    """Save translated environments, and return the path as text."""
+    env.make_vec(count, translate=True, **options).save(path)
+    return str(path)
+
+
+def walked(envs, steps=12, seed=3):
+    results = [envs.reset(seed=seed)]
+    for action in PUSHES[:steps]:
+        results.append(envs.step(action))
+        results[-1][4].get("episode", {}).pop("t", None)
+    return results
+
+
+def assert_same(given, expected):
+    """Compare trees: all but floats are equal, and floats are close."""
+    (ours, layout), (theirs, other) = af.flatten(given), af.flatten(expected)
+    assert layout.paths == other.paths
+    for path, x, y in zip(layout.paths, ours, theirs, strict=True):
+        x, y = (np.asarray(af.convert(value, "numpy")) for value in (x, y))
+        assert (x.dtype, x.shape) == (y.dtype, y.shape), path
+        if x.dtype.kind == "f":
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=path)
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A file of four CartPoles."""
+    return saved(CartPole(), tmp_path_factory.mktemp("saved") / "cartpole.afp")
+
+
+@pytest.mark.parametrize(
+    "xp", ["numpy", "torch", "jax", array_api_strict], ids=["numpy", "torch", "jax", "strict"]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_saved_trajectory_is_that_of_jax(tmp_path, xp, mode):
+    options = {"autoreset_mode": mode, "max_episode_steps": 7}
+    envs = make_vec(saved(CartPole(), tmp_path / "x.afp", **options), 4, xp=xp)
+    theirs = CartPole().make_vec(4, xp="jax", **options)
+    steps = 6 if mode == "Disabled" else 20
+    for seed in (3, 2**40, [1, 2, 3, 2**35]):
+        assert_same(walked(envs, steps, seed), walked(theirs, steps, seed))
+        assert_same(walked(envs, 2, None), walked(theirs, 2, None))
+    assert envs.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"]
+    assert envs.single_observation_space.shape == (4,)
+    assert not np.array_equal(envs.reset()[0], envs.reset()[0])
+
+
+def test_masks_of_resets(path):
+    ours, theirs = make_vec(path, 4, xp="torch"), CartPole().make_vec(4, xp="jax")
+    options = {"reset_mask": [True, False, False, True]}
+    for given in (options, None, options, options):  # the first resets all
+        assert_same(ours.reset(seed=1, options=given), theirs.reset(seed=1, options=given))
+        assert_same(ours.step(PUSHES[0]), theirs.step(PUSHES[0]))
+    assert_same(ours.reset(options=options), theirs.reset(options=options))
+    with pytest.raises(af.OptionError, match=r"no option 'state'.*reset_mask"):
+        ours.reset(options={"state": 1})
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_kernels_and_what_they_tell(tmp_path, mode):
+    around = (
+        kernels.NormalizeObservation(),
+        kernels.StickyAction(0.5),
+        kernels.RecordEpisodeStatistics(),
+    )
+    env, options = wrap(CartPole(), *around), {"autoreset_mode": mode, "max_episode_steps": 5}
+    envs = make_vec(saved(env, tmp_path / "x.afp", **options), 4, xp="torch")
+    for seed in (3, [1, 2, 3, 4]):
+        results = walked(envs, 12, seed)
+        assert_same(results, walked(env.make_vec(4, xp="jax", **options), 12, seed))
+        assert ["episode" in result[4] for result in results[1:6]] == [False] * 4 + [True]
+        envs = make_vec(str(tmp_path / "x.afp"), 4, xp="torch")
+
+
+def test_infos_and_rewards_of_others(tmp_path):
+    envs = make_vec(saved(Count(), tmp_path / "x.afp"), 4, xp="torch")
+    assert_same(walked(envs), walked(Count().make_vec(4, xp="jax")))
+    forced = make_vec(saved(Pendulum(), tmp_path / "y.afp", params={"gravity": 5.0}), 4)
+    theirs = Pendulum().make_vec(4, xp="jax", params={"gravity": 5.0})
+    actions = np.full((4, 1), 9.0)  # clipped
+    for envs in (forced, theirs):
+        envs.reset(seed=1)
+    assert_same(forced.step(actions), theirs.step(actions))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_spaces_of_all_kinds(tmp_path, name):
+    space = SPACES[name]
+    envs = Shows(space, space).make_vec(2, translate=True)
+    envs.save(tmp_path / "x.afp")
+    again = make_vec(str(tmp_path / "x.afp"), 2)
+    for key in (
+        "observation_space",
+        "action_space",
+        "single_observation_space",
+        "single_action_space",
+    ):
+        assert getattr(again, key) == getattr(envs, key)
+    again.reset(seed=1)
+    again.step(again.action_space.sample())
+
+
+def test_other_spaces_are_refused_before():
+    text = Shows(spaces.Text(3), spaces.Discrete(2))
+    with pytest.raises(Exception, match="not arrays of one shape"):
+        text.make_vec(2, translate=True)
+
+
+WITHOUT_JAX = """
+import sys
+sys.modules["jax"] = sys.modules["jaxlib"] = None
+import pickle, torch
+from arrayferry_envs import make_vec
+envs = make_vec(sys.argv[1], 4, xp="torch")
+observation, _ = envs.reset(seed=3)
+envs = pickle.loads(pickle.dumps(envs))
+result = envs.step(torch.tensor([0, 1, 0, 1]))
+envs.reset(seed=[1, 2, 3, 2**40], options={"reset_mask": [True, False, True, False]})
+print(observation.tolist(), result[0].tolist())
+"""
+
+
+def test_it_needs_no_jax(path):
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_JAX, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    theirs = CartPole().make_vec(4, xp="jax")
+    expected = [theirs.reset(seed=3)[0], theirs.step(np.array([0, 1, 0, 1]))[0]]
+    given = json.loads("[" + done.stdout.strip().replace("]] [[", "]], [[") + "]")
+    np.testing.assert_allclose(given, np.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_what_was_saved_cannot_be_changed(path):
+    for options, words in (
+        ({"num_envs": 3}, "num_envs=3, but .*cartpole.afp was saved with num_envs=4. Pass that"),
+        (
+            {"autoreset_mode": "SameStep"},
+            "autoreset_mode='SameStep', but .* saved with autoreset_mode='NextStep'",
+        ),
+        ({"max_episode_steps": 7}, "max_episode_steps=7, but .* saved with max_episode_steps=500"),
+        (
+            {"max_episode_steps": None},
+            "max_episode_steps=None, but .* saved with max_episode_steps=500",
+        ),
+        ({"seeds": range(2)}, r"seeds=\[0, 1\], but .* saved with seeds=None"),
+        ({"params": {"gravity": 1.0}}, "params=.* saved with params=None"),
+    ):
+        with pytest.raises(af.OptionError, match=words):
+            make_vec(path, **{"num_envs": 4, **options})
+    assert make_vec(path, 4, autoreset_mode="NextStep", max_episode_steps=500)
+    with pytest.raises(UnknownEnvError, match=r"there is no suite|names no suite"):
+        make(path)
+
+
+def test_what_cannot_be_saved(tmp_path):
+    envs = CartPole().make_vec(4)
+    with pytest.raises(af.OptionError, match=r"translate=True, and end the name in .afp"):
+        envs.save(tmp_path / "x.afp")
+    for name in ("x", "x.npz", "afp"):
+        with pytest.raises(af.OptionError, match=r"end the name in .afp"):
+            CartPole().make_vec(4, translate=True).save(tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_damaged_newer_and_other_files(path, tmp_path):
+    other = tmp_path / "x.afp"
+    with pytest.raises(FileNotFoundError, match=r"x.afp"):
+        make_vec(str(other), 4)
+    content = Path(path).read_bytes()
+    for wrong in (
+        b"",
+        b"text",
+        content[: len(content) // 2],
+        content[:200] + b"\xff" * 20 + content[220:],
+    ):
+        other.write_bytes(wrong)
+        with pytest.raises(ProgramError, match="holds no program, or is damaged"):
+            make_vec(str(other), 4)
+    translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32)).save(other)
+    with pytest.raises(ProgramError, match=r"holds no environments.*make_vec"):
+        make_vec(str(other), 4)
+
+    def changed(**parts):
+        with zipfile.ZipFile(path) as before, zipfile.ZipFile(other, "w") as after:
+            for name in before.namelist():
+                text = before.read(name)
+                after.writestr(
+                    name,
+                    json.dumps({**json.loads(text), **parts}) if name == "program.json" else text,
+                )
+
+    changed(format=99)
+    with pytest.raises(ProgramError, match=r"has the format 99.*Upgrade arrayferry"):
+        make_vec(str(other), 4)
+    about = read_all(path)[1]
+    for wrong in (
+        [], None, {}, {**about, "observation_space": ["Graph", 1]}, {**about, "action_space": []},
+        {**about, "autoreset_mode": "Never"}, {**about, "action_space": ["Discrete", 2, 0, "int6"]},
+    ):  # fmt: skip
+        changed(about=wrong)
+        with pytest.raises(ProgramError, match="holds no environments"):
+            make_vec(str(other), 4)
+
+
+def test_two_loads_are_independent(path):
+    first, second = make_vec(path, 4), make_vec(path, 4)
+    theirs = make_vec(path, 4)
+    expected = walked(theirs)
+    result = first.reset(seed=3)
+    for action, wanted in zip(PUSHES, expected, strict=False):
+        assert_same(result, wanted)
+        second.reset(seed=1)
+        for x in af.flatten(result)[0]:
+            x[...] = 1  # writing into results changes nothing
+        result = first.step(action)
+        second.step(1 - action)
+
+
+def test_copies_of_saved_environments_go_on_by_themselves(path):
+    for xp in ("numpy", "torch", "jax"):
+        envs = make_vec(path, 4, xp=xp)
+        for number in range(3):
+            copies = [envs, copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))]
+            if number == 0:
+                results = [each.reset(seed=4) for each in copies]
+            else:
+                results = [each.step(PUSHES[number]) for each in copies]
+            for each in results[1:]:
+                assert_same(each, results[0])
+
+
+def test_actions_and_closing(path):
+    envs = make_vec(path, 4, xp="torch", check_actions="strict")
+    for _ in range(2):
+        with pytest.raises(gym.error.ResetNeeded):
+            envs.step(PUSHES[0])
+        envs.reset(seed=1)
+        with pytest.raises(af.ConversionError, match="out of its range"):
+            envs.step([0, 1, 2, 0])
+        assert envs.step(torch.tensor([0, 1, 0, 1]))[0].shape == (4, 4)
+        envs.close()
+    assert repr(envs) == "SavedVectorEnv('CartPole', num_envs=4, xp='torch')"
+
+
+DEVICES = """
+import os, sys
+import jax, numpy as np
+import arrayferry as af
+from arrayferry_envs import CartPole, make_vec, wrap
+from arrayferry_gym.wrappers import kernels
+from test_translated import Still
+
+device = jax.devices()[1]
+options = {"xp": "jax", "device": device}
+path = os.path.join(sys.argv[1], "x.afp")
+for env in (CartPole(), Still(), wrap(CartPole(), kernels.NormalizeObservation())):
+    translated = env.make_vec(4, translate=True, **options)
+    translated.save(path)
+    for envs in (translated, make_vec(path, 4, **options)):
+        for result in (envs.reset(seed=1), envs.step(np.ones(4, int)), envs.reset(options={"reset_mask": [True] * 4})):
+            assert {x.device for x in af.flatten(result)[0]} == {device}
+"""
+
+
+def test_results_are_on_the_device(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-W", "ignore", "-c", DEVICES, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr

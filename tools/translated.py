@@ -1,0 +1,268 @@
+"""Environments of JAX, translated to NumPy and PyTorch, against JAX itself: `make translated`.
+
+usage: translated.py run RESULTS [ID ...]      each id in a process of its own; without ids, those of tools/translated.txt
+       translated.py table RESULTS             writes the table of docs/environments.md
+
+An id is made with 200 environments in SAME_STEP mode, in JAX and translated, with one seed. All take 50 steps with the
+same actions, at random among those that are allowed, and one step from JAX's own states after 25. Results, states and keys
+are compared: flags and integers are equal, and floats differ by at most 1e-4, relative where they exceed 1, or ten times
+what JAX's own `jit` of one environment and `jit(vmap)` do, in a reset and a step. RESULTS is a JSON file, to which
+results are added.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+IDS = ROOT / "tools/translated.txt"
+PAGE = ROOT / "docs/environments.md"
+NOTES = {
+    "arrayferry/Pendulum-v0": "upright, the last digits grow by up to 16,000 times in 50 steps",
+}
+"""Why some differ."""
+LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
+COUNT, STEPS, SINGLE, ROWS, LIMIT = 200, 50, 25, 20, 600
+
+
+def try_one(env_id: str) -> dict[str, Any]:
+    """Compare an environment with its translations."""
+    warnings.simplefilter("ignore")
+    import jax
+    import numpy as np
+    import torch
+
+    from arrayferry import ArrayFerryError
+    from arrayferry_envs import make_vec, suites
+
+    torch.set_num_threads(1)
+    suite = suites()[env_id.partition("/")[0]]
+    found: dict[str, Any] = {"id": env_id, "version": suite.version, "why": ""}
+    make = functools.partial(make_vec, env_id, COUNT, autoreset_mode="SameStep")
+    try:
+        translated = {xp: make(xp=xp, translate=True) for xp in LIBRARIES}
+        space = translated["numpy"].action_space
+        space.seed(0)
+        rng = np.random.default_rng(0)
+        envs = make(xp="jax")
+        seen = [(envs.reset(seed=1), _held(envs))]
+        actions, times = [], []
+        for _ in range(STEPS):
+            actions.append(_action(space, rng, seen[-1][0][0]))
+            began = time.perf_counter()
+            result = jax.block_until_ready(envs.step(actions[-1]))
+            times.append(time.perf_counter() - began)
+            seen.append((result, _held(envs)))
+        found["jit"] = statistics.median(times)
+        found["ended"] = sum(int(np.sum(r[2] | r[3])) for r, _ in seen[1:])
+        found["own"] = _own_differences(envs, seen[0][1][0], actions)
+    except Exception as error:  # of any kind: it is another library's
+        return found | {"why": f"JAX: {type(error).__name__}: {error}"}
+    for xp, envs in translated.items():
+        try:
+            compared = [_difference((envs.reset(seed=1), _held(envs)), seen[0])]
+            times = []
+            for action, expected in zip(actions, seen[1:], strict=True):
+                began = time.perf_counter()
+                result = envs.step(action)
+                times.append(time.perf_counter() - began)
+                compared.append(_difference((result, _held(envs)), expected))
+            simulator: Any = envs._simulator
+            leaves, keys = seen[SINGLE][1]
+            simulator._leaves, simulator._keys = simulator._entered((tuple(leaves), keys))
+            single = _difference((envs.step(actions[SINGLE]), _held(envs)), seen[SINGLE + 1])
+            free = [sum(parts[0] for parts in compared), max(parts[1] for parts in compared)]
+            found[xp] = {"single": single, "free": free, "step": statistics.median(times)}
+        except ArrayFerryError as error:
+            found["why"] = error.reason
+        except Exception as error:
+            found["why"] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _action(space: Any, rng: Any, observation: Any) -> Any:
+    """Return actions at random, among those in the mask of the observations if they have one."""
+    import numpy as np
+    from gymnasium import spaces
+
+    if not isinstance(observation, dict) or "action_mask" not in observation:
+        return space.sample()
+    mask = np.asarray(observation["action_mask"])
+    if not isinstance(space, spaces.MultiDiscrete) or mask.ndim != 2:
+        return space.sample()
+    return np.where(mask, rng.random(mask.shape), -1).argmax(1)
+
+
+def _held(envs: Any) -> Any:
+    """Return a copy of what environments hold between two steps."""
+    import arrayferry as af
+
+    simulator = envs._simulator
+    return af.convert(([*simulator._leaves], simulator._keys), "numpy", copy=True)
+
+
+def _difference(given: Any, expected: Any) -> tuple[int, float]:
+    """Return how many integers and flags differ, and the largest difference of floats, relative where they exceed 1."""
+    import numpy as np
+
+    import arrayferry as af
+
+    pairs = (af.flatten(af.convert(tree, "numpy"))[0] for tree in (given, expected))
+    wrong, largest = 0, 0.0
+    for x, y in zip(*pairs, strict=True):
+        if x.shape != y.shape or x.dtype != y.dtype:
+            raise TypeError(f"{x.dtype}{x.shape} is not {y.dtype}{y.shape}")
+        if x.dtype.kind != "f":
+            wrong += int((x != y).sum())
+            continue
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        apart = np.where(same, 0, np.abs(x - y) / np.maximum(np.abs(y), 1))
+        wrong += int(np.isnan(apart).sum())
+        largest = max(largest, float(np.nanmax(apart, initial=0)))
+    return wrong, largest
+
+
+def _own_differences(envs: Any, leaves: Any, actions: Any) -> dict[str, Any]:
+    """Return how far JAX's compiled reset and steps of one environment are from those of its `vmap`."""
+    import jax
+    import jax.numpy as jnp
+
+    from arrayferry_gym import make_rng
+
+    env, params, held = envs.functional, envs.params, envs._simulator.env
+    leaves = [jnp.asarray(x) for x in leaves[:-2]]
+    shared = env._shared
+
+    def joined(row: Any, *, batch: bool) -> Any:
+        rows = iter(row)
+        own = (next(rows) if n not in shared else x for n, x in enumerate(leaves))
+        return held.join(
+            tuple(x[None] if batch and n not in shared else x for n, x in enumerate(own))
+        )
+
+    def one(key: Any, row: Any, action: Any) -> Any:
+        """Take a step, and begin another episode."""
+        if not hasattr(env, "begin"):
+            rng, action = make_rng("jax", key), action[None]
+            state, *rest = env.step(jnp, rng, joined(row, batch=True), action, params)
+            fresh = held.leaves(env.reset(jnp, make_rng("jax", key), 1, params))
+            return [x[0] for x in held.leaves(state)], (
+                rest,
+                env.observe(jnp, state, params),
+                fresh,
+            )
+        kept, *rest = env._advanced(key, joined(row, batch=False).tree, action, params)
+        trees = (jax.tree.map(jnp.asarray, tree) for tree in (kept, env.begin(key, params)))
+        after, fresh = (env._kept(tree).leaves for tree in trees)
+        row = [x for n, x in enumerate(after) if n not in shared]
+        return row, (rest, env._observed(kept, params), fresh)
+
+    keys = jax.random.split(jax.random.key(0), ROWS)
+    mapped, run = jax.jit(jax.vmap(one)), jax.jit(one)
+    together = [x[:ROWS] for n, x in enumerate(leaves) if n not in shared]
+    alone, found = [[x[n] for x in together] for n in range(ROWS)], {}
+    for action in actions:
+        action = jax.tree.map(lambda x: jnp.asarray(x[:ROWS]), action)
+        results = [
+            run(keys[n], alone[n], jax.tree.map(lambda x, n=n: x[n], action)) for n in range(ROWS)
+        ]
+        alone = [row for row, _ in results]
+        together, other = mapped(keys, together, action)
+        found["free"] = _difference(
+            (together, other), jax.tree.map(lambda *x: jnp.stack(x), *results)
+        )
+        found.setdefault("single", found["free"])
+    return found
+
+
+def run_one(env_id: str) -> dict[str, Any]:
+    """Try an environment in a process of its own, with one thread."""
+    start = time.time()
+    command = [sys.executable, __file__, "one", env_id]
+    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT, check=False, env=settings
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        ended = f"its process ended with {done.returncode}: {done.stderr.strip()[-200:]}"
+        found = json.loads(lines[-1]) if lines else {"id": env_id, "why": ended}
+    except subprocess.TimeoutExpired:
+        found = {"id": env_id, "why": f"took longer than {LIMIT} seconds"}
+    found |= {"date": str(date.today()), "seconds": round(time.time() - start)}
+    found["why"] = " ".join(found["why"].split())[:300]
+    print(row(found), f"{found['seconds']} s", flush=True)
+    return found
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Return what differs, or why an environment is refused. Nothing if all is as it should be."""
+    if found["why"]:
+        return re.sub("(the primitive [a-z_]+) of .* (cannot)", r"\1 \2", found["why"])
+    texts = []
+    for what, steps in (("single", "one step"), ("free", f"{STEPS} steps")):
+        wrong, own = max(found[xp][what][0] for xp in LIBRARIES), found["own"][what]
+        apart = max(found[xp][what][1] for xp in LIBRARIES)
+        if wrong or apart > max(1e-4, 10 * own[1]):
+            texts.append(f"{steps}: {f'{wrong} integers and flags' if wrong else 'floats'} differ")
+            if own[0]:
+                texts[-1] += (
+                    f", as do {own[0]} of {ROWS} environments between `jit` and `jit(vmap)`"
+                )
+    return ", ".join(texts) + (f": {NOTES[found['id']]}" if texts and found["id"] in NOTES else "")
+
+
+def row(found: dict[str, Any]) -> str:
+    """Return the line of a table."""
+    cells = [found["id"]]
+    if all(xp in found for xp in LIBRARIES):
+        for what in ("single", "free"):
+            apart = max(found[xp][what][1] for xp in LIBRARIES)
+            cells.append(f"{_number(apart)} ({_number(found['own'][what][1])})")
+        cells += [f"{found[xp]['step'] / found['jit']:.2g}" for xp in LIBRARIES]
+    else:
+        cells += [""] * 4
+    return f"| {' | '.join(cells)} | {verdict(found)} |"
+
+
+def _number(x: float) -> str:
+    return f"{x:.0e}".replace("e-0", "e-") if x else "0"
+
+
+def main() -> None:
+    """Run the command."""
+    what, *rest = sys.argv[1:]
+    if what == "one":
+        print(json.dumps(try_one(rest[0])), flush=True)
+        os._exit(0)  # threads of libraries may hang
+    path, ids = Path(rest[0]), rest[1:] or IDS.read_text().split()
+    if what == "run":
+        for each in ids:
+            found = run_one(each)
+            kept = json.loads(path.read_text()) if path.exists() else []
+            kept = [other for other in kept if other["id"] != each]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps([*kept, found], indent=1) + "\n")
+        return
+    results = {each["id"]: each for each in json.loads(path.read_text())}
+    text = "\n".join(row(results[each]) for each in IDS.read_text().split() if each in results)
+    page = PAGE.read_text()
+    PAGE.write_text(
+        re.sub(r"(?s)(?<=\|---\|---\|---\|---\|---\|---\|\n).*?\n(?=\n)", text + "\n", page)
+    )
+
+
+if __name__ == "__main__":
+    main()
