@@ -34,7 +34,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,23 @@ $(CHECK)/.ready: pyproject.toml constraints.txt
 WITHOUT_PLUGINS := $(patsubst %,--ignore=examples/arrayferry-%,sparse mlx tensorflow)
 test: $(EXAMPLES)  ## set everything up, and run the tests
 	$(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)
+
+# Settings of libraries that hold for all that a user runs: see tests/conftest.py. Those with commas hold together.
+SETTINGS ?= x64 strict no_grad rbg,rank,float64,seterr
+settings: $(EXAMPLES)  ## run the tests of core, plugins and functional environments under settings that users choose
+	@for setting in $(SETTINGS); do \
+		echo "ARRAYFERRY_SETTING=$$setting"; \
+		ARRAYFERRY_SETTING=$$setting $(FAST_XLA) $(PYTEST) -q tests/core tests/plugins \
+			tests/gym_adapters/arrayferry_envs || exit 1; \
+	done
+
+# Modules, and the tests in each, by pytest-random-order. `make orders SEEDS=7` runs an order again.
+SEEDS ?= $(shell shuf -n 3 -i 1-99999)
+orders: $(EXAMPLES)  ## run the tests in three random orders
+	@for seed in $(SEEDS); do \
+		echo "The order of SEEDS=$$seed"; \
+		$(FAST_XLA) $(PYTEST) -q $(WITHOUT_PLUGINS) --random-order-seed=$$seed || exit 1; \
+	done
 
 lazy: $(EXAMPLES)  ## run the tests with lazy imports, which Python 3.15 has
 	ARRAYFERRY_LAZY_IMPORTS=1 $(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)

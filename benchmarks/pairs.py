@@ -30,7 +30,7 @@ print(json.dumps(environments.measure({what!r}, seconds=8.0)))
 
 TREE_BY_HAND, TREE_FASTER = 1.25, 4.0
 ONE_BY_HAND, ONE_FASTER = 1.65, 2.3
-ONE_INTO_JAX = 1.5
+ONE_INTO_JAX = 1.35
 ADDED_BY_HAND, ADDED_FASTER = 2.0, {"NumpyToTorch over 64 CartPoles": 3.0}
 ACTING_BY_HAND = 1.05
 

@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import agents
 import functional
 import functions
 import growth
@@ -37,6 +38,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "agents": agents.agent_rows,
     "translated": translation.translated_rows,
     "short": short.short_rows,
     "scaling": scaling.scaling_rows,
@@ -50,6 +52,7 @@ SECTIONS = {
     "import": start.import_rows,
     "gym": start.gym_rows,
     "first": start.first_rows,
+    "kept": agents.kept_rows,
     "threads": registered.threads_rows,
 }
 RESULTS = Path(__file__).parent / "results"

@@ -45,6 +45,22 @@ def hangs(block):
     return block
 
 
+def read_only(block):
+    return np.frombuffer(block.tobytes())
+
+
+def strict_read_only(block):
+    import array_api_strict
+
+    return array_api_strict.asarray(read_only(block), copy=False)
+
+
+def expanded(block):
+    import torch
+
+    return torch.ones(1, dtype=torch.float64).expand(len(block))
+
+
 def add_process(block):
     return block + os.getpid()
 

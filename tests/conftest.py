@@ -35,6 +35,25 @@ hypothesis.settings.register_profile("test", max_examples=50, derandomize=True, 
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
 
+# `make settings` runs the tests under some of these, which users choose for all that they run.
+_CHOSEN = [*filter(None, os.environ.get("ARRAYFERRY_SETTING", "").split(","))]
+_SETTINGS: dict[str, Callable[[], object]] = {
+    "x64": lambda: jax.config.update("jax_enable_x64", True),
+    "rbg": lambda: jax.config.update("jax_default_prng_impl", "rbg"),
+    "rank": lambda: jax.config.update("jax_numpy_rank_promotion", "raise"),
+    "strict": lambda: jax.config.update("jax_numpy_dtype_promotion", "strict"),
+    "float64": lambda: torch.set_default_dtype(torch.float64),
+    "no_grad": lambda: torch.set_grad_enabled(False),
+    "seterr": lambda: np.seterr(all="raise"),
+}
+if _CHOSEN:
+    import jax
+    import numpy as np
+    import torch
+
+    for _setting in _CHOSEN:
+        _SETTINGS[_setting]()
+
 # What JAX has compiled for one test is not compiled again for another. Each process has a folder
 # of its own, since JAX does not lock it.
 _COMPILED = tempfile.mkdtemp(prefix="arrayferry-tests-")
@@ -82,6 +101,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return _skipped_if_missing((yield), item)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("assumes_other"):
+        for setting in set(_CHOSEN).intersection(marker.args):
+            pytest.skip(f"the test assumes another setting than {setting}")
 
 
 # Collection imports all libraries, and need not search them for garbage.
@@ -137,9 +162,10 @@ def x64() -> Iterator[None]:
     """Turn on JAX's 64-bit dtypes in all threads, as gradients may be computed in another one."""
     import jax
 
+    before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     yield
-    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_enable_x64", before)
 
 
 @pytest.fixture

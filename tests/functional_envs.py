@@ -230,7 +230,7 @@ def still(params, observation, key):
 
 def lean(params, observation, key):
     """Push a CartPole to the side to which its pole leans."""
-    return (observation[:, 2] > 0) * 1, None
+    return (observation[:, 2] > 0).astype(int), None
 
 
 def at_random(params, observation, key):

@@ -51,7 +51,10 @@ class Walk(FunctionalEnv):
 
 def policy(params, observation, key):
     count = observation["walk"][1][:, 0]
-    return {"a": count % 9, "b": jnp.stack([count * 2.0, observation["walk"][0]], 1)}, None
+    return {
+        "a": count % 9,
+        "b": jnp.stack([count.astype(float) * 2, observation["walk"][0]], 1),
+    }, None
 
 
 def check_walks(dataset):

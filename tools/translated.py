@@ -218,7 +218,9 @@ def verdict(found: dict[str, Any]) -> str:
         if wrong or apart > max(1e-4, 10 * own[1]):
             texts.append(f"{steps}: {f'{wrong} integers and flags' if wrong else 'floats'} differ")
             if own[0]:
-                texts[-1] += f", as do {own[0]} of {ROWS} environments between `jit` and `jit(vmap)`"
+                texts[-1] += (
+                    f", as do {own[0]} of {ROWS} environments between `jit` and `jit(vmap)`"
+                )
     return ", ".join(texts) + (f": {NOTES[found['id']]}" if texts and found["id"] in NOTES else "")
 
 

@@ -24,6 +24,7 @@ from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
 from ._utilities.cache import Cache
+from ._utilities.compilers import uncompiled
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -79,6 +80,7 @@ def convert(value: tuple[V, ...], to: Target, **options: Unpack[Keywords]) -> tu
 def convert(value: V, to: Target, **options: Unpack[Keywords]) -> Any: ...
 @overload
 def convert(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Any: ...
+@uncompiled
 def convert(
     value: Any,
     to: Target | None = None,
@@ -196,6 +198,7 @@ def converter(to: ToDask, **options: Unpack[ConverterKeywords]) -> Conversion[Da
 def converter(to: Target, **options: Unpack[ConverterKeywords]) -> Conversion[Any]: ...
 @overload
 def converter(*, like: Any, **options: Unpack[ConverterKeywords]) -> Conversion[Any]: ...
+@uncompiled
 def converter(
     to: Target | None = None,
     *,
@@ -304,6 +307,7 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     )
 
 
+@uncompiled
 def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
     """Return the Array API namespace of an array.
 
@@ -418,6 +422,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
     return (registry or default_registry()).backends()
 
 
+@uncompiled
 def route(
     source: Any, to: Target, *, device: Any = None, registry: Registry | None = None
 ) -> Route:

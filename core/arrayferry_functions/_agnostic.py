@@ -181,12 +181,17 @@ class _Function:
 
     def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
-        self.name: str = str(name).rpartition("<locals>.")[2]
-        self._function = function
-        self._inward = inward
-        self._result_like = result_like
+        own = str(name).rpartition("<locals>.")[2]
+        self.__setstate__((own, function, inward, result_like))
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.name, self._function, self._inward, self._result_like
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.name: str
+        self.name, self._function, self._inward, self._result_like = state
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
-        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
+        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, self._function))
 
     def plain(self, args: Args, kwargs: Named, receiver: Args) -> Any:
         """Convert the arguments, call the function, and convert its result.

@@ -8,6 +8,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from arrayferry import OptionError
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry.extending import checked_count, conversion_like, kept_conversion
 from arrayferry.typing import Narrowing, Sparse, Target, Unsupported
 
@@ -58,6 +59,7 @@ def stream(value: X, to: ToDask, **options: Unpack[Keywords]) -> Stream[DaskArra
 def stream(value: Any, to: Target, **options: Unpack[Keywords]) -> Stream[Any]: ...
 @overload
 def stream(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Stream[Any]: ...
+@uncompiled
 def stream(
     value: Any,
     to: Target | None = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry import Conversion, ConversionError, OptionError, registry
 from arrayferry._utilities.cache import Cache
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import copy_required, describe_error
 
@@ -27,6 +28,7 @@ else:
     B = TypeVar("B", covariant=True)
 
 
+@uncompiled
 class Stream(Generic[B]):
     """A sequence of blocks of arrays, as returned by `arrayferry.stream`.
 
@@ -36,7 +38,7 @@ class Stream(Generic[B]):
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
     file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
-    if it was the current client.
+    if it was the current client. With TLS, it has the same files; keys in memory are not pickled.
 
     Args:
         value: the arrays.

@@ -10,8 +10,6 @@ from arrayferry._utilities.cache import Cache
 from arrayferry.extending import kept_conversion
 from arrayferry_functions import Autodiff, Flat
 
-from ._lowered import is_key
-
 
 class Differentiable:
     """A function of JAX, and what its gradients compute. All are translated when they are first called.
@@ -117,6 +115,8 @@ def call(
         treedef: their structure.
     """
     import jax
+
+    from ._lowered import is_key
 
     kinds: list[Any] = [registry.kind(x).backend for x in leaves]
     places = tuple(n for n, kind in enumerate(kinds) if kind is not None)

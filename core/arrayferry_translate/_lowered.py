@@ -6,6 +6,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import random
+
 Lowered = Callable[..., Any]
 """Takes the parameters of a primitive, and arrays. It is traced, too."""
 
@@ -19,25 +24,20 @@ ERF_INV = (
 
 
 def _erf_inv(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
     if x.dtype == "float64":
         raise NotImplementedError("of float64")
     given, x = x, x.astype("float32")
     w = -jnp.log1p(-x * x)
     near = w < 5
     w = jnp.where(near, w - 2.5, jnp.sqrt(w) - 3)
-    pairs = zip(*ERF_INV, strict=True)
-    result = functools.reduce(lambda p, pair: pair + p * w, (jnp.where(near, *p) for p in pairs))
+    terms = (jnp.where(near, *pair) for pair in zip(*ERF_INV, strict=True))
+    result = functools.reduce(lambda sum_, term: term + sum_ * w, terms)
     edge = jnp.where(x > 0, jnp.inf, -jnp.inf).astype("float32")
     return jnp.where(abs(x) == 1, edge, result * x).astype(given.dtype)
 
 
 def _integer_pow(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    power, result = abs(params["y"]), None
-    square = x
+    power, result, square = abs(params["y"]), None, x
     while power:
         if power & 1:
             result = square if result is None else result * square
@@ -49,121 +49,68 @@ def _integer_pow(params: Any, x: Any) -> Any:
 
 
 def _clamp(params: Any, low: Any, x: Any, high: Any) -> Any:
-    from jax import lax
-
     low, high = (lax.broadcast(edge, x.shape) if not edge.ndim else edge for edge in (low, high))
     return lax.min(lax.max(x, low), high)
 
 
-def _rsqrt(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return 1 / jnp.sqrt(x)
-
-
-def _exp2(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x)  # as JAX does
-
-
-def _expanded(params: Any, *arrays: Any) -> Any:
-    """Return what a primitive of JAX 0.12 consists of."""
-    import jax
-
-    primitive = params["_prim"]
-    return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
-
-
-def _logistic(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return 1 / (1 + jnp.exp(-x))
-
-
-def _cbrt(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3))
-
-
 def _top_k(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-    from jax import lax
-
-    axis = params.get("axis", x.ndim - 1)
-    if axis != x.ndim - 1:
-        raise NotImplementedError(f"along the axis {axis}")
+    if params.get("axis", x.ndim - 1) != x.ndim - 1:
+        raise NotImplementedError("along another axis than the last")
     # of equal ones, the first comes first
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
     return [value[..., ::-1][..., : params["k"]] for value in values]
 
 
-def _ordered(compare: str) -> Lowered:
+def _ordered(compare: Lowered) -> Lowered:
     """Compare in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
 
     def lowered(params: Any, x: Any, y: Any) -> Any:
-        import jax.numpy as jnp
-        from jax import lax
-
         if jnp.issubdtype(x.dtype, jnp.floating):
             kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
             bits = (lax.bitcast_convert_type(value, kind) for value in (x, y))
             x, y = (jnp.where(b < 0, b ^ jnp.iinfo(kind).max, b) for b in bits)
-        return getattr(lax, compare)(x, y)
+        return compare(x, y)
 
     return lowered
 
 
-def _population_count(params: Any, x: Any) -> Any:
-    bits = 8 * x.dtype.itemsize
-    return sum((x >> shift) & 1 for shift in range(bits))
-
-
 def _count_leading_zeros(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-    from jax import lax
-
-    bits = 8 * x.dtype.itemsize
-    shifted = [lax.shift_right_logical(x, jnp.full_like(x, shift)) != 0 for shift in range(bits)]
-    return jnp.full_like(x, bits) - sum(part.astype(x.dtype) for part in shifted)
+    bits = range(8 * x.dtype.itemsize)
+    shifted = (lax.shift_right_logical(x, jnp.full_like(x, shift)) != 0 for shift in bits)
+    return jnp.full_like(x, len(bits)) - sum(part.astype(x.dtype) for part in shifted)
 
 
 def _reduce_xor(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-
     for axis in sorted(params["axes"], reverse=True):
-        parts = [jnp.take(x, index, axis=axis) for index in range(x.shape[axis])]
-        shape = x.shape[:axis] + x.shape[axis + 1 :]
-        x = functools.reduce(lambda a, b: a ^ b, parts, jnp.zeros(shape, x.dtype))
+        parts = [lax.index_in_dim(x, index, axis, keepdims=False) for index in range(x.shape[axis])]
+        x = functools.reduce(lax.bitwise_xor, parts)
     return x
 
 
-def _cumlogsumexp(params: Any, x: Any) -> Any:
-    import jax.numpy as jnp
-    from jax import lax
-
-    return lax.associative_scan(jnp.logaddexp, x, axis=params["axis"], reverse=params["reverse"])
+def _expanded(params: Any, *arrays: Any) -> Any:
+    """Return what a primitive of JAX 0.12 consists of."""
+    primitive = params["_prim"]
+    return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
 
 
 LOWERED: Mapping[str, Lowered] = {
     "erf_inv": _erf_inv,
     "integer_pow": _integer_pow,
     "square": lambda params, x: x * x,
-    "rsqrt": _rsqrt,
-    "exp2": _exp2,
-    "logistic": _logistic,
-    "cbrt": _cbrt,
+    "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
+    "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),  # as JAX does
+    "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),
+    "cbrt": lambda params, x: jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3)),
     "clamp": _clamp,
     "top_k": _top_k,
-    "eq_to": _ordered("eq"),
-    "lt_to": _ordered("lt"),
-    "le_to": _ordered("le"),
-    "population_count": _population_count,
+    "eq_to": _ordered(lax.eq),
+    "lt_to": _ordered(lax.lt),
+    "le_to": _ordered(lax.le),
+    "population_count": lambda p, x: sum((x >> bit) & 1 for bit in range(8 * x.dtype.itemsize)),
     "clz": _count_leading_zeros,
     "reduce_xor": _reduce_xor,
-    "cumlogsumexp": _cumlogsumexp,
+    "cumlogsumexp": lambda params, x: lax.associative_scan(jnp.logaddexp, x, **params),
     "call_hi_primitive": _expanded,
 }
 """What rules need not know."""
@@ -173,29 +120,19 @@ INSIDE = frozenset(("cond", "while", "scan"))
 
 
 def is_key(value: Any) -> bool:
-    import jax
-
+    """Return whether something has the dtype of keys."""
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
 
 
 def _implementation(dtype: Any) -> Any:
     """Return how keys of a dtype are made and used."""
-    import jax
-    from jax.extend import random
-
-    found: list[Any] = []
-
-    def ask(key: Any) -> int:
-        found.append(jax.random.key_impl(key))
-        return 0
-
-    jax.eval_shape(ask, jax.ShapeDtypeStruct((), dtype))
-    name = str(found[0])
-    known = random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl
-    for implementation in known:
-        if implementation.name == name:
-            return implementation
-    raise NotImplementedError(f"keys of {name}")
+    names: list[str] = []
+    ask = jax.ShapeDtypeStruct((), dtype)
+    jax.eval_shape(lambda key: names.append(str(jax.random.key_impl(key))), ask)
+    for known in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl):
+        if known.name == names[0]:
+            return known
+    raise NotImplementedError(f"keys of {names[0]}")
 
 
 def key_shape(dtype: Any) -> tuple[int, ...]:
@@ -205,58 +142,52 @@ def key_shape(dtype: Any) -> tuple[int, ...]:
 
 def of_keys(equation: Any) -> Lowered | None:
     """Return what an equation does with the numbers that its keys consist of. None if it has no keys."""
-    import jax
-    import jax.numpy as jnp
-
-    name, bind = equation.primitive.name, equation.primitive.bind
-    keys = [is_key(var.aval) for var in equation.invars]
-    made = [is_key(var.aval) for var in equation.outvars]
-    if not any((*keys, *made)) or name in INSIDE:
+    name, ins, outs = equation.primitive.name, equation.invars, equation.outvars
+    keys = [is_key(var.aval) for var in ins]
+    if name in INSIDE or not any((*keys, *(is_key(var.aval) for var in outs))):
         return None
     if name in ("random_wrap", "random_unwrap", "random_clone"):
         return lambda params, x: x
-    if name == "random_seed":
-        seed = equation.params["impl"].seed
-        dims = equation.invars[0].aval.ndim
-        return lambda params, x: _over(seed, dims)(x)
-    if name == "random_bits":
-        bits = _implementation(equation.invars[0].aval.dtype).random_bits
-        dims = equation.invars[0].aval.ndim
-        return lambda p, x: _over(lambda k: bits(k, p["bit_width"], p["shape"]), dims)(x)
-    if name == "random_split":
-        split = _implementation(equation.invars[0].aval.dtype).split
-        dims = equation.invars[0].aval.ndim
-        return lambda p, x: _over(lambda k: split(k, p["shape"]), dims)(x)
-    if name == "random_fold_in":
-        fold_in = _implementation(equation.invars[0].aval.dtype).fold_in
-        shape = equation.outvars[0].aval.shape
-
-        def folded(params: Any, key: Any, number: Any) -> Any:
-            key = jnp.broadcast_to(key, (*shape, key.shape[-1]))
-            number = jnp.broadcast_to(number, shape).astype("uint32")
-            return _over(fold_in, len(shape))(key, number)
-
-        return folded
-    if name.startswith("random_"):
-        return _unknown
     if name in ("eq", "ne"):
         return lambda params, x, y: (x == y).all(-1) if name == "eq" else (x != y).any(-1)
+    if name == "random_seed":
+        return lambda params, x: _over(params["impl"].seed, x.ndim)(x)
+    if not name.startswith("random_"):
 
-    def each_number(params: Any, *arrays: Any) -> Any:
-        axes = [-1 if key else None for key in keys]
-        return jax.vmap(lambda *x: bind(*x, **params), axes, -1)(*arrays)
+        def of_numbers(params: Any, *arrays: Any) -> Any:
+            axes = [-1 if key else None for key in keys]
+            return jax.vmap(lambda *x: equation.primitive.bind(*x, **params), axes, -1)(*arrays)
 
-    return each_number
+        return of_numbers
+    own, dims = _implementation(ins[0].aval.dtype), outs[0].aval.ndim
+    shape = outs[0].aval.shape[: ins[0].aval.ndim]
+
+    def fold_in(params: Any, key: Any, number: Any) -> Any:
+        key = jnp.broadcast_to(key, (*outs[0].aval.shape, *own.key_shape))
+        return _over(own.fold_in, dims)(
+            key, jnp.broadcast_to(number.astype("uint32"), key.shape[:dims])
+        )
+
+    def bits(params: Any, x: Any) -> Any:
+        draw = functools.partial(
+            own.random_bits, bit_width=params["bit_width"], shape=params["shape"]
+        )
+        return _over(draw, len(shape))(x)
+
+    def split(params: Any, x: Any) -> Any:
+        return _over(lambda key: own.split(key, params["shape"]), len(shape))(x)
+
+    return {"random_bits": bits, "random_split": split, "random_fold_in": fold_in}.get(
+        name, _unknown
+    )
 
 
 def _unknown(params: Any, *arrays: Any) -> Any:
     raise NotImplementedError("it has no rule")
 
 
-def _over(function: Callable[..., Any], dims: int) -> Callable[..., Any]:
+def _over(function: Lowered, dims: int) -> Lowered:
     """Map a function over leading axes."""
-    import jax
-
     for _ in range(dims):
         function = jax.vmap(function)
     return function

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
 
 from arrayferry import registry
 from arrayferry.extending import dtype_name, dtype_named
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, library
-from ._lowered import LOWERED, key_shape, of_keys
+from ._lowered import LOWERED, is_key, key_shape, of_keys
 from ._program import Equation, Program, Spec
 from ._rules import RULES
 from ._run import bind
 
-if TYPE_CHECKING:
-    import numpy as np
-
-INLINED = frozenset(
-    [
-        "jit",
-        "pjit",
-        "closed_call",
-        "core_call",
-        "custom_jvp_call",
-        "custom_vmap_call",
-        "custom_vjp_call",
-        "custom_vjp_call_jaxpr",
-        "checkpoint",
-        "remat",
-        "remat2",
-    ]
-)
+INLINED = {
+    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vmap_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+    "checkpoint", "remat", "remat2",
+}  # fmt: skip
 """Primitives that call a program once."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
 """The parameters in which these have it."""
@@ -56,20 +47,19 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
     Raises:
         TranslationError: the function uses a primitive that has no rule.
     """
-    import jax
-
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    maker = _Maker([spec_of(aval) for aval in closed.in_avals])
-    outputs = maker.inline(closed.jaxpr, closed.consts, range(len(closed.in_avals)))
-    return maker.finished(outputs), jax.tree.structure(shapes)
+    return _program(closed), jax.tree.structure(shapes)
+
+
+def _program(closed: Any) -> Program:
+    inputs = [spec_of(aval) for aval in closed.in_avals]
+    maker = _Maker(inputs)
+    return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(inputs))))
 
 
 def spec_of(aval: Any) -> Spec:
     """Return the shape and the dtype of an abstract value of JAX. Keys have one more dimension, of uint32."""
-    import jax
-    import numpy as np
-
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if is_key(aval):
         return Spec((*map(int, aval.shape), *key_shape(aval.dtype)), "uint32")
     name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
     return Spec(tuple(map(int, aval.shape)), name)
@@ -77,9 +67,6 @@ def spec_of(aval: Any) -> Spec:
 
 def example(leaf: Any) -> Any:
     """Return what JAX traces in place of an argument: a number, keys, or the shape and the dtype of an array."""
-    import jax
-    import numpy as np
-
     if isinstance(leaf, (bool, int, float, complex)):
         return leaf
     if registry.kind(leaf).backend is None and not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -94,8 +81,6 @@ def example(leaf: Any) -> Any:
 
 def settings() -> tuple[Any, ...]:
     """Return the settings of JAX that decide on what is traced."""
-    import jax
-
     names = (
         "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable",
         "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
@@ -111,7 +96,6 @@ class _Maker:
     """
 
     def __init__(self, inputs: Sequence[Spec]) -> None:
-
         self._inputs = len(inputs)
         self._specs = list(inputs)
         self._constants: dict[int, np.ndarray[Any, Any]] = {}
@@ -119,9 +103,6 @@ class _Maker:
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         """Add all equations of a jaxpr. Return the numbers of its results."""
-        import numpy as np
-        from jax.extend.core import Literal
-
         numbers: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
         numbers |= {var: self._constant(x) for var, x in zip(jaxpr.constvars, consts, strict=True)}
 
@@ -136,8 +117,6 @@ class _Maker:
         return [number(atom) for atom in jaxpr.outvars]
 
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
-        import jax
-
         name, params = equation.primitive.name, _of_older(equation.params)
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
@@ -150,56 +129,27 @@ class _Maker:
             except NotImplementedError as error:
                 raise _refused(equation, str(error)) from None
             return self.inline(closed.jaxpr, closed.consts, inputs)
-        line, rule = _line(equation), RULES.get(name)
+        rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
-        if rule is None:
+        if rule is None:  # what is not needed needs none
             plain: dict[str, Any] = {"refused": _refused(equation, "it has no rule")}
         else:
-            unknown = {*params} - rule.params - rule.ignored
+            unknown = ", ".join({*params} - rule.params - rule.ignored)
             if unknown or not rule.params <= {*params}:
-                found = ", ".join(sorted(unknown)) or "fewer parameters"
-                raise _refused(equation, f"this version of JAX gives it {found}")
-            plain = {key: self._plain(equation, params[key]) for key in rule.params}
+                raise _refused(
+                    equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
+                )
+            plain = {key: _plain(equation, params[key]) for key in rule.params}
         made = Equation(name, tuple(inputs), (), plain)
-        constant = rule is not None and self._computed(made, specs)
-        if constant:
-            return [self._constant(x) for x in constant]
+        if rule is not None and (constants := self._computed(made, specs)):
+            return [self._constant(x) for x in constants]
         numbers = range(len(self._specs), len(self._specs) + len(specs))
         self._specs += specs
-        self._equations.append((made._replace(outputs=tuple(numbers)), line))
+        self._equations.append((made._replace(outputs=tuple(numbers)), _line(equation)))
         return list(numbers)
 
-    def _plain(self, equation: Any, value: Any) -> Any:
-        """Return a parameter as plain data."""
-        import jax
-        import numpy as np
-        from jax.extend.core import ClosedJaxpr
-
-        if isinstance(value, ClosedJaxpr):
-            maker = _Maker([spec_of(aval) for aval in value.in_avals])
-            outputs = maker.inline(value.jaxpr, value.consts, range(len(value.in_avals)))
-            return maker.finished(outputs)
-        if isinstance(value, jax.lax.GatherScatterMode):
-            return value.name
-        if isinstance(value, (tuple, list)):
-            return tuple(self._plain(equation, part) for part in value)
-        if value is None or isinstance(value, (bool, str)):
-            return value
-        if isinstance(value, (int, np.integer)):
-            return int(value)
-        if isinstance(value, (float, np.floating)):
-            return float(value)
-        try:
-            return np.dtype(value).name
-        except TypeError:
-            raise _refused(equation, f"a parameter of it is a {type(value).__name__}") from None
-
     def _constant(self, value: Any) -> int:
-        import jax
-        import numpy as np
-
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            value = jax.random.key_data(value)
+        value = jax.random.key_data(value) if is_key(value) else value
         array = np.array(np.zeros(value.shape, bool) if value.dtype == jax.dtypes.float0 else value)
         self._specs.append(Spec(array.shape, array.dtype.name))
         self._constants[len(self._specs) - 1] = array
@@ -207,23 +157,19 @@ class _Maker:
 
     def _computed(self, equation: Equation, specs: list[Spec]) -> list[Any] | None:
         """Return the results of an equation if they are constant and small."""
-        import numpy as np
-
-        if not all(n in self._constants for n in equation.inputs):
+        known, count = self._constants, len(equation.inputs)
+        large = sum(math.prod(spec.shape) for spec in specs) > LARGEST
+        if large or not all(n in known for n in equation.inputs):
             return None
-        if sum(int(np.prod(spec.shape)) for spec in specs) > LARGEST:
-            return None
-        inputs = tuple(self._specs[n] for n in equation.inputs)
-        count = len(inputs)
-        outputs = tuple(range(count, count + len(specs)))
+        all_specs = (*(self._specs[n] for n in equation.inputs), *specs)
+        outputs = tuple(range(count, len(all_specs)))
         alone = equation._replace(inputs=tuple(range(count)), outputs=outputs)
         try:
-            with _numpy().quiet():
-                made = bind(Program((*inputs, *specs), count, (), (alone,), outputs), _numpy())(
-                    [self._constants[n] for n in equation.inputs]
-                )
+            run = bind(Program(all_specs, count, (), (alone,), outputs), _numpy())
         except TranslationError:
             return None
+        with _numpy().quiet():
+            made = run([known[n] for n in equation.inputs])
         return [np.array(x, dtype=spec.dtype) for x, spec in zip(made, specs, strict=True)]
 
     def finished(self, outputs: Sequence[int]) -> Program:
@@ -247,16 +193,13 @@ class _Maker:
         def places(numbers: Sequence[int]) -> tuple[int, ...]:
             return tuple(place[n] for n in numbers)
 
-        return Program(
-            tuple(self._specs[n] for n in order),
-            self._inputs,
-            tuple(self._constants[n] for n in used),
-            tuple(
-                e._replace(inputs=places(e.inputs), outputs=places(e.outputs)) for e, _ in equations
-            ),
-            places(outputs),
-            lines=tuple(line for _, line in equations),
+        specs = tuple(self._specs[n] for n in order)
+        constants = tuple(self._constants[n] for n in used)
+        moved = (
+            e._replace(inputs=places(e.inputs), outputs=places(e.outputs)) for e, _ in equations
         )
+        lines = tuple(line for _, line in equations)
+        return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
 
 @functools.cache
@@ -264,13 +207,30 @@ def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
 
 
+def _plain(equation: Any, value: Any) -> Any:
+    """Return a parameter as plain data."""
+    if isinstance(value, ClosedJaxpr):
+        return _program(value)
+    if isinstance(value, jax.lax.GatherScatterMode):
+        return value.name
+    if isinstance(value, (tuple, list)):
+        return tuple(_plain(equation, part) for part in value)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float, np.number)):
+        return int(value) if isinstance(value, (int, np.integer)) else float(value)
+    try:
+        return np.dtype(value).name
+    except TypeError:
+        raise _refused(equation, f"a parameter of it is a {type(value).__name__}") from None
+
+
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of `scan` as before JAX 0.12, others unchanged."""
     if "ft_in" not in params:
         return params
     constants, carried, _ = params["ft_in"].unpack()
-    counts = {"num_consts": len([*constants]), "num_carry": len([*carried])}
-    return {**params, **counts}
+    return {**params, "num_consts": len([*constants]), "num_carry": len([*carried])}
 
 
 def _refused(equation: Any, why: str) -> TranslationError:
@@ -283,8 +243,6 @@ def _refused(equation: Any, why: str) -> TranslationError:
 
 def _line(equation: Any) -> str:
     """Return the line of the user's code that an equation comes from, as part of a sentence."""
-    import jax
-
     ours = tuple(os.path.dirname(path) + os.sep for path in (jax.__file__, __file__))
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback else ():

@@ -13,6 +13,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of, factor_of
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym.extending import select, summed
@@ -47,6 +48,7 @@ def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp
 # fmt: on
 
 
+@uncompiled
 def evaluate(
     env: FunctionalEnv | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[FunctionalEnv],
     policy: Any,

@@ -139,7 +139,7 @@ def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     Raises:
         arrayferry.OptionError: a finite number is beyond its range. Lazy and traced arrays are not read.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         cast = xp.astype(x, dtype)
     finite = xp.isfinite(x) if "float" in dtype_name(x.dtype) else True
     if x.dtype != dtype and _is_read(cast) and bool(xp.any(xp.isinf(cast) & finite)):

@@ -187,7 +187,8 @@ def cast_clipped(x: Any, dtype: Any) -> Any:
     if in_jax and wanted.endswith("int64"):
         wanted = held_dtype(wanted, af.registry.backend("jax"))
     if (limits := _limits(name, wanted)) is None:
-        return xp.astype(x, dtype)
+        with np.errstate(under="ignore"):  # floats are rounded, also to zero
+            return xp.astype(x, dtype)
     low, high, least, most = limits
     if in_jax:  # which takes larger integers of Python for int32
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))

@@ -37,7 +37,7 @@ class Bridged:
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
         device: the device of results, None to keep theirs.
-        infos: whether the trainer takes infos. If not, they are empty.
+        infos: whether the trainer takes infos. If not, or if no environment has any, the list of a step is empty.
         needs_final: whether the trainer needs the last observations of episodes.
 
     Attributes:
@@ -127,11 +127,12 @@ class Bridged:
         """
         rows = self._all if rows is None else rows
         ready = None if seed is not None or options else self._ready
-        needed = rows if ready is None else rows & ~ready
-        if needed.any():
-            self._begin(None if needed.all() else needed, seed, options)
+        if ready is not rows:
+            needed = rows if ready is None else rows & ~ready
+            if needed.any():
+                self._begin(None if needed.all() else needed, seed, options)
         self._ready, self._needs_reset = (
-            None if before is None else before & ~rows
+            None if before is None or before is rows else before & ~rows
             for before in (self._ready, self._needs_reset)
         )
         return self.current
@@ -204,13 +205,18 @@ class Bridged:
 
         Where an environment was reset in the same step, `final_info` has the infos of the step. The others are infos of the
         reset, except those that wrappers around the batch add for the step. If there is no `final_info`, or the keys that
-        wrappers add are not known, a key belongs to the step if no reset has given it before.
+        wrappers add are not known, a key belongs to the step if no reset has given it before. The list is empty if no
+        environment has infos.
         """
         if not self._infos:
             return []
         n, final = self.envs.num_envs, infos.get("final_info")
+        ready = [] if self._ready is None else self._ready.nonzero()[0].tolist()
+        if final is None and infos.keys() <= FINAL:
+            for index in ready:
+                self.firsts[index] = {}
+            return []
         by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
-        ready = [] if self._ready is None else np.flatnonzero(self._ready).tolist()
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:
@@ -232,6 +238,11 @@ class Bridged:
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
         return self.simulator if envs is self._inner and hasattr(self.simulator, name) else envs
+
+    @property
+    def done(self) -> Any:
+        """Where the last step has ended an episode: not to be changed."""
+        return self._episodes.turn.done
 
     @property
     def simulator(self) -> Any:

@@ -196,7 +196,8 @@ class Episodes:
             reward = as_rewards(reward)
         self.turn = now = self.rule.turn(self.over, *self._masks((terminated, truncated)))
         self.over, final = now.over, None if to_library is None else observation
-        if to_library is not None and self.rule.same_step and now.done.any():
+        begins = self.rule.same_step and now.reset is not None
+        if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):
             final = final_observations(self._envs, infos, now.done, observation, to_library)
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 

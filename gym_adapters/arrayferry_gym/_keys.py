@@ -18,6 +18,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry._utilities.cache import once
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry.extending import exact_key
 
 KEPT = "_immutable_kept"
@@ -131,6 +132,7 @@ def _freeze_after(cls: Any, name: str) -> None:
     if getattr(method, "__wrapped__", None) is object.__init__:  # of a base class that has objects
         method = object.__init__
 
+    @uncompiled
     @functools.wraps(method)
     def construct(self: Any, *args: Any, **options: Any) -> None:
         if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # __new__ took them

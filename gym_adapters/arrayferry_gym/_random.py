@@ -11,6 +11,7 @@ from typing import Any
 
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import once
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import Part, dtype_name
@@ -265,6 +266,7 @@ def _extreme(bound: Any, extreme: Any) -> Any:
     return extreme(bound.min().item(), bound.max().item())
 
 
+@uncompiled
 class HostRandom(Random):
     """Random numbers for any library: drawn by NumPy in host memory, and converted.
 

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 
 from ._bridged import Bridged
@@ -28,6 +29,7 @@ LOGGED = ("log", "episode")
 """The infos of simulators that rsl_rl logs."""
 
 
+@uncompiled
 class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     """A vector environment of any library as a `VecEnv` of rsl_rl.
 

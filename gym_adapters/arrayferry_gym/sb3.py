@@ -12,6 +12,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
@@ -28,6 +29,7 @@ MASK, MASKS = "action_mask", "action_masks"
 """The part of observations or infos with the mask of actions, and the method that `MaskablePPO` calls."""
 
 
+@uncompiled
 class SB3VecEnv(VecEnv):
     """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which supports only NumPy.
 
@@ -95,18 +97,29 @@ class SB3VecEnv(VecEnv):
         """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, terminated | truncated
-        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
-            info["TimeLimit.truncated"] = cut
+        cuts = (truncated & ~terminated).tolist()
+        if not infos:
+            infos = [{"TimeLimit.truncated": cut} for cut in cuts]
+        else:
+            for info, cut in zip(infos, cuts, strict=True):
+                info["TimeLimit.truncated"] = cut
         self._infos = list(infos)
         (rows,) = ended.nonzero()
         if len(rows):
-            observations, firsts = self._bridged.reset(ended), self._bridged.firsts
-            space = self.observation_space
-            lasts = zip(*(part[rows] for part in split(space, final)), strict=True)  # copies
+            observations, firsts = self._bridged.reset(self._bridged.done), self._bridged.firsts
+            lasts = self._rows(final, rows)
             for index, last in zip(rows.tolist(), lasts, strict=True):
                 self.reset_infos[index] = self._infos[index] = firsts[index]
-                infos[index]["terminal_observation"] = build(space, last)
+                infos[index]["terminal_observation"] = last
         return observations, rewards.astype(np.float32), ended, infos
+
+    def _rows(self, observations: Any, rows: Any) -> Any:
+        """Return copies of the observations of some environments, one after the other."""
+        space = self.observation_space
+        if isinstance(observations, np.ndarray):
+            return observations[rows]
+        parts = zip(*(part[rows] for part in split(space, observations)), strict=True)
+        return (build(space, part) for part in parts)
 
     def close(self) -> None:
         """Close the environments."""

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
@@ -22,6 +23,7 @@ except ImportError as _error:
 __all__ = ["TianshouVectorEnv"]
 
 
+@uncompiled
 class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     """A vector environment of any library as a vector environment of Tianshou, which supports only NumPy.
 
@@ -102,7 +104,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         actions[ids] = chosen
         rows = None if len(ids) == self.env_num else self._rows(ids)
         observations, *numbers, infos = self._bridged.step(actions, rows)
-        dicts = [{**infos[index], "env_id": index} for index in ids]
+        dicts = [{**(infos[index] if infos else {}), "env_id": index} for index in ids]
         reward, terminated, truncated = (part[ids] for part in numbers)
         return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
 

@@ -8,6 +8,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import check_flag, missing_package
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, keyed, split
 
@@ -37,6 +38,7 @@ MASK = "action_mask"
 TAKEN = ("action", "done", "next", "reward", "terminated", "truncated")
 
 
+@uncompiled
 class TorchRLEnv(EnvBase):  # type: ignore[misc]
     """A vector environment of any library as an `EnvBase` of TorchRL, of batch size (num_envs,).
 

@@ -8,6 +8,7 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed
 from arrayferry_gym._adapters.adapter import (
     Adapter,
@@ -49,6 +50,7 @@ else:
 __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
+@uncompiled
 class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry_gym.extending import reset_mask_of
@@ -24,6 +25,7 @@ LIMIT = 2**31 - 1
 """The largest seed, and the largest number of steps, which is no limit."""
 
 
+@uncompiled
 class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     """A batch of EnvPool as a vector environment of Gymnasium, in each autoreset mode.
 

@@ -16,6 +16,7 @@ from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import changed_arguments, never_raises
 
 from .plans import Plans
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from arrayferry._types import K, NamedT, V, X
 
 
+@uncompiled
 class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 

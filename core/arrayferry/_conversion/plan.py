@@ -252,7 +252,8 @@ class _Block:
     def leaf(self, node: Leaf, name: str) -> str:
         self.typed.setdefault(self.scope.cls(node), []).append(name)
         snippet = self.scope.snippet(node)
-        if snippet.many is not None:
+        alone = len(self.scope.tree.arrays) == 1 and not self.later
+        if snippet.many is not None and not alone:
             if snippet.test:
                 self.tests.append(snippet.test.format(x=name))
             many = self.name(snippet.many, "many")

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, count_of, limit_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
@@ -36,6 +37,7 @@ _inherited: list[Any] = []
 """Runners of the process that this one was forked from. To end their connections here would break them there."""
 
 
+@uncompiled
 class Collector(Iterator[Trajectories[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
@@ -99,7 +101,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         single_action_space: the space of one action.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, the client is asynchronous, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
     Examples:
@@ -209,6 +211,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
 
         Raises:
             NotReadyError: the collector is closed.
+            arrayferry.OptionError: this is the thread of the client's event loop.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
                 next call continues: collected segments are kept, and groups that failed are restarted.
         """

@@ -77,7 +77,9 @@ class Runner:
 
         Raises:
             DistributedEnvError: a group failed. What the others have collected is kept.
+            arrayferry.OptionError: this is the thread of the client's event loop.
         """
+        self._cluster.check_thread()
         begun = time.monotonic()
         for group, position in zip(self.groups, self.positions, strict=True):
             group.forget(position.number)

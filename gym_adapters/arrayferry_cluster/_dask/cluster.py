@@ -37,7 +37,7 @@ class Cluster:
         seen: the addresses of the workers that were there when it was last asked.
 
     Raises:
-        arrayferry.OptionError: the client is not a client, or another option is invalid.
+        arrayferry.OptionError: the client is not a client or asynchronous, or another option is invalid.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
     """
@@ -59,6 +59,7 @@ class Cluster:
         self._aliases: dict[str, Any] = {}  # names of workers that are no strings
         self._hung: set[str] = set()  # workers that cannot be restarted
         self._empty_since: float | None = None
+        self._wanted: Any = None  # a task, for which an adaptive cluster starts a worker
         self.seen: list[str] = []
         if client is None:
             with contextlib.suppress(ValueError):  # there is none
@@ -69,6 +70,15 @@ class Cluster:
             raise af.OptionError(
                 f"client={client!r:.80} is not a Dask client",
                 remedy="Pass a distributed.Client, the address of a scheduler, or None.",
+            )
+        self.check_thread()
+
+    def check_thread(self) -> None:
+        """Refuse the thread of the client's event loop, which would wait for itself."""
+        if self.client.asynchronous:
+            raise af.OptionError(
+                "client= or the current client is asynchronous, and a Collector is not",
+                remedy="Make and use it in another thread, as by asyncio.to_thread, or pass a client that was made without asynchronous=True.",
             )
 
     def close(self) -> None:
@@ -114,13 +124,14 @@ class Cluster:
         """
         living, now = self.living(), time.monotonic()
         since, self._empty_since = self._empty_since, None
+        wanted, self._wanted = self._wanted, None
         if not living:
             if since is not None and now - since > timeout:
                 raise NoWorkerError(
                     f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
                     remedy="Start workers, and ask again. client.wait_for_workers waits for them.",
                 )
-            self._empty_since = since or now
+            self._empty_since, self._wanted = since or now, wanted or self.submit(_same, b"")
         return living
 
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
@@ -234,5 +245,5 @@ def _open_client(address: str | None, n_workers: int) -> Client:
             ) from error
         raise SchedulerLostError(
             f"there is no scheduler at {address!r}: {reason}",
-            remedy="Pass the address that the scheduler prints when it starts.",
+            remedy="Pass the address that the scheduler prints when it starts; for TLS, set distributed.comm.tls, or pass a client.",
         ) from error

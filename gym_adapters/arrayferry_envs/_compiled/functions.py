@@ -167,7 +167,8 @@ class Functions:
             held = jax.eval_shape(step).reward.dtype
         else:
             held = held_dtype(dtype, af.registry.backend("jax"))
-        return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
 
     def _for_caller(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""

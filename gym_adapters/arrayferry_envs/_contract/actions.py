@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +12,9 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry.extending import dtype_name
+from arrayferry.extending import dtype_name, dtype_named, observers
 from arrayferry_gym.extending import (
+    ARRAYS,
     Fitter,
     Judge,
     batch_of_actions,
@@ -53,6 +56,8 @@ class Actions(Judge):
         self._n = n
         self._check = check
         self._convert = af.converter(backend, device=device)
+        # compiled code takes arrays of NumPy quicker than what is made of them before
+        self._compiled = backend.name == "jax" and device is None
         self._forget_ways()
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
@@ -89,14 +94,30 @@ class Actions(Judge):
             self._quick.learn(action, fitted, self._way(action, fitted))
         return fitted
 
-    def _way(self, action: Any, fitted: Any) -> Callable[[Any], Any]:
+    def _way(self, action: Any, fitted: Any) -> Callable[[Any], Any] | None:
         """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
-        convert = self._convert
-        if self._n is not None:
-            return (lambda given: given) if fitted is action else convert
-        if not isinstance(action, (int, np.integer)):
-            return lambda given: convert(given)[None, ...]
-        return lambda given: convert(np.asarray(given))[None, ...]
+        if fitted is action:
+            return lambda given: given
+        is_number = isinstance(action, (int, np.generic))
+        x = np.asarray(action) if is_number else action
+        if not hasattr(x, "dtype") or (isinstance(x, np.ndarray) and type(x) is not np.ndarray):
+            return None  # a subclass may have a mask
+        space, dtype = self._space, x.dtype
+        cast: Callable[[Any], Any] = self._convert
+        if isinstance(space, ARRAYS):
+            if "float" in dtype_name(dtype) and space.dtype.kind != "f":
+                return None  # their numbers are checked
+            compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
+            cast = caster(x, space, self._convert, in_numpy=compiled)
+        alone = self._n is None
+
+        def way(given: Any) -> Any:
+            x = np.asarray(given) if is_number else given
+            if x.dtype != dtype:
+                return None
+            return cast(x)[None, ...] if alone else cast(x)
+
+        return way
 
 
 _WHOLE = (int, np.int64, np.int32)
@@ -117,35 +138,98 @@ class _ClippingFitter(Fitter):
         self._convert = convert
 
     def _values(self, x: Any, space: Any, place: Any) -> Any:
-        kind, name = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
-        if "float" in kind and space.dtype.kind != "f":
+        if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
             if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
                 raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
-        if kind != name:
-            x = _clipped(x, kind, *lowest_and_highest(space, name))
-        x = self._convert(x)
-        xp = namespace(self.backend)
-        dtype = getattr(xp, name)
-        return x if x.dtype == dtype else cast_clipped(x, dtype)
+        return caster(x, space, self._convert)(x)
 
 
-def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
-    """Clip an array whose dtype differs from that of its space, before it is cast and numbers could overflow."""
-    if kind == "bool":
-        return x
+SMALL = 64 * 1024
+"""Size in bytes up to which JAX copies an array of NumPy as quickly as we do."""
+
+
+def caster(
+    x: Any, space: Any, convert: af.Conversion, *, in_numpy: bool = False
+) -> Callable[[Any], Any]:
+    """Return a function that casts arrays like one to the dtype of a space, in the library of the environments.
+
+    If the dtype does not have all their numbers, they are clipped to the space before they could overflow; finite ones stay
+    finite. Arrays of other libraries in host memory are read by NumPy, which is quick, and clips all dtypes.
+
+    Args:
+        x: an array. Others must have its type, dtype and device.
+        space: the space.
+        convert: converts to the library of the environments.
+        in_numpy: whether results may be arrays of NumPy, in memory that nobody else holds.
+    """
+    backend, own = convert.target, af.backend_of(x)
+    kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
+    hosted = isinstance(x, np.ndarray)
+    if own is not backend and not hosted:
+        hosted = not own.is_traced(x) and own.device_of(x) == "cpu"
+    in_numpy = in_numpy and hosted
+    if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
+        return convert
+    given: Any = dtype_named(kind)
+    edges = None if np.can_cast(given, name) else _safe_bounds(space, kind, name)
+    if hosted:
+        read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
+        checked = "float" in kind and wanted.kind in "iu"
+        low: Any = None
+        high: Any = None
+        with np.errstate(over="ignore"):
+            if edges is not None:
+                low, high = (edge.astype(given) for edge in edges)
+
+        def cast_in_numpy(x: Any) -> Any:
+            x = read(x)
+            if low is not None:  # several times as fast as clip for few numbers
+                x = np.minimum(np.maximum(x, low), high)
+            x = cast_clipped(x, wanted) if checked else x.astype(wanted)
+            alone = in_numpy and not observers and not _is_guarded()
+            return x if alone or backend.name == "numpy" else convert(x)
+
+        return cast_in_numpy
+    if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):
+        edges = None  # it cannot clip them, but casts them clipped
+    elif edges is not None and edges[0].ndim:
+        wide = (None,) * (
+            x.ndim - edges[0].ndim
+        )  # JAX may be told to refuse what has fewer dimensions
+        edges = tuple(af.convert(edge.astype(given)[wide], like=x) for edge in edges)
+    elif edges is not None:
+        edges = tuple(edge.item() for edge in edges)
+    run = _compiled_cast() if own.name == "jax" else _cast
+    return lambda x: convert(run(x, edges, name))
+
+
+def _is_guarded() -> bool:
+    """Return whether users look for hidden transfers, so that none may be left to JAX."""
+    return sys.modules["jax"].config.jax_transfer_guard_host_to_device not in (None, "allow")
+
+
+def _cast(x: Any, edges: Any, name: str) -> Any:
+    """Clip an array, and cast it to a dtype."""
     xp = af.namespace_of(x)
-    if high.dtype.kind == "f":  # finite numbers stay finite
+    return cast_clipped(x if edges is None else xp.clip(x, *edges), getattr(xp, name))
+
+
+@functools.cache
+def _compiled_cast() -> Any:
+    import jax
+
+    return jax.jit(_cast, static_argnums=2)
+
+
+def _safe_bounds(space: Any, kind: str, name: str) -> Any:
+    """Return the bounds of a space as NumPy arrays, finite, for arrays of one dtype that are cast to another."""
+    low, high = lowest_and_highest(space, name)
+    if high.dtype.kind == "f":  # finite numbers stay finite; the environment clips to fractions
         largest = np.finfo(high.dtype).max
-        low, high = np.maximum(low, -largest), np.minimum(high, largest)
-    if "int" in kind:
-        low, high = _edge(low, kind), _edge(high, kind)
-    if low.ndim == 0:
-        low, high = low.item(), high.item()
-    else:
-        low, high = (af.convert(edge.astype(kind), like=x) for edge in (low, high))
-    return xp.clip(x, low, high)
+        low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
+    return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)
 
 
 def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any]:
@@ -172,11 +256,19 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
         maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
-        low, high = (backend.from_numpy(edge, device) for edge in (low, high))
+        low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))
     elif backend.name != "jax":
         low, high = low.item(), high.item()
     xp = namespace(backend)
-    return lambda x: xp.clip(x, low, high)
+    if backend.name != "jax":
+        return lambda x: xp.clip(x, low, high)
+    from jax import numpy_dtype_promotion
+
+    def clip(x: Any) -> Any:
+        with numpy_dtype_promotion("standard"):  # the dtype of what was not checked may be another
+            return xp.clip(x, low, high)
+
+    return clip
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym import Random
 from arrayferry_gym.extending import Immutable, is_made
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         autoreset_mode: AutoresetMode | str
 
 
+@uncompiled
 class FunctionalEnv(Immutable, ABC):
     """An environment as pure functions of a batch of states, written once for every array library.
 

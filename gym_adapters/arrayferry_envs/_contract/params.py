@@ -249,7 +249,7 @@ def equal(a: Any, b: Any) -> bool:
     if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
     narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return np.array_equal(a.astype(narrow), b.astype(narrow), equal_nan=True)
 
 

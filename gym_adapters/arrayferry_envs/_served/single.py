@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, seed_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
@@ -20,6 +21,7 @@ from arrayferry_gym.typing import ActT, CheckActions, ObsT
 from .serving import Served
 
 
+@uncompiled
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One functional environment, served in the agent's library.
 

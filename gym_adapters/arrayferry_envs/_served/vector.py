@@ -10,6 +10,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
@@ -19,6 +20,7 @@ from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
 from .serving import Served
 
 
+@uncompiled
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """A batch of functional environments, served in the agent's library.
 

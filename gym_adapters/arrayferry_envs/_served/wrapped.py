@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_envs._simulators.simulator import Simulator
 from arrayferry_gym.extending import HasKernels, HeldKernel, reset_mask_of
 from arrayferry_gym.wrappers.kernels import RescaleAction
@@ -57,6 +58,7 @@ class EngineKernel(HeldKernel):
         return self._to_agent(super().shown(name, dtype))
 
 
+@uncompiled
 class WrappedServed(HasKernels):
     """What `Served` environments with kernels have in common."""
 

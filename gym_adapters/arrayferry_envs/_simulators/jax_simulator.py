@@ -54,7 +54,7 @@ class JaxSimulator(Simulator):
         The numbers among the values become one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            with jax.ensure_compile_time_eval():  # they are kept
+            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # they are kept
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             static = params.frame, params.any_batched, params.fixed, self._generator
@@ -98,7 +98,9 @@ class JaxSimulator(Simulator):
         if has_tracers(action):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the states
-        run = program if self._donates else program.__wrapped__
+        run = program
+        if not self._donates:
+            run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)
         before, self._leaves = self._leaves, ()  # they are donated
         after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 
@@ -22,11 +23,12 @@ def trace_here() -> Any:
 
 def stages() -> bool:
     """Tell whether everything that is computed here is recorded, as in `jit` and `scan`, but not in `vmap` and `grad`."""
-    return isinstance(jnp.zeros(()), jax.core.Tracer)
+    with jax.transfer_guard("allow"):
+        return isinstance(jnp.zeros(()), jax.core.Tracer)
 
 
 def has_tracers(tree: Any) -> bool:
     """Tell whether a tree holds traced values."""
-    if isinstance(tree, jax.Array):
+    if isinstance(tree, jax.Array) or (isinstance(tree, np.ndarray) and tree.dtype.kind != "O"):
         return isinstance(tree, jax.core.Tracer)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in af.flatten(tree)[0])

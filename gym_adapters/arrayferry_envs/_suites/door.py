@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry.typing import Target
 from arrayferry_envs._around.seeded import checked_seeds, with_seeds
@@ -101,6 +102,7 @@ def _functional(found: EnvId, seeds: Any, options: dict[str, Any]) -> Functional
     return env if seeds is None else with_seeds(env, seeds)
 
 
+@uncompiled
 def make_vec(
     env_id: str,
     num_envs: int = 1,
@@ -158,6 +160,7 @@ def make_vec(
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
+@uncompiled
 def make(
     env_id: str,
     *,

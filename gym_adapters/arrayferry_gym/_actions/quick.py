@@ -14,7 +14,15 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import dtype_name, has_item, observed_read, observers
+from arrayferry.extending import (
+    dtype_info,
+    dtype_name,
+    dtype_named,
+    has_item,
+    observed_read,
+    observers,
+)
+from arrayferry_gym._arrays import cast_numbers
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from .fitter import bounds_of
@@ -82,7 +90,9 @@ class Judge:
         raise NotImplementedError
 
 
-def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> Way | None:
+def quick_way(
+    action: Any, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
+) -> Way | None:
     """Return the quick way for actions like one that was fitted, None if there is none.
 
     Args:
@@ -90,12 +100,15 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
         fitted: the action as the environment takes it.
         space: the space that it was fitted to.
         convert: converts to the library of the environment.
+        any_library: whether the environment takes arrays of NumPy too, and converts them itself.
     """
+    if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
+        return None  # it may have a mask
     in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):
         cls = type(action)
-        is_one = cls is int or (backend is not None and has_item(backend, cls))
+        is_one = cls in (int, bool) or (backend is not None and has_item(backend, cls))
         return _one(space, action) if is_one else None
     if not hasattr(action, "dtype") or not isinstance(space, ARRAYS):
         return None
@@ -103,30 +116,34 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
     reads = in_numpy or (
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
-    tested = reads and not isinstance(space, spaces.Box)
-    if not tested and not in_numpy:
+    if not reads:
         return convert
     read = convert if in_numpy else af.converter("numpy", sparse="dense")
-    dtype, test = read(action).dtype, None
-    wanted = fitted.dtype if in_numpy else np.dtype(dtype_name(fitted.dtype))
-    if tested:
+    dtype, test, is_box = read(action).dtype, None, isinstance(space, spaces.Box)
+    wanted: Any = fitted.dtype if in_numpy else dtype_named(dtype_name(fitted.dtype))
+    stays = not in_numpy and backend is convert.target
+    if is_box and dtype == wanted and (stays or not any_library):
+        return convert
+    if is_box and not in_numpy and dtype_info(dtype).kind != dtype_info(wanted).kind:
+        return None  # the library may not have this dtype
+    if not is_box:
         test = range_test(space, dtype)
         if test is None or range_test(space, wanted) is None:
             return None
-    elif dtype == wanted:
-        return convert
-    elif not _is_wider(wanted, dtype):
-        return None
-    stays = not in_numpy and backend is convert.target
+    xp: Any = af.namespace_of(array) if stays else None
+    # what is checked already, and what has all numbers of another, can be cast
+    safe = not is_box or _is_wider(wanted, dtype)
 
     def several(given: Any) -> Any:
         host = read(given)
         if host.dtype != dtype or not (test is None or test(host)):
             return None
-        if stays:
-            return convert(given)
-        host = host if dtype == wanted else host.astype(wanted)
-        return host if in_numpy else convert(host)
+        if dtype != wanted:
+            host = host.astype(wanted) if safe else cast_numbers(host, wanted)
+        if not stays:
+            return host if in_numpy or (any_library and not observers) else convert(host)
+        given = convert(given)
+        return given if given.dtype == fitted.dtype else xp.astype(given, fitted.dtype)
 
     return several
 
@@ -143,9 +160,9 @@ def _one(space: spaces.Discrete, action: Any) -> Way:
         number = given
         if dtype is not None and given.dtype != dtype:
             return None
-        if cls is not int:
+        if cls not in (int, bool):
             number = observed_read(item, given) if observers else given.item()
-        if type(number) is not int:
+        if not isinstance(number, int):
             return None
         made = numbers.get(number)
         if made is None and low <= number <= high:
@@ -170,8 +187,11 @@ def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
     """Return a quick test whether a NumPy array of a dtype is in a MultiDiscrete or MultiBinary of its shape.
 
-    Return None if the dtype has no integers, or not all integers of the space.
+    Return None if the dtype has no integers or bools, or not all integers of the space.
     """
+    if dtype.kind == "b":
+        of_numbers = range_test(space, np.dtype(np.uint8))
+        return of_numbers and (lambda x: of_numbers(x.view(np.uint8)))
     low, high = bounds_of(space)
     if dtype.kind not in "iu" or not dtype.isnative:
         return None

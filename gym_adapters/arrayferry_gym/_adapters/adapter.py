@@ -210,7 +210,9 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
             libraries.warn_once("action", f"{self._note}. Pass actions as the space samples them")
         elif not strict and hasattr(fitted, "dtype"):
-            self._quick.learn(action, fitted, quick_way(action, fitted, space, libraries.env))
+            serves = isinstance(self.env, ServesFunctional)
+            way = quick_way(action, fitted, space, libraries.env, any_library=serves)
+            self._quick.learn(action, fitted, way)
         return fitted
 
     def _expected_space(self) -> Any:

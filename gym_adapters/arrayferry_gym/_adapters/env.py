@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import (
@@ -34,6 +35,7 @@ else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
 
 
+@uncompiled
 class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import check_flag, mixed_seed, options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import as_flags, copied, mapped
@@ -107,6 +108,7 @@ def from_simulator(
     )
 
 
+@uncompiled
 class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     """What `from_simulator` returns. See there for the arguments.
 

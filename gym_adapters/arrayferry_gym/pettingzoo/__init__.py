@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed, missing_package
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
@@ -128,6 +129,7 @@ class _Conversion:
         return f"<{type(self).__name__}({text})<{self.env}>>"
 
 
+@uncompiled
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]
     """Use a PettingZoo parallel environment with agents of other array libraries.
 
@@ -214,6 +216,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         )
 
 
+@uncompiled
 class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[misc]
     """Use a PettingZoo AEC environment, in which agents take turns, with agents of other array libraries.
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_reset
@@ -20,6 +21,7 @@ from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces
 
 
+@uncompiled
 class KernelWrapper(
     HasStatistics, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 ):

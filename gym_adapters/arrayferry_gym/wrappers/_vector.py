@@ -9,6 +9,7 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
@@ -24,6 +25,7 @@ else:  # it takes no parameters in Gymnasium 1.3 and older
     _Wrapper = VectorWrapper
 
 
+@uncompiled
 class KernelVectorWrapper(HasStatistics, _Wrapper):
     """A kernel around a vector environment, in the library of its arrays.
 

@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
 
@@ -23,6 +24,7 @@ from ._vector import KernelVectorWrapper
 Vector: TypeAlias = VectorEnv[Any, Any, Any]
 
 
+@uncompiled
 class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
@@ -130,6 +132,7 @@ else:
     _DictInfoToList = gym.wrappers.vector.DictInfoToList
 
 
+@uncompiled
 class DictInfoToList(_DictInfoToList):
     """Turns infos into a list of dicts, one for each environment, with NumPy values.
 

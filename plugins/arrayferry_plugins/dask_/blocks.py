@@ -18,7 +18,7 @@ from typing import Any
 from arrayferry import ConversionError, OptionError
 from arrayferry_streams import Blocks, Reader, Streaming
 
-from .computing import futures_of, owner_of, persisted, scheduler_of
+from .computing import futures_of, owner_of, persisted, scheduler_of, without_planning
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
@@ -26,6 +26,12 @@ PING = 3.0
 
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
+
+FILES = ("tls_ca_file", "tls_client_cert")
+"""The files that TLS needs."""
+
+SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max_version")
+"""What a pickle says of connections, if none of it is a key or a certificate itself."""
 
 _connecting: dict[int, threading.RLock] = {}
 """A lock for each process: in one that was forked, another thread of the parent may hold that of the parent for ever."""
@@ -60,7 +66,7 @@ class Clients:
                 get = _current_scheduler(self._xs)
                 client = self._given if get is None else getattr(get, "__self__", None)
         if client is not None and not isinstance(client, str) and not self._answers(client):
-            client = client.scheduler.address
+            client = _Place.of(client)
         if isinstance(client, str):
             client = self._connected(client)
         if client is not None:
@@ -69,12 +75,12 @@ class Clients:
 
     def portable(self) -> Any:
         """Return what another process needs to find the same cluster."""
-        client = self._given
-        if client is None:
-            client = _current_client(self._xs)
-            address = "inproc" if client is None else client.scheduler.address
-            return None if address.startswith("inproc") else _Formerly(address)
-        return client if isinstance(client, str) else client.scheduler.address
+        given = self._given
+        if given is not None:
+            return given if isinstance(given, _Place) else _Place.of(given)
+        client = _current_client(self._xs)
+        within = client is None or client.scheduler.address.startswith("inproc")
+        return None if within else _Formerly.of(client)
 
     def _answers(self, client: Any) -> bool:
         """Return whether a client works in this process. It has no threads in one that was forked."""
@@ -108,7 +114,33 @@ class Clients:
             return client
 
 
-class _Formerly(str):
+class _Place(str):
+    """The address of a scheduler, with the settings of connections to it.
+
+    Attributes:
+        security: a `distributed.Security`; after it was pickled, a dict of what was given as files, not as keys in memory.
+    """
+
+    security: Any = None
+
+    @classmethod
+    def of(cls, client: Any) -> _Place:
+        """Return the place of a client's scheduler, or that at an address, with the settings of this process."""
+        import distributed
+
+        place = cls(client if isinstance(client, str) else client.scheduler.address)
+        place.security = getattr(client, "security", None) or distributed.Security()
+        return place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = self.security
+        if not isinstance(known, dict):
+            known = {name: getattr(known, name, None) for name in SETTINGS}
+        in_memory = any("\n" in str(setting) for setting in known.values())
+        return type(self), (str(self),), {"security": {} if in_memory else known}
+
+
+class _Formerly(_Place):
     """The address of the cluster whose client was the current one where a stream was pickled."""
 
 
@@ -167,17 +199,21 @@ def _connect(address: str) -> Any:
     import dask
     import distributed
 
-    named = not isinstance(address, _Formerly)
+    named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
+    if isinstance(security, dict):
+        files = [str(security.get(name)) for name in FILES]
+        security = security if all(map(os.path.isfile, files)) else None  # those of this process
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
     try:
-        return distributed.Client(address, set_as_default=False, timeout=timeout)
-    except (OSError, ValueError) as error:
+        return distributed.Client(address, set_as_default=False, timeout=timeout, security=security)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
-        if named:
-            raise ConversionError(
-                why, remedy="Start one, or pass the address that it prints."
-            ) from error
+        remedy = "Start one, or pass the address that it prints."
+        if isinstance(error, TypeError):  # TLS without certificates
+            remedy = "A pickle has names of files, but no keys: pass files to distributed.Security, or set distributed.comm.tls in Dask's configuration."
+        if named or isinstance(error, TypeError):
+            raise ConversionError(why, remedy=remedy) from error
     text = f"a stream that used the cluster at {address} before it was pickled is computed by threads of this process: {why}"
     warnings.warn(text, RuntimeWarning, stacklevel=2)
     return None
@@ -210,8 +246,9 @@ class DaskBlocks(Blocks):
                     "a Dask array with chunks of unknown sizes cannot be read block by block",
                     remedy="Call x.compute_chunk_sizes() first.",
                 )
-        self._clients = Clients(xs, client)
         self._optimize = xs[0].__dask_optimize__
+        xs = [*map(without_planning, xs)]
+        self._clients = Clients(xs, client)
         self._graph = HighLevelGraph.merge(*(x.__dask_graph__() for x in xs))
         self._futures = futures_of(self._graph)
         self._persisted = persisted(self._graph)

@@ -8,7 +8,16 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from arrayferry import Conversion, ConversionError, backend_of, convert, fit_dtype, namespace_of
+from arrayferry import (
+    Conversion,
+    ConversionError,
+    backend_of,
+    convert,
+    fit_dtype,
+    namespace_of,
+    registry,
+)
+from arrayferry.extending import resolve_type
 
 CHUNK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of an array for which no chunks were asked for."""
@@ -99,13 +108,42 @@ def _converted(conversion: Conversion, block: Any) -> Any:
     return made
 
 
+def know_blocks() -> None:
+    """Let Dask join arrays of all libraries that are imported."""
+    for backend in registry.backends().values():
+        if backend.memory != "lazy":
+            for cls in filter(None, map(resolve_type, backend.array_types)):
+                _join(cls)
+
+
 def _join(cls: type) -> None:
-    """Register a function that concatenates arrays of a type, unless Dask has one."""
+    """Let Dask join arrays of a type, unless it can."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 
-    if concatenate_lookup.dispatch(cls) is np.concatenate and not issubclass(cls, np.ndarray):
-        concatenate_lookup.register(cls, _concatenate)
+    if concatenate_lookup.dispatch(cls) is np.concatenate and not hasattr(
+        cls, "__array_function__"
+    ):
+        _register(cls)
+
+
+def _register(cls: type | None) -> None:
+    from dask.array import dispatch
+
+    dispatch.concatenate_lookup.register(cls, _concatenate)
+    if hasattr(dispatch, "take_lookup"):  # of newer versions
+        dispatch.take_lookup.register(cls, _take)
+    if cls is resolve_type("torch.Tensor") and "distributed" in sys.modules:
+        from distributed.protocol import dask_serialize
+        from distributed.protocol.torch import serialize_torch_Tensor
+
+        def serialize(x: Any) -> Any:
+            try:
+                return serialize_torch_Tensor(x)
+            except (TypeError, RuntimeError):  # NumPy cannot hold it, as bfloat16
+                raise NotImplementedError from None  # so it is pickled
+
+        dask_serialize.register(cls, serialize)
 
 
 def copied(block: Any) -> Any:
@@ -117,17 +155,20 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     return namespace_of(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def _know_torch() -> None:
-    """Let Dask concatenate tensors, for users who convert blocks with `x.map_blocks`."""
+def _take(x: Any, indices: Any, axis: int = 0) -> Any:
+    return namespace_of(x).take(x, convert(indices, like=x), axis=axis)
+
+
+def _know_lazily() -> None:
+    """Let Dask join tensors and arrays of JAX, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
-    lookup = getattr(dispatch, "concatenate_lookup", None)
-    if lookup is not None:
+    lookup: Any = getattr(dispatch, "concatenate_lookup", None)
+    for path in ("torch.Tensor", "jax.Array") if lookup is not None else ():
 
-        @lookup.register_lazy("torch")  # type: ignore[untyped-decorator]
-        def register() -> None:
-            import torch
+        def register(path: str = path) -> None:
+            _register(resolve_type(path))
 
-            lookup.register(torch.Tensor, _concatenate)
+        lookup.register_lazy(path.partition(".")[0], register)
 
 
-_know_torch()
+_know_lazily()

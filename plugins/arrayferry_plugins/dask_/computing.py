@@ -6,6 +6,7 @@ nobody else holds.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,12 +22,14 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
     if not xs:
         return []
     try:
+        given, xs = xs, [*map(without_planning, xs)]
         futures = [future for x in xs for future in futures_of(x.__dask_graph__())]
         if not futures:
             scheduler_of(xs)
         client = owner_of(futures) if futures else None
         options = {} if client is None else {"scheduler": client}
-        return dask.compute(*xs, **options)  # type: ignore[no-any-return]
+        optimize = xs[0] is given[0]
+        return dask.compute(*xs, optimize_graph=optimize, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
     except Exception as error:
@@ -35,6 +38,21 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
             f"{which} could not be computed ({type(error).__name__}: {error})",
             remedy="The error is in its graph: x.compute() raises it too.",
         ) from error
+
+
+def without_planning(x: Any) -> Any:
+    """Return an array of Dask's query planning as one with a graph, of which several can be computed together.
+
+    To optimize it would change the tasks of keys that a cluster may know already.
+    """
+    from dask.array.core import Array
+
+    if isinstance(x, Array):
+        return x
+    lowered = x.expr.lower_completely()
+    return Array(
+        lowered.__dask_graph__(), lowered.name, x.chunks, dtype=object
+    )  # nobody asks for its dtype
 
 
 def scheduler_of(xs: Sequence[Any]) -> Any:
@@ -168,8 +186,9 @@ def is_finished(x: Any, values: Any) -> bool:
 
     if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
         return False
-    if x.npartitions > 1 or not isinstance(values, np.ndarray):
-        return bool(x.npartitions > 1)
+    several: bool = math.prod(x.numblocks) > 1
+    if several or not isinstance(values, np.ndarray):
+        return several
     finish, arguments = x.__dask_postcompute__()  # older versions return a single block as it is
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
@@ -192,7 +211,7 @@ def in_own_memory(values: Any, *, fresh: bool) -> Any:
 
         # blocks are computed on streams of other threads
         cupy.cuda.Device(values.device.id).synchronize()
-    alone = fresh or backend.memory != "writable"
+    alone = fresh or backend.memory == "immutable"
     return values if alone else synchronized(backend.copy(values))
 
 

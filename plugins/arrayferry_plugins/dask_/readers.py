@@ -9,7 +9,6 @@ since a stream must not take as much memory as the whole array. What does not fi
 from __future__ import annotations
 
 import itertools
-import socket
 import sys
 import threading
 import weakref
@@ -19,6 +18,7 @@ from concurrent.futures import Future
 from graphlib import TopologicalSorter
 from typing import Any
 
+from arrayferry import registry
 from arrayferry._utilities.cache import existing
 from arrayferry._utilities.threads import Threads
 from arrayferry_streams import Reader
@@ -34,6 +34,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 WORKER = 1.0
 """Seconds to try to reach a worker."""
 
+_reached: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Clients that have reached a worker."""
+
 NOT_KEPT: Any = object()
 """Stands for a result that was not kept."""
 
@@ -47,7 +50,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nobody else holds the memory of results."""
+    """Whether nobody else holds the memory of results, as they came in messages."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -290,15 +293,16 @@ def _reachable(client: Any) -> bool | None:
     Returns:
         None if it is not known.
     """
+    if client in _reached:
+        return True
     for address in client.nthreads():
-        protocol, _, place = address.rpartition("://")
-        if protocol not in ("tcp", "tls"):
+        if not address.startswith(("tcp://", "tls://")):
             return None
-        host, _, port = place.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), WORKER).close()
+            client.sync(client.rpc(address).identity, callback_timeout=WORKER)
         except (OSError, ValueError):
             return False
+        _reached.add(client)
         return True
     return None
 
@@ -317,7 +321,20 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
     if len(inner) > 1:
         return concatenate3(chunks)
     fresh = _is_unreferenced(inner)
-    return inner.pop() if owned else in_own_memory(inner.pop(), fresh=fresh)
+    if owned and _is_changeable(inner[0]):
+        return inner.pop()
+    return in_own_memory(inner.pop(), fresh=fresh)
+
+
+def _is_changeable(x: Any) -> bool:
+    """Return whether elements can be written to one by one: a message keeps what is read-only or expanded."""
+    try:
+        strides = x.stride() if hasattr(x, "stride") else x.strides
+    except (AttributeError, RuntimeError):  # it has none
+        backend = registry.kind(x).backend
+        return backend is None or backend.memory == "immutable"
+    expanded = any(length > 1 and not step for length, step in zip(x.shape, strides, strict=True))
+    return not expanded and getattr(getattr(x, "flags", None), "writeable", True)
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym import Random, RandomFactory, check_integers
 
 from .placement import own_device
@@ -13,6 +14,7 @@ _drawing = threading.Lock()
 """Held while a key is taken, so that no two threads get the same one."""
 
 
+@uncompiled
 class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
@@ -56,6 +58,7 @@ class JaxRandom(Random):
         # of 16 bits, JAX computes with few numbers
         drawn = dtype if dtype == "float64" else "float32"
         values = jax.random.normal(self.key(), shape, drawn)
+        mean, std = _spread(mean, shape), _spread(std, shape)
         return (values * std + mean).astype(dtype)
 
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
@@ -67,6 +70,7 @@ class JaxRandom(Random):
         low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
         name = str(jax.dtypes.canonicalize_dtype(dtype))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
+        low, high = _spread(low, shape), _spread(high, shape)
         bits = jnp.iinfo(name).bits
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
         given = type(low) is type(high) is int
@@ -114,12 +118,23 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
-            key = jax.random.key(int(seed))
-        else:  # JAX takes 32 bits
-            first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
-            key = jax.random.fold_in(jax.random.key(first), second)
+        with jax.transfer_guard("allow"):  # a seed is always made a key, so nothing is hidden
+            if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
+                key = jax.random.key(int(seed))
+            else:  # JAX takes 32 bits
+                first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
+                key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
+
+
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array with all dimensions of the numbers that are drawn: JAX may be told to refuse fewer."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    if not getattr(x, "ndim", 0):
+        return x
+    return (np if isinstance(x, np.ndarray) else jnp).broadcast_to(x, shape)
 
 
 def _in_host_memory(bound: Any) -> Any:

@@ -131,7 +131,7 @@ class TorchBackend(Backend):
     name = "torch"
     package = install = "torch"
     aliases: tuple[str, ...] = ("pytorch",)
-    array_types: tuple[str, ...] = ("torch.Tensor",)
+    array_types: tuple[str, ...] = ("torch.Tensor", "torch.fx.Proxy")
     item_types: tuple[str, ...] = ("torch.Tensor",)
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
@@ -144,7 +144,7 @@ class TorchBackend(Backend):
         if self.is_traced(x):
             raise TracedValueError(
                 "a traced torch value has no values yet",
-                remedy="Convert outside the transformed function.",
+                remedy="Convert outside the transformed or recorded function.",
             )
         inner = plain(x)
         if inner is not x:
@@ -223,13 +223,22 @@ class TorchBackend(Backend):
     def is_traced(self, x: Any) -> bool:
         import torch
 
+        if not isinstance(x, torch.Tensor):  # what torch.fx records with
+            return True
         functorch = torch._C._functorch
         if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
             return True
         if torch._is_functional_tensor(x):
             return True
         fake = sys.modules.get("torch._subclasses.fake_tensor")
-        return fake is not None and isinstance(x, fake.FakeTensor)
+        if fake is not None and isinstance(x, fake.FakeTensor):
+            return True
+        recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        mode = None if recorder is None else recorder.get_proxy_mode()
+        if mode is None:
+            return False
+        recorded = recorder.get_proxy_slot(x, mode.tracer, None)  # type: ignore[union-attr]
+        return recorded is not None and getattr(recorded, "constant", None) is None
 
 
 BACKEND = TorchBackend()

@@ -24,11 +24,12 @@ FIRST = 1 << 16
 def _view() -> Callable[[Any], Any]:
     """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
     from torch import Tensor
+    from torch.fx import _symbolic_trace as fx
 
     view, address = Tensor.numpy, Tensor.data_ptr
 
     def values(x: Any) -> Any:
-        if address(x) < FIRST:
+        if fx._is_fx_tracing_flag or address(x) < FIRST:
             raise ValueError  # the general conversion, tried next, says what is wrong
         return view(x)
 
@@ -119,10 +120,12 @@ class TorchToNumpy(Bound):
 
     def inline(self, options: Options) -> Inline:
         from torch import Tensor
+        from torch.fx import _symbolic_trace as fx
 
         result = "{show}({x}).copy()" if options.copy else "{show}({x})"
-        names = {"show": Tensor.numpy, "address": Tensor.data_ptr}
-        return Inline(f"{{address}}({{x}}) >= {FIRST}", result, names)
+        names = {"show": Tensor.numpy, "address": Tensor.data_ptr, "fx": fx}
+        test = f"not {{fx}}._is_fx_tracing_flag and {{address}}({{x}}) >= {FIRST}"
+        return Inline(test, result, names)
 
 
 class NumpyToCuda(Packed):

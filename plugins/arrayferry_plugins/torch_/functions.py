@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from arrayferry import TracedValueError
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_functions import Autodiff, Crossing, Flat
 
 from .tensors import is_sparse
@@ -19,20 +20,7 @@ class TorchAutodiff(Autodiff):
     name = "torch"
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        disabled: list[Callable[..., Any]] = []
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            # nothing is compiled before torch._dynamo is imported, which takes a second
-            if "torch._dynamo" not in sys.modules:
-                return function(*args, **kwargs)
-            if not disabled:
-                import torch
-
-                disabled.append(torch.compiler.disable(function))
-            return disabled[0](*args, **kwargs)
-
-        wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
-        return wrapper
+        return uncompiled(function)
 
     def vjp(
         self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool
@@ -100,9 +88,10 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
     import torch
 
     recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if recorder is not None and recorder.get_proxy_mode() is not None:
+    mode = recorder.get_proxy_mode() if recorder is not None else None
+    if mode is not None or not all(isinstance(x, torch.Tensor) for x in arrays):
         raise TracedValueError(
-            f"{name} cannot be recorded by torch.fx (make_fx, torch.func.linearize, export)",
+            f"{name} cannot be recorded by torch.fx (symbolic_trace, make_fx, torch.func.linearize, export)",
             remedy="Call it outside; instead of linearize, use torch.func.vjp.",
         )
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):

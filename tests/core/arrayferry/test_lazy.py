@@ -138,8 +138,7 @@ def check(found, library, values=X):
 def test_blocks_of_one_library_become_those_of_another(counter, given, library, dtype):
     x = to_dask(counter.array(X.astype(dtype)), blocks=given)
     y = to_dask(x, blocks=library)
-    expected = {"float64": "float32", "complex128": "complex64"}.get(dtype, dtype)
-    expected = expected if "jax" in (given, library) else dtype
+    expected = jax.numpy.asarray(X.astype(dtype)).dtype if "jax" in (given, library) else dtype
     assert y.chunks == x.chunks
     assert y.dtype == y._meta.dtype == expected
     assert y.name == to_dask(x, blocks=library).name
@@ -205,6 +204,7 @@ def test_odd_shapes(library, make_array):
         assert found.shape == np.shape(expected)
 
 
+@pytest.mark.assumes_other("x64")
 def test_what_blocks_cannot_be_is_refused_at_once(counter):
     records = counter.array(np.zeros(4, [("a", "i4"), ("b", "f8")]))
     for x in (records, counter.array(np.array([1, "a"], object)), counter.array(np.array(["t"]))):
@@ -226,6 +226,7 @@ def test_what_blocks_cannot_be_is_refused_at_once(counter):
     assert counter.times == 0
 
 
+@pytest.mark.assumes_other("x64")
 def test_options_of_blocks():
     x = da.from_array(np.array([2**40, 1]), chunks=1)
     y = to_dask(x, blocks="jax")
@@ -260,13 +261,23 @@ def test_names_are_those_of_other_processes(run_python):
     assert run_python(script).strip() == str(here)
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_blocks_are_joined_in_their_library_whatever_came_before(run_python, library):
+    script = (
+        "import dask.array as da, arrayferry as af\n"
+        f"y = da.ones((4, 2), chunks=2).map_blocks(af.converter('{library}'))\n"
+        "print(af.backend_of(y.compute()).name)"
+    )
+    assert run_python(script).strip() == library
+
+
 @pytest.mark.parametrize("library", TYPES)
 def test_a_converter_in_map_blocks(counter, library, make):
     y = counter.array().map_blocks(make(library))
     assert counter.times == 0
     assert isinstance(y._meta, TYPES[library])
     assert y.chunks == ((2, 2, 2), (2,))
-    assert str(y.dtype).endswith("float32" if library == "jax" else "float64")
+    assert str(y.dtype).endswith(str(jax.numpy.asarray(X).dtype) if library == "jax" else "float64")
     assert isinstance(y.blocks[1].compute(), TYPES[library])
     for found in (y.compute(), af.convert(y, library)):
         check(found, library)
@@ -368,8 +379,8 @@ REFUSED = {
 @pytest.mark.parametrize("target", ["jax", "torch"])
 def test_what_is_refused_is_not_computed(counter, target, why):
     options, dtype, error = REFUSED[why]
-    if target == "torch" and why == "no narrowing":
-        pytest.skip("PyTorch has float64")
+    if why == "no narrowing" and (target == "torch" or jax.config.jax_enable_x64):
+        pytest.skip("it has float64")
     conversion = af.converter(target, **options)
     for _ in range(4):
         for wrap in (lambda x: x, lambda x: {"a": counter.ones(), "b": x}):
@@ -419,6 +430,7 @@ def test_a_lazy_library_of_a_plugin(register):
         assert lazy.read == min(count, 2)
 
 
+@pytest.mark.assumes_other("x64")
 @pytest.mark.parametrize(
     "tree", [lambda x: x, lambda x: [x], lambda x: [x] * 20], ids=["alone", "list", "long"]
 )
@@ -500,6 +512,7 @@ def test_nothing_is_computed_if_another_lazy_library_is_refused(counter, stores)
     assert counter.times == text.reads == numbers.reads == 0
 
 
+@pytest.mark.assumes_other("x64")
 def test_refused_before_it_is_read(stores):
     x = Stored(np.array([2**40]))
     for options in ({"copy": False}, {"narrowing": "forbid"}):
@@ -511,10 +524,15 @@ def test_refused_before_it_is_read(stores):
 
 
 @pytest.fixture(scope="module")
-def clients():
+def cluster():
+    with local_cluster(processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def clients(cluster):
     """Return the default client of a cluster with one thread, and another client."""
     with (
-        local_cluster(processes=True) as cluster,
         distributed.Client(cluster, set_as_default=False) as other,
         distributed.Client(cluster) as client,
     ):
@@ -566,6 +584,40 @@ def test_blocks_on_a_cluster(clients, library):
     check(y.compute(scheduler=clients[0]), library)
     np.testing.assert_array_equal(af.convert(clients[0].persist(y), "numpy"), X)
     assert isinstance(clients[0].compute(y.blocks[0]).result(timeout=60), TYPES[library])
+
+
+def test_blocks_on_a_worker_that_has_converted_none():
+    """As one that joins later: it only gets blocks of others, and Dask joins them."""
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
+        made = {}
+        for library in ("torch", "jax"):
+            x = to_dask(da.arange(8.0, chunks=2), blocks=library)
+            made[library] = x, client.compute([*x.blocks])
+            distributed.wait(made[library][1])
+        first = list(client.scheduler_info()["workers"])
+        cluster.scale(2)
+        client.wait_for_workers(2)
+        (second,) = set(client.scheduler_info(n_workers=-1)["workers"]).difference(first)
+        for library, (x, futures) in made.items():
+            parts = [da.from_delayed(y, (2,), x.dtype, meta=x._meta) for y in futures]
+            for whole in (da.concatenate(parts).rechunk(4)[2:7].rechunk(-1), da.stack(parts)):
+                found = client.compute(whole, workers=[second]).result(timeout=60)
+                assert isinstance(found, TYPES[library])
+                assert af.convert(found, "numpy").tolist() == whole.compute().tolist()
+
+
+def test_dtypes_that_numpy_lacks_on_a_cluster(clients):
+    x = to_dask(da.from_array(np.arange(6).astype("bfloat16"), chunks=2), blocks="torch")
+    for found in (x.compute(scheduler=clients[0]), af.convert(x.rechunk(3), "torch")):
+        assert found.dtype == torch.bfloat16
+        assert found.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_blocks_of_jax_in_any_order():
+    x = to_dask(da.arange(8.0, chunks=2), blocks="jax")
+    found = x[[5, 0, 3]].compute()
+    assert isinstance(found, TYPES["jax"])
+    assert found.tolist() == [5, 0, 3]
 
 
 # Memory.

@@ -45,7 +45,11 @@ def source(request):
 target = source
 
 SHAPES = [(), (3,), (0,), (2, 3), (2, 0), (2, 1, 3), (2, 3, 1, 2)]
-WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+def narrowed(array: np.ndarray) -> str:
+    """Return the dtype that JAX has for an array."""
+    return str(importlib.import_module("jax.numpy").asarray(array).dtype)
 
 
 def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -70,8 +74,8 @@ def test_values_shapes_and_dtypes(source, target, dtype):
         y = af.convert(x, target.name)
         assert af.backend_of(y).name == target.name
         assert tuple(y.shape) == shape
-        narrowed = WIDE.get(dtype, dtype) if "jax" in (source.name, target.name) else dtype
-        assert str(y.dtype).rpartition(".")[2] == narrowed
+        expected = narrowed(n) if "jax" in (source.name, target.name) else dtype
+        assert str(y.dtype).rpartition(".")[2] == expected
         np.testing.assert_array_equal(target.read(y), n)
         np.testing.assert_array_equal(source.read(x), n)
 

@@ -20,6 +20,7 @@ FITS = {
 LOST = {"int64": 2**31, "uint64": 2**32, "float64": -1e300, "complex128": 1e300j}
 
 
+@pytest.mark.assumes_other("x64")
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("source", ["numpy", "torch", "dask"])
 def test_checked(dtype, source):
@@ -41,6 +42,7 @@ def test_infinities_and_nan_can_be_narrowed():
     assert np.isnan(np.asarray(af.convert(z, "jax")).imag).all()
 
 
+@pytest.mark.assumes_other("x64")
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("source", ["numpy", "torch", "dask", "array_api_strict"])
 def test_forbid_and_allow(dtype, source):
@@ -55,6 +57,7 @@ def test_forbid_and_allow(dtype, source):
     np.testing.assert_array_equal(np.asarray(found), expected)
 
 
+@pytest.mark.assumes_other("x64")
 def test_x64_switched_at_run_time(enable_x64):
     conversion = af.converter("jax")
     x = np.array([2**40])
@@ -66,6 +69,18 @@ def test_x64_switched_at_run_time(enable_x64):
             assert y.dtype == np.int64
             assert int(y[0]) == 2**40
         assert conversion([np.array([5])])[0].dtype == np.int32
+
+
+def test_x64_switched_at_run_time_for_one_array(enable_x64):
+    conversion = af.converter("jax")
+    for x in (np.array([2**40, 7]), torch.tensor([2**40, 7])):
+        for _ in range(4):
+            with enable_x64(True):
+                for _ in range(4):  # the quick way is learnt
+                    assert conversion(x).dtype == np.int64
+            with pytest.raises(af.NarrowingError):
+                conversion(x)
+            assert conversion(x - x).dtype == np.int32
 
 
 def test_wide_jax_arrays_are_converted_while_x64_is_off(enable_x64):

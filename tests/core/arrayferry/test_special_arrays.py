@@ -155,7 +155,7 @@ def in_layout(change):
 
     def make():
         with warnings.catch_warnings(action="ignore"):
-            return change(torch.arange(6.0).reshape(2, 3))
+            return change(torch.arange(6.0, dtype=torch.float32).reshape(2, 3))
 
     return make
 

@@ -413,7 +413,7 @@ def test_a_pytree_that_changes_its_children_is_an_error():
 
 def test_functions_with_arguments_are_pytrees_too():
     part = jax.tree_util.Partial(max, np.ones(2), default=[np.zeros(1)])
-    _, linear = jax.linearize(jax.numpy.sin, jax.numpy.ones(2))
+    _, linear = jax.linearize(jax.numpy.sin, jax.numpy.ones(2, np.float32))
     for to in ("numpy", "torch", "jax"):
         found = af.convert([part], to)[0]
         assert af.backend_of(found.args[0]).name == to

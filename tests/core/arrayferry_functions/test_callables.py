@@ -1,17 +1,24 @@
 """What `agnostic` does for methods, columns, and callers that pass numbers and shards."""
 
 import abc
+import ast
 import dataclasses
 import functools
+import pickle
 from enum import Enum
 from typing import Any, NamedTuple
 
+import cloudpickle
+import dask.array as da
+import dask.base
+import distributed
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from boxes import Point
+from clusters import local_cluster
 
 import arrayferry as af
 
@@ -211,6 +218,7 @@ def test_bound_methods_have_their_object(function):
         assert af.agnostic("numpy")(each)(Box(torch.tensor(X))) is np.ndarray
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_methods_of_named_tuples_and_their_gradients():
     class Layer(NamedTuple):
         w: Any
@@ -240,6 +248,7 @@ def test_result_like_gets_the_object_too():
 # Columns and data sets.
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_columns_are_read(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "data.h5", "w") as file:
@@ -379,3 +388,107 @@ def test_long_keys_in_another_order_keep_their_arrays():
     )
     a, c, d = jax.jit(lambda x: jax.tree.leaves(inner(x)))(X)
     assert (a[1], c[1], d[1]) == (1, 2, 3)
+
+
+# Pickles.
+
+
+SCRIPT = """
+import os, cloudpickle, pickle, jax, jax.numpy as jnp, numpy as np, arrayferry as af
+from dask.base import tokenize
+
+@af.agnostic("numpy", result_like=lambda x: x, narrowing="allow")
+def ordered(x):
+    return np.sort(x)
+
+@af.agnostic("jax", differentiable=True)
+@jax.jit
+def energy(x):
+    return (x**2).sum()
+
+@af.agnostic("numpy")
+def total(x):  # it finds itself
+    return x[0] + total(x[1:]) if len(x) else np.zeros(())
+
+def scaled(factor):
+    return af.agnostic("numpy")(lambda x: x * factor)
+
+MADE = [ordered, energy, total, scaled(2), scaled(3)]
+if "LOAD" not in os.environ:
+    with open("made", "wb") as file:
+        file.write(cloudpickle.dumps(MADE))
+else:
+    with open("made", "rb") as file:
+        order, square, add, doubled, tripled = pickle.loads(file.read())
+    import torch
+    x = torch.tensor([3.0, 1.0], requires_grad=True)
+    square(x).backward()
+    x, gradient = x.detach(), x.grad
+    for y in order(x), gradient, add(x), doubled(x), tripled(x):
+        assert type(y) is torch.Tensor
+    assert order(x).tolist() == jax.jit(order)(jnp.array([3.0, 1.0])).tolist() == [1, 3]
+    assert gradient.tolist() == doubled(x).tolist() == [6, 2]
+    assert (add(x), tripled(x).tolist(), add.__qualname__) == (4, [9, 3], "total")
+print([tokenize(function) for function in MADE])
+"""
+
+
+def test_functions_of_a_script_are_pickled_by_value(run_python, tmp_path):
+    """They work in a process that has converted nothing, and have the same tokens in each."""
+    script = SCRIPT.replace('"made"', repr(str(tmp_path / "made")))
+    tokens, again = (
+        ast.literal_eval(run_python(script, env=env))
+        for env in ({"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2", "LOAD": "1"})
+    )
+    assert again == tokens
+    assert len({*tokens}) == len(tokens)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_pickles_and_tokens_are_the_same_after_calls(library):
+    """As a function, a method and an object, also compiled and called from compiled code."""
+
+    class Scaled:
+        @af.agnostic(library, differentiable=library != "numpy")
+        def method(self, x):
+            return x * 2
+
+        def __call__(self, x):
+            return x * 2
+
+    functions = [
+        af.agnostic(library, differentiable=library != "numpy")(jax.jit(lambda x: x * 2))
+        if library == "jax"
+        else af.agnostic(library)(lambda x: x * 2),
+        Scaled().method,
+        af.agnostic(library)(Scaled()),
+    ]
+    for function in functions:
+        pickled, token = cloudpickle.dumps(function), dask.base.tokenize(function)
+        x = torch.tensor(X, requires_grad=library == "jax")
+        compiled = torch.compile(lambda x, call=function: call(x) + 1, backend="eager")
+        for call in (function, function, compiled, compiled):
+            call(x)
+        assert dask.base.tokenize(function) == token
+        for again in (pickle.loads(pickled), pickle.loads(cloudpickle.dumps(function))):
+            assert torch.equal(again(torch.tensor(X)), torch.tensor(X) * 2)
+
+
+def test_functions_run_on_a_cluster():
+    """Also one that is defined here, which no worker can import."""
+
+    @af.agnostic("torch")
+    def doubled(x):
+        import torch
+
+        assert isinstance(x, torch.Tensor)
+        return 2 * x
+
+    x = da.arange(6.0, chunks=3)
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
+        for found in (
+            client.submit(doubled, np.arange(6.0)).result(timeout=60),
+            x.map_blocks(doubled),
+        ):
+            assert np.asarray(found).tolist() == [0, 2, 4, 6, 8, 10]

@@ -17,6 +17,7 @@ import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import array_api_strict
 import chunks
 import dask
 import dask.array as da
@@ -38,6 +39,7 @@ from remote_workers import eventually
 
 import arrayferry as af
 from arrayferry import registry
+from arrayferry_plugins.dask_ import to_dask
 from arrayferry_streams import Blocks, Reader, Slices, Streaming
 
 
@@ -105,6 +107,43 @@ def test_every_row_once_and_in_order(target, block):
     assert all(af.backend_of(part).name == target for part in blocks)
     _same(blocks, x.compute())
     _same(list(stream), x.compute())  # each iteration begins anew
+
+
+ONES = da.ones(8, chunks=4)
+NOT_WRITABLE = {
+    "ones": ONES,
+    "broadcast": da.broadcast_to(da.ones(1, chunks=1), (8,), chunks=4),
+    "inner": da.broadcast_to(ONES[:, None], (8, 3)),
+    "read-only": ONES.map_blocks(chunks.read_only, meta=np.empty(0)),
+    "expanded": ONES.map_blocks(chunks.expanded, meta=np.empty(0)),
+    "strict": ONES.map_blocks(chunks.strict_read_only, meta=np.empty(0)),
+    "masked": da.ma.masked_greater(ONES, 3),
+}
+
+
+@pytest.mark.parametrize(
+    "to", ["numpy", "torch", array_api_strict], ids=["numpy", "torch", "strict"]
+)
+@pytest.mark.parametrize("kind", NOT_WRITABLE)
+def test_blocks_are_ones_own(kind, to, place):
+    """Whatever computes them: also those that are read-only, or one element that is expanded."""
+    x = NOT_WRITABLE[kind]
+    for value in ([x], [x, x]):
+        stream = af.stream(value, to, client=place)
+        for blocks in (stream[0], *stream):
+            for number, block in enumerate(blocks):
+                block[0, ...] = 5 + number
+            for number, block in enumerate(blocks):
+                values = np.asarray(block).reshape(4, -1)
+                assert (values[0] == 5 + number).all()
+                assert (values[1:] == 1).all()
+
+
+def test_a_block_of_a_message_is_not_copied(client):
+    x = da.random.default_rng(0).random((8, 3), chunks=(4, 3))
+    for y in (x, x[None], to_dask(x, blocks="torch")):
+        axis = y.ndim - 2
+        assert not af.stream(y, "numpy", axis=axis, client=client)[0].flags.owndata
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5, 100])
@@ -224,6 +263,7 @@ def test_arrays_in_memory_are_copied_unless_sharing_is_asked_for():
     assert memory.tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.assumes_other("x64")
 def test_narrowing_and_options():
     x = da.arange(20, chunks=10)
     (first, second) = af.stream(x, "jax")
@@ -878,7 +918,7 @@ def freed():
     return x
 
 
-SQUARE = torch.arange(4.0).reshape(2, 2)
+SQUARE = torch.arange(4.0, dtype=torch.float32).reshape(2, 2)
 SPECIAL = {
     "coo": lambda: SQUARE.to_sparse(),
     "csr": lambda: SQUARE.to_sparse_csr(),

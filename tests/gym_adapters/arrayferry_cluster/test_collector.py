@@ -1,6 +1,7 @@
 """Trajectories that are collected on workers, beside loops in one process."""
 
 import ast
+import asyncio
 import functools
 import gc
 import importlib
@@ -14,6 +15,7 @@ import threading
 from pathlib import Path
 
 import cloudpickle
+import dask
 import distributed
 import distributed.actor
 import gymnasium as gym
@@ -23,6 +25,7 @@ import pytest
 import remote_workers
 import torch
 from cases import crossed, quick_if
+from clusters import certificate, local_cluster, tls_settings
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, functional, same
 
@@ -104,6 +107,23 @@ def test_steps_are_those_of_sync_vector_env(client, groups):
     assert sum(part.terminated.sum() for part in parts) > 5
     same(parts[0].group, np.repeat(np.arange(groups), np.bincount(parts[0].group)))
     assert not any(part.restarted.any() for part in parts)
+
+
+class Doubling(gym.RewardWrapper):
+    @af.agnostic("torch")
+    def reward(self, reward):
+        return 2 * reward
+
+
+def test_environments_may_have_methods_for_any_library(client):
+    @af.agnostic("torch")
+    def standing(x):
+        return torch.zeros(len(x), dtype=torch.int64)
+
+    makers = [lambda: Doubling(CARTPOLE())] * 2
+    policy = lambda params, x, rng: (standing(x), None)  # noqa: E731
+    (part,) = collected(makers, policy, None, client, 1, num_steps=3)
+    assert (part.reward == 2).all()
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
@@ -599,6 +619,36 @@ def test_clients_that_are_refused():
             Collector([CARTPOLE], drawing, num_steps=2, client=client)
 
 
+def test_an_asynchronous_client_is_refused_at_once():
+    def collector(client):
+        return Collector([CARTPOLE], leaning, WEIGHTS, num_steps=3, client=client)
+
+    async def use():
+        options = {"processes": False, "asynchronous": True, "dashboard_address": ":0"}
+        async with (
+            distributed.LocalCluster(n_workers=1, **options) as cluster,
+            distributed.Client(cluster, asynchronous=True) as client,
+        ):
+            for given in (client, None):
+                with pytest.raises(af.OptionError, match=r"client is asynchronous.*to_thread"):
+                    collector(given)
+            made = await asyncio.to_thread(collector, client)
+            with pytest.raises(af.OptionError, match="client is asynchronous"):
+                next(made)
+            assert (await asyncio.to_thread(next, made)).reward.shape == (3, 1)
+            await asyncio.to_thread(made.close)
+
+    asyncio.run(use())
+
+
+def test_a_client_in_a_notebook(client):
+    async def cell():  # has an event loop of its own
+        with Collector([CARTPOLE], leaning, WEIGHTS, num_steps=3, seed=1, client=client) as made:
+            return next(made)
+
+    assert asyncio.run(cell()).reward.shape == (3, 1)
+
+
 def test_workers_are_chosen(client):
     address, other = client.nthreads()
     for workers in ([address], [str(client.scheduler_info()["workers"][address]["name"])]):
@@ -611,6 +661,44 @@ def test_workers_are_chosen(client):
         assert collector.groups == 2
         actors = client.run(lambda dask_worker: len(dask_worker.state.actors))
         assert actors == {address: 1, other: 1}
+
+
+def test_a_cluster_with_tls(tmp_path):
+    cert, key = certificate(tmp_path)
+    security = distributed.Security(**tls_settings(cert, key))
+    options = {"num_steps": 2, "groups": 2}
+    with local_cluster(protocol="tls", security=security) as cluster:
+        address = cluster.scheduler_address
+        with pytest.raises(arrayferry_cluster.SchedulerLostError, match=r"TLS expects.*comm\.tls"):
+            Collector([CARTPOLE] * 2, leaning, WEIGHTS, client=address, **options)
+        names = {"ca-file": cert, "client.cert": cert, "client.key": key}
+        own = {f"distributed.comm.tls.{name}": file for name, file in names.items()}
+        with (
+            dask.config.set(own),
+            Collector([CARTPOLE] * 2, leaning, WEIGHTS, client=address, **options) as collector,
+        ):
+            assert next(collector).reward.shape == (2, 2)
+        with distributed.Client(cluster, set_as_default=False) as client:
+            found = collected([CARTPOLE] * 2, leaning, WEIGHTS, client, 2, **options)
+        assert [part.reward.shape for part in found] == [(2, 2)] * 2
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_an_adaptive_cluster_starts_workers_when_they_are_needed(groups):
+    times = {"interval": "50ms", "wait_count": 1}
+    with (
+        local_cluster(0) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=2, **times)
+        options = {"num_steps": 2, "groups": groups, "client": client, "timeout": 20}
+        with Collector([CARTPOLE] * 4, leaning, WEIGHTS, **options) as collector:
+            assert next(collector).reward.shape == (2, 4)
+            assert collector.groups == (groups or 1)
+            cluster.adapt(minimum=0, maximum=0, **times)
+            eventually(lambda: not client.nthreads())
+            cluster.adapt(minimum=0, maximum=2, **times)
+            assert next(collector).restarted.all()
 
 
 def test_a_collector_that_is_closed(client):
@@ -724,8 +812,8 @@ def test_nothing_is_imported_before_it_is_used(run_python):
 
 DOCUMENTED = {
     "https://distributed.dask.org/en/stable/api.html": (
-        "Client get_client get_worker as_current call_stack cancel close processing restart_workers scheduler_info "
-        "submit who_has done exception key result status address"
+        "Client get_client get_worker as_current asynchronous call_stack cancel close processing restart_workers "
+        "scheduler_info submit who_has done exception key result status address"
     ),
     "https://docs.dask.org/en/stable/configuration.html": "config",
 }

@@ -122,6 +122,7 @@ def test_served_single_environments():
     compiles_no_more(lambda number: env.reset(options={"params": {"gravity": 9.0 + number}}))
 
 
+@pytest.mark.assumes_other("strict")
 def test_rollouts_and_evaluations():
     before = [None]
     env = wrapped()

@@ -325,6 +325,7 @@ def test_an_action_that_is_no_number_is_refused_where_whole_numbers_are_needed(x
 
 
 @pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.assumes_other("strict")
 def test_a_function_may_make_a_whole_number_of_any_action(xp):
     levels = spaces.Box(-1, 1, (1,), np.float32)
     chain = (

@@ -141,7 +141,8 @@ def test_a_single_environment_is_not_switched_to_another_library():
 class Agent(torch.nn.Module):
     def __init__(self, size=4):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 2))
+        layers = torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 2)
+        self.layers = torch.nn.Sequential(*layers).float()
 
     def forward(self, observation):
         assert not observation.requires_grad
@@ -167,6 +168,7 @@ def test_a_module_stays_as_it_is(make):
 
 
 @LIBRARIES
+@pytest.mark.assumes_other("strict")
 def test_a_policy_with_a_state(library):
     seen = []
 
@@ -237,6 +239,7 @@ def test_several_objectives():
 
 
 @pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.long)])
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_a_training_are_used_and_not_updated(library):
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
     carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
@@ -250,6 +253,7 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_other_wrappers_are_left_out(library):
     """As of `NormalizeReward`, which an evaluation leaves out."""
     env, outer = CartPole(), kernels.NormalizeReward(gamma=0.9)
@@ -279,6 +283,7 @@ class Five(CartPole):
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.assumes_other("strict")
 def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
     env = wrap(Five(), kernels.NormalizeObservation())
     with pytest.warns(UserWarning, match="begins with new statistics") as told:
@@ -289,6 +294,7 @@ def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
         record(env, above_one, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
 
 
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_mapped_trainings_are_read_one_by_one():
     env = wrap(CartPole(), kernels.NormalizeObservation())
     keys = jax.random.split(jax.random.key(0), 3)
@@ -396,13 +402,14 @@ def test_an_error_of_a_module_says_what_it_was_called_with():
             return xp.astype(state[:, None], xp.float64)
 
     with pytest.raises(RuntimeError, match="dtype") as caught:
-        evaluate(Doubles(), torch.nn.Linear(1, 2), num_envs=2)
+        evaluate(Doubles(), torch.nn.Linear(1, 2).float(), num_envs=2)
     (note,) = caught.value.__notes__
     assert note.endswith(
         "in step 0 of evaluate, which passes observations of torch: float64 (2, 1)."
     )
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_a_module_that_cannot_be_copied():
     agent = Agent()
     agent.last = agent.layers[1].weight * 2
@@ -440,7 +447,7 @@ def test_policies_that_take_what_they_are_called_with(act):
 
 
 def test_a_policy_of_another_library_is_told_what_to_pass():
-    weights = torch.ones(2, 4)
+    weights = torch.ones(2, 4, dtype=torch.float32)
 
     def other(params, observation, key):
         return torch.argmax(observation, 1), None

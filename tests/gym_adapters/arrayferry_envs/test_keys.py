@@ -198,12 +198,14 @@ class Agent:
         return constant(jax.lax.scan(lambda x, _: (x + self.weight, None), 0, None, 1)[0])
 
     def in_a_branch(self, params, observation, key):
-        return constant(jax.lax.cond(observation.sum() < 9, lambda: self.weight, lambda: 0))
+        return constant(
+            jax.lax.cond(observation.sum() < 9, lambda: self.weight, lambda: jnp.int32(0))
+        )
 
     def in_a_rule(self, params, observation, key):
-        scaled = jax.custom_vjp(lambda x: x * self.weight)
-        scaled.defvjp(lambda x: (x * self.weight, None), lambda _, y: (y,))
-        return constant(scaled(observation[:, 0]).astype(int))
+        scaled = jax.custom_vjp(lambda x: x.astype(int) * self.weight)
+        scaled.defvjp(lambda x: (x.astype(int) * self.weight, None), lambda _, y: (y,))
+        return constant(scaled(observation[:, 0]))
 
 
 def decorated(function):
@@ -274,13 +276,13 @@ class Module(equinox.Module):
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_policy_that_holds_an_array_is_refused(holder):
-    policy = HOLDERS[holder](jnp.asarray(1))
+    policy = HOLDERS[holder](jnp.asarray(1, jnp.int32))
     for run in (rollout, evaluate):
         with pytest.raises(af.OptionError, match=r"holds an array, int32\[\], .*policy_params"):
             chosen(policy, run=run)
 
 
-TABLE = jnp.arange(5, 9)
+TABLE = jnp.arange(5, 9, dtype=jnp.int32)
 
 
 @pytest.mark.parametrize("added", [None, 0])

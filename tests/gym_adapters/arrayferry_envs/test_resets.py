@@ -66,6 +66,7 @@ def test_images_of_states_with_drawn_parameters(xp):
     assert env._image(0).max() == 1
 
 
+@pytest.mark.assumes_other("strict")
 def test_drawn_parameters_in_compiled_calls():
     def at_zero(params, observation, key):
         return jnp.zeros(N, int), None

@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
-from functional_envs import Count, Masked, MaskedCounts, with_two_rewards
+from frames import calls_of
+from functional_envs import Count, Masked, MaskedCounts, Sums, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from infos import Tells
@@ -36,6 +37,21 @@ def test_infos_of_functional_environments_are_those_of_single_ones(make, mode):
     for row in actions:
         np.testing.assert_equal(ours.reset_infos, theirs.reset_infos)
         np.testing.assert_equal(*(envs.step(row)[3] for envs in (ours, theirs)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_infos_each_environment_has_a_dict_of_its_own(mode):
+    ours = SB3VecEnv(Sums().make_vec(3, xp="jax", autoreset_mode=mode))
+    theirs = DummyVecEnv([lambda: Sums().make(xp="numpy")] * 3)
+    ours.reset(), theirs.reset()
+    for row in np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32):
+        mine = ours.step(row)
+        np.testing.assert_equal(mine[3], theirs.step(row)[3])
+        np.testing.assert_equal(ours.reset_infos, theirs.reset_infos)
+        assert len({*map(id, mine[3])}) == 3
+        if mode == "SAME_STEP":
+            assert not {"_by_environment", "build"} & {*calls_of(ours.step, row)}
+            theirs.step(row)
 
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])

@@ -168,6 +168,7 @@ def test_in_compiled_rollouts_and_around_others():
     assert check(with_seeds(Land, [1, 2])) == []
 
 
+@pytest.mark.assumes_other("strict")
 def test_environments_of_jax():
     pytest.importorskip("arrayferry_suites")
     env = with_seeds(from_env(CartPoleFunctional()), [1, 2])

@@ -562,6 +562,66 @@ def test_ranges_hold_in_every_dtype_and_shape(range_, library):
             refused_step(env, given)
 
 
+OF_EACH_DTYPE = {
+    "int64": [1, 0, 2, 255, -1, 2**40], "int32": [1, 0, 2, -1, 2**30], "uint8": [1, 0, 2, 255], "bool": [1, 0],
+    "uint64": [1, 0, 2**63], "int16": [1, -1], "float32": [1, -0.0, 0.5, 3e38, np.inf, np.nan],
+    "float64": [1, -0.0, 0.1, 1e300, -np.inf, np.nan], "float16": [1, 0.5, np.inf, np.nan], "bfloat16": [1, 0.5, 3e38, np.nan],
+}  # fmt: skip
+
+
+def of_dtype(agent, shape, number, dtype):
+    """Return an array of a dtype in a library, None if that does not have it."""
+    if agent == "jax" and dtype.endswith("64"):
+        return None
+    x = np.full(shape, number, getattr(ml_dtypes, dtype, dtype))
+    return x if agent == "numpy" else af.convert(x, agent)
+
+
+def taken(env, action):
+    try:
+        env.step(action)
+    except af.ConversionError as error:
+        return str(error)
+    x = env.env.taken
+    return type(x), x.dtype, tuple(x.shape), str(np.asarray(af.convert(x, "numpy")).tolist())
+
+
+@pytest.mark.filterwarnings("ignore:.*passed on")
+@pytest.mark.parametrize("space", [
+    spaces.Discrete(2), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Box(-1, 1, (2,), np.float32),
+    spaces.Box(0, 200, (2,), np.uint8), spaces.Box(-1, 1, (2,), np.float16), spaces.Box(-9, 9, (2,), np.float64),
+])  # fmt: skip
+@PAIRS
+def test_the_quick_way_does_what_the_complete_way_does(agent, library, space):
+    quick, complete = adapted(space, library, agent), adapted(space, library, agent)
+    for dtype, numbers in OF_EACH_DTYPE.items():
+        for number in (numbers[0], *numbers):
+            given = of_dtype(agent, space.shape, number, dtype)
+            if given is not None:
+                complete._forget_ways()
+                assert taken(quick, given) == taken(complete, given), (dtype, number)
+
+
+@pytest.mark.parametrize("space", [spaces.MultiBinary(2), spaces.Box(-1, 1, (2,), np.float32)])
+@PAIRS
+def test_a_second_action_of_a_dtype_takes_the_quick_way(agent, library, space):
+    whole = isinstance(space, spaces.MultiBinary)
+    for dtype in ("int64", "uint8", "bool") if whole else ("float64", "float16", "float32"):
+        action, env = of_dtype(agent, space.shape, 1, dtype), adapted(space, library, agent)
+        if action is not None:
+            env.step(action)
+            env._fit = None  # the complete way
+            env.step(action)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mask_is_refused_after_an_array_of_its_class_without_one(library, dtype):
+    env = adapted(BOX, library, "numpy")
+    for _ in range(3):
+        env.step(np.ma.masked_array(np.ones(1, dtype)))
+        refused_step(env, np.ma.masked_array(np.ones(1, dtype), [True]), "mask")
+
+
 class Replaces(Takes):
     """The options of a reset say how many actions there are."""
 

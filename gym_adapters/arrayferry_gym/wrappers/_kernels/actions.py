@@ -44,7 +44,7 @@ class ClipAction(OfGymnasium):
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         bounds = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
-        return State(fixed=tuple(xp.asarray(x.copy(), device=device) for x in bounds))
+        return State(fixed=tuple(xp.asarray(x[None].copy(), device=device) for x in bounds))
 
     def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         low, high = state.fixed

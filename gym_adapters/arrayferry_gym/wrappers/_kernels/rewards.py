@@ -42,13 +42,14 @@ class ClipReward(OfGymnasium):
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         bounds = (self.min_reward, self.max_reward)
-        return State(fixed=tuple(_bound(xp, x, device) for x in bounds))
+        return State(fixed=tuple(_array(xp, x, device) for x in bounds))
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
     def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
-        reward, (low, high) = as_rewards(result.reward), state.fixed
+        reward = as_rewards(result.reward)
+        low, high = map(_number_or, state.fixed, (self.min_reward, self.max_reward))
         if low is not None:
             reward = xp.where(reward < low, low, reward)
         if high is not None:
@@ -86,8 +87,13 @@ class TransformReward(Kernel):
         return state, result._replace(reward=self.func(result.reward))
 
 
-def _bound(xp: Any, x: Any, device: Any) -> Any:
-    """Return a bound as a Python number, which adopts the dtype of the rewards, or as an array of the library."""
-    if x is None or np.ndim(x) == 0:
-        return x if x is None else float(x)
+def _array(xp: Any, x: Any, device: Any) -> Any:
+    """Return bounds as an array of the library. A number has no place in the state: there, it would get a dtype."""
+    if np.ndim(x) == 0:
+        return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)
+
+
+def _number_or(array: Any, x: Any) -> Any:
+    """Return the array, or else the bound as a Python number, which adopts the dtype of the rewards."""
+    return array if array is not None or x is None else float(x)
