@@ -19,6 +19,7 @@ import re
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from datetime import date
@@ -29,9 +30,15 @@ ROOT = Path(__file__).parents[1]
 IDS = ROOT / "tools/translated.txt"
 PAGE = ROOT / "docs/environments.md"
 NOTES = {
-    "arrayferry/Pendulum-v0": "upright, the last digits grow by up to 16,000 times in 50 steps",
+    "arrayferry/Pendulum-v0": "upright, a difference grows up to 16,000 times in 50 steps",
+    "gymnax/Craftax-Classic-Symbolic-v1": "last digits of a noise decide on the worlds",
+    "brax/inverted_pendulum": "the physics solves systems of equations",
+    "brax/reacher": "the physics solves systems of equations",
+    "playground/CartpoleBalance": "MuJoCo calls a program of Warp",
+    "playground/PendulumSwingup": "MuJoCo calls a program of Warp",
 }
-"""Why some differ."""
+"""Why some differ, or are refused."""
+HEAD, END = "| in PyTorch / `jit` |\n|---|---|---|---|---|\n", "\n## "
 LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
 COUNT, STEPS, SINGLE, ROWS, LIMIT = 200, 50, 25, 20, 600
 
@@ -203,14 +210,17 @@ def run_one(env_id: str) -> dict[str, Any]:
         found = {"id": env_id, "why": f"took longer than {LIMIT} seconds"}
     found |= {"date": str(date.today()), "seconds": round(time.time() - start)}
     found["why"] = " ".join(found["why"].split())[:300]
-    print(row(found), f"{found['seconds']} s", flush=True)
+    print(table([found]), f"{found['seconds']} s", flush=True)
     return found
 
 
 def verdict(found: dict[str, Any]) -> str:
     """Return what differs, or why an environment is refused. Nothing if all is as it should be."""
+    note = f": {NOTES[found['id']]}" if found["id"] in NOTES else ""
     if found["why"]:
-        return re.sub("(the primitive [a-z_]+) of .* (cannot)", r"\1 \2", found["why"])
+        return (
+            re.sub("(the primitive [a-z_]+) of .* (cannot [^:]*):.*", r"\1 \2", found["why"]) + note
+        )
     texts = []
     for what, steps in (("single", "one step"), ("free", f"{STEPS} steps")):
         wrong, own = max(found[xp][what][0] for xp in LIBRARIES), found["own"][what]
@@ -218,23 +228,30 @@ def verdict(found: dict[str, Any]) -> str:
         if wrong or apart > max(1e-4, 10 * own[1]):
             texts.append(f"{steps}: {f'{wrong} integers and flags' if wrong else 'floats'} differ")
             if own[0]:
-                texts[-1] += (
-                    f", as do {own[0]} of {ROWS} environments between `jit` and `jit(vmap)`"
-                )
-    return ", ".join(texts) + (f": {NOTES[found['id']]}" if texts and found["id"] in NOTES else "")
+                texts[-1] += f" (between JAX's own `jit` and `jit(vmap)` of {ROWS}: {own[0]})"
+    return ", ".join(texts) + note if texts else ""
 
 
 def row(found: dict[str, Any]) -> str:
-    """Return the line of a table."""
+    """Return the line of the table."""
     cells = [found["id"]]
-    if all(xp in found for xp in LIBRARIES):
-        for what in ("single", "free"):
-            apart = max(found[xp][what][1] for xp in LIBRARIES)
-            cells.append(f"{_number(apart)} ({_number(found['own'][what][1])})")
-        cells += [f"{found[xp]['step'] / found['jit']:.2g}" for xp in LIBRARIES]
-    else:
-        cells += [""] * 4
-    return f"| {' | '.join(cells)} | {verdict(found)} |"
+    for what in ("single", "free"):
+        apart = max(found[xp][what][1] for xp in LIBRARIES)
+        cells.append(f"{_number(apart)} ({_number(found['own'][what][1])})")
+    cells += [f"{found[xp]['step'] / found['jit']:.2g}" for xp in LIBRARIES]
+    return f"| {' | '.join(cells)} |"
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Return the table, and a list of what differs or is refused."""
+    lines = [row(found) for found in results if all(xp in found for xp in LIBRARIES)]
+    lines.append("")
+    for found in results:
+        if text := verdict(found):
+            lines += textwrap.wrap(
+                f"- {found['id']}: {text}", 118, subsequent_indent="  ", break_on_hyphens=False
+            )
+    return "\n".join(lines)
 
 
 def _number(x: float) -> str:
@@ -257,11 +274,9 @@ def main() -> None:
             path.write_text(json.dumps([*kept, found], indent=1) + "\n")
         return
     results = {each["id"]: each for each in json.loads(path.read_text())}
-    text = "\n".join(row(results[each]) for each in IDS.read_text().split() if each in results)
-    page = PAGE.read_text()
-    PAGE.write_text(
-        re.sub(r"(?s)(?<=\|---\|---\|---\|---\|---\|---\|\n).*?\n(?=\n)", text + "\n", page)
-    )
+    text = table([results[each] for each in IDS.read_text().split() if each in results])
+    before, head, rest = PAGE.read_text().partition(HEAD)
+    PAGE.write_text(f"{before}{head}{text}\n{rest[rest.index(END) :]}")
 
 
 if __name__ == "__main__":
