@@ -56,6 +56,7 @@ def translate(
 
     Raises:
         UnknownBackendError: there is no such library.
+        BackendUnavailableError: JAX is not installed.
         OptionError: `function` cannot be called, or the library has no gradients.
 
     Examples:
@@ -73,7 +74,9 @@ def translate(
             f"translate was given a {type(function).__name__}, which cannot be called",
             remedy="Pass a function of JAX.",
         )
-    backend = registry.backend(to)
+    backend, problem = registry.backend(to), registry.backend("jax").problem()
+    if problem is not None:
+        raise problem
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
             f"differentiable=True, but {backend.name} has no gradients",
@@ -279,7 +282,7 @@ class Translated:
         from ._trace import example, trace
 
         args, kwargs = jax.tree.unflatten(treedef, map(example, leaves))
-        return trace(lambda args, kwargs: self._function(*args, **kwargs), args, kwargs)
+        return trace(self._function, args, kwargs)
 
 
 class Loaded:

@@ -71,9 +71,7 @@ def take_apart(structure: Any, value: Any, path: str = "") -> Iterator[tuple[str
         return
     if kind == "dict":
         if not isinstance(value, dict) or {*value} != {key for key, _ in parts}:
-            raise _other(
-                path, f"a dict with the keys {', '.join(repr(key) for key, _ in parts)}", value
-            )
+            raise _other(path, f"a dict with the keys {[key for key, _ in parts]}", value)
     elif kind != "object" and (not isinstance(value, (tuple, list)) or len(value) != len(parts)):
         raise _other(path, f"a {kind} of {len(parts)}", value)
     for index, (key, inner) in enumerate(parts):
@@ -109,7 +107,12 @@ def _named(name: str, *fields: str) -> Any:
 
 def _other(path: str, expected: str, value: Any) -> ProgramError:
     where = f" at {path}" if path else ""
+    given = f"a {type(value).__name__}"
+    if isinstance(value, dict):
+        given += f" with the keys {[*value]!r:.200}"
+    elif isinstance(value, (tuple, list)):
+        given += f" of {len(value)}"
     return ProgramError(
-        f"the program takes {expected}{where}, not a {type(value).__name__}",
+        f"the program takes {expected}{where}, not {given}",
         remedy="Pass arguments as it was made for, or make another program.",
     )

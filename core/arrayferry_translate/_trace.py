@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,12 +33,15 @@ LARGEST = 1 << 16
 """How many elements a constant may have that is computed in advance."""
 
 
-def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
+def trace(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Program, Any]:
     """Make a program of a function.
 
     Args:
         function: a function of JAX.
-        *args: trees of arrays, or of anything with `shape` and `dtype`.
+        args: its arguments: trees of arrays, or of anything with `shape` and `dtype`.
+        kwargs: its keyword arguments.
 
     Returns:
         The program, whose inputs are the arrays in order, and the structure of the results as JAX describes it. Keys
@@ -47,13 +50,13 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
     Raises:
         TranslationError: the function uses a primitive that has no rule.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
     return _program(closed), jax.tree.structure(shapes)
 
 
-def _program(closed: Any) -> Program:
+def _program(closed: Any, within: str = "") -> Program:
     inputs = [spec_of(aval) for aval in closed.in_avals]
-    maker = _Maker(inputs)
+    maker = _Maker(inputs, within)
     return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(inputs))))
 
 
@@ -93,9 +96,11 @@ class _Maker:
 
     Args:
         inputs: the shapes and dtypes of the inputs.
+        within: the line of the user's code that calls it, if any.
     """
 
-    def __init__(self, inputs: Sequence[Spec]) -> None:
+    def __init__(self, inputs: Sequence[Spec], within: str) -> None:
+        self._within = within
         self._inputs = len(inputs)
         self._specs = list(inputs)
         self._constants: dict[int, np.ndarray[Any, Any]] = {}
@@ -118,34 +123,38 @@ class _Maker:
 
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
         name, params = equation.primitive.name, _of_older(equation.params)
+        before, line = self._within, _line(equation) or self._within
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
-            return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
+            self._within = line  # what is traced earlier has another line, or none
+            made = self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
+            self._within = before
+            return made
         lowered = of_keys(equation) or LOWERED.get(name)
         if lowered is not None:
             avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
             try:
                 closed = jax.make_jaxpr(lambda *arrays: lowered(params, *arrays))(*avals)
             except NotImplementedError as error:
-                raise _refused(equation, str(error)) from None
+                raise _refused(equation, line, str(error)) from None
             return self.inline(closed.jaxpr, closed.consts, inputs)
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
         if rule is None:  # what is not needed needs none
-            plain: dict[str, Any] = {"refused": _refused(equation, "it has no rule")}
+            plain: dict[str, Any] = {"refused": _refused(equation, line, "it has no rule")}
         else:
             unknown = ", ".join({*params} - rule.params - rule.ignored)
             if unknown or not rule.params <= {*params}:
                 raise _refused(
-                    equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
+                    equation, line, f"JAX {jax.__version__} gives it other parameters: {unknown}"
                 )
-            plain = {key: _plain(equation, params[key]) for key in rule.params}
+            plain = {key: _plain(equation, line, params[key]) for key in rule.params}
         made = Equation(name, tuple(inputs), (), plain)
         if rule is not None and (constants := self._computed(made, specs)):
             return [self._constant(x) for x in constants]
         numbers = range(len(self._specs), len(self._specs) + len(specs))
         self._specs += specs
-        self._equations.append((made._replace(outputs=tuple(numbers)), _line(equation)))
+        self._equations.append((made._replace(outputs=tuple(numbers)), line))
         return list(numbers)
 
     def _constant(self, value: Any) -> int:
@@ -207,14 +216,14 @@ def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
 
 
-def _plain(equation: Any, value: Any) -> Any:
+def _plain(equation: Any, line: str, value: Any) -> Any:
     """Return a parameter as plain data."""
     if isinstance(value, ClosedJaxpr):
-        return _program(value)
+        return _program(value, line)
     if isinstance(value, jax.lax.GatherScatterMode):
         return value.name
     if isinstance(value, (tuple, list)):
-        return tuple(_plain(equation, part) for part in value)
+        return tuple(_plain(equation, line, part) for part in value)
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float, np.number)):
@@ -222,7 +231,7 @@ def _plain(equation: Any, value: Any) -> Any:
     try:
         return np.dtype(value).name
     except TypeError:
-        raise _refused(equation, f"a parameter of it is a {type(value).__name__}") from None
+        raise _refused(equation, line, f"a parameter of it is a {type(value).__name__}") from None
 
 
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
@@ -233,10 +242,10 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "num_consts": len([*constants]), "num_carry": len([*carried])}
 
 
-def _refused(equation: Any, why: str) -> TranslationError:
+def _refused(equation: Any, line: str, why: str) -> TranslationError:
     shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
     return TranslationError(
-        f"the primitive {equation.primitive.name} of {shapes:.200}{_line(equation)} cannot be translated: {why}",
+        f"the primitive {equation.primitive.name} of {shapes:.200}{line} cannot be translated: {why}",
         remedy="Write that part otherwise.",
     )
 

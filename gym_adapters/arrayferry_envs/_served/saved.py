@@ -26,10 +26,11 @@ ENDING = ".afp"
 
 def save(envs: Any, path: str | os.PathLike[str]) -> None:
     """Write translated environments to a file: their programs, spaces, autoreset mode and step limit."""
-    if not envs._translated or not os.fspath(path).endswith(ENDING):
+    alone = envs._translated and not envs._differentiable
+    if not alone or not os.fspath(path).endswith(ENDING):
         raise af.OptionError(
             f"save({os.fspath(path)!r}) of {envs!r:.80}",
-            remedy=f"Make them with translate=True, and end the name in {ENDING}.",
+            remedy=f"Make them with translate=True, without differentiable=True, and end the name in {ENDING}.",
         )
     import jax
 
@@ -113,11 +114,17 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
                 f"{os.fspath(path)} holds no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
+        about = {**about, "translate": True}
         for name, given in {"num_envs": num_envs, **fixed}.items():
-            if given != about.get(name):
+            if name not in about:
                 raise af.OptionError(
-                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={about.get(name)!r}",
-                    remedy="Pass that, or save it again.",
+                    f"{name} was passed, but saved environments have no such option",
+                    remedy="Leave it out. Parameters and kernels are in the file, gradients are not.",
+                )
+            if given != about[name]:
+                raise af.OptionError(
+                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={about[name]!r}",
+                    remedy=f"Pass {name}={about[name]!r}, or save other environments.",
                 )
         backend = usable(af.registry.backend(xp))
         self.num_envs = count

@@ -199,6 +199,29 @@ def test_primitives_without_a_rule_are_named_with_their_line():
     assert "cannot be translated: it has no rule. Write that part otherwise." in text
 
 
+def test_a_primitive_that_was_traced_before_is_named_with_a_line():
+    jnp.fft.rfft(np.ones(2, np.float32))
+    assert "(test_translate.py, line" in refuse(jnp_rfft, np.ones(2, np.float32))
+
+
+def jnp_rfft(x):
+    return abs(jnp.fft.rfft(x))
+
+
+def test_jax_is_needed(run_python):
+    script = """
+import sys
+sys.modules["jax"] = None
+import arrayferry as af
+from arrayferry_translate import translate
+try:
+    translate(abs, "numpy")
+except af.BackendUnavailableError as error:
+    print(error)
+"""
+    assert "pip install jax" in run_python(script)
+
+
 def test_they_are_found_inside_of_others():
     def function(x):
         return lax.fori_loop(

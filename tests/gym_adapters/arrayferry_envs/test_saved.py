@@ -240,7 +240,10 @@ def test_it_needs_no_jax(path):
 
 def test_what_was_saved_cannot_be_changed(path):
     for options, words in (
-        ({"num_envs": 3}, "num_envs=3, but .*cartpole.afp was saved with num_envs=4. Pass that"),
+        (
+            {"num_envs": 3},
+            "num_envs=3, but .*cartpole.afp was saved with num_envs=4. Pass num_envs=4",
+        ),
         (
             {"autoreset_mode": "SameStep"},
             "autoreset_mode='SameStep', but .* saved with autoreset_mode='NextStep'",
@@ -250,12 +253,17 @@ def test_what_was_saved_cannot_be_changed(path):
             {"max_episode_steps": None},
             "max_episode_steps=None, but .* saved with max_episode_steps=500",
         ),
-        ({"seeds": range(2)}, r"seeds=\[0, 1\], but .* saved with seeds=None"),
-        ({"params": {"gravity": 1.0}}, "params=.* saved with params=None"),
+        ({"translate": False}, "translate=False, but .* saved with translate=True"),
+        ({"differentiable": True}, "differentiable was passed, .*gradients are not"),
+        ({"seeds": range(2)}, "seeds was passed, but saved environments have no such option"),
+        (
+            {"params": {"gravity": 1.0}},
+            "params was passed, but saved environments have no such option",
+        ),
     ):
         with pytest.raises(af.OptionError, match=words):
             make_vec(path, **{"num_envs": 4, **options})
-    assert make_vec(path, 4, autoreset_mode="NextStep", max_episode_steps=500)
+    assert make_vec(path, 4, autoreset_mode="NextStep", max_episode_steps=500, translate=True)
     with pytest.raises(UnknownEnvError, match=r"there is no suite|names no suite"):
         make(path)
 
