@@ -16,7 +16,6 @@ from arrayferry.extending import (
     device_like,
     dtype_info,
     dtype_name,
-    dtype_named,
     kept_conversion,
 )
 from arrayferry.typing import Target
@@ -24,7 +23,7 @@ from arrayferry_functions import autodiff_of
 
 from ._errors import ProgramError
 from ._gradients import Differentiable, call
-from ._library import Library, library
+from ._library import Library, dtype_of, library
 from ._program import Program, read_all
 from ._run import Lists, bind, owned
 from ._structure import put_together, structure_of, take_apart
@@ -142,9 +141,9 @@ class _Runner:
         self._backend = backend
         self._owned = owned(program)
         self._bound: Cache[Any, tuple[Library, Lists]] = Cache(8)
-        self._on(None)  # raises for what the library cannot compute
 
-    def _on(self, device: Any) -> tuple[Library, Lists]:
+    def on(self, device: Any) -> tuple[Library, Lists]:
+        """Return the library on a device, and the function. Raises for what the library cannot compute."""
         found = self._bound.get(device)
         if found is None:
             made = library(self._backend, device)
@@ -155,7 +154,7 @@ class _Runner:
         own, specs, outputs = self._backend, self.program.specs, self.program.outputs
         first = next((x for x in leaves if registry.kind(x).backend is own), None)
         device = None if first is None else device_like(first, own)
-        there, run = self._on(device)
+        there, run = self.on(device)
         arrays = [self._array(x, n, device, paths) for n, x in enumerate(leaves)]
         with there.quiet():
             made = run([there.cast(x, specs[n].dtype) for n, x in enumerate(arrays)])
@@ -167,7 +166,7 @@ class _Runner:
         import numpy as np
 
         own, spec = self._backend, self.program.specs[number]
-        backend, dtype = registry.kind(leaf).backend, dtype_named(spec.dtype)
+        backend, dtype = registry.kind(leaf).backend, dtype_of(spec.dtype)
         name = f"the argument {paths[number]}" if paths else f"argument number {number}"
         if backend is None:
             if not isinstance(leaf, (bool, int, float, complex)):
@@ -291,6 +290,7 @@ class Loaded:
     def __init__(self, program: Program, backend: Backend) -> None:
         self._backend = backend
         self._runner = _Runner(program, backend)
+        self._runner.on(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = self._backend

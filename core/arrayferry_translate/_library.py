@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+dtype_of: Callable[[str], Any] = dtype_named
+"""Returns the dtype of NumPy or `ml_dtypes` with a name that is known."""
+
+
 class Library:
     """An Array API namespace.
 
@@ -77,13 +81,13 @@ class Library:
 
     def wrapped(self, x: Any, name: str) -> Any:
         """Return integers within the range of a dtype, modulo its size, where they are held in a wider one."""
-        return x & (2 ** (8 * dtype_named(name).itemsize) - 1) if name in self.held else x
+        return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.held else x
 
     def full(self, shape: tuple[int, ...], value: Any, name: str) -> Any:
         """Return an array of one value."""
         import numpy as np
 
-        return self.constant(np.full(shape, value, dtype_named(name)))
+        return self.constant(np.full(shape, value, dtype_of(name)))
 
     def take(self, x: Any, indices: Any) -> Any:
         """Return elements of an array by their places in its flat form."""
@@ -111,8 +115,8 @@ class Library:
         """Return the same bits in another dtype of the same size."""
         import numpy as np
 
-        bits = self.backend.to_numpy(x).astype(dtype_named(old))
-        return self.constant(np.ascontiguousarray(bits).view(dtype_named(new)))
+        bits = self.backend.to_numpy(x).astype(dtype_of(old))
+        return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
 
     def first_place(self, name: str, x: Any, axis: int) -> Any:
         """Return the first places of the largest ("argmax") or smallest elements ("argmin"), or of NaN."""
@@ -149,10 +153,10 @@ class NumpyLibrary(Library):
         self.native = __import__(backend.name)
 
     def dtype(self, name: str) -> Any:
-        return dtype_named(name)
+        return dtype_of(name)
 
     def cast(self, x: Any, name: str) -> Any:
-        return self.native.asarray(x, dtype=dtype_named(name))
+        return self.native.asarray(x, dtype=dtype_of(name))
 
     def result(self, x: Any, name: str, *, owned: bool) -> Any:
         return self.native.asarray(x) if owned else self.native.array(x)
@@ -166,7 +170,7 @@ class NumpyLibrary(Library):
         return x
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
-        return self.native.ascontiguousarray(x).view(dtype_named(new)).reshape(x.shape)
+        return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
 
     def special(self, name: str) -> Callable[..., Any]:
         package = {"numpy": "scipy", "cupy": "cupyx.scipy"}[self.backend.name]

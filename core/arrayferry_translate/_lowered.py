@@ -177,9 +177,12 @@ def of_keys(equation: Any) -> Lowered | None:
     def split(params: Any, x: Any) -> Any:
         return _over(lambda key: own.split(key, params["shape"]), len(shape))(x)
 
-    return {"random_bits": bits, "random_split": split, "random_fold_in": fold_in}.get(
-        name, _unknown
-    )
+    known: dict[str, Lowered] = {
+        "random_bits": bits,
+        "random_split": split,
+        "random_fold_in": fold_in,
+    }
+    return known.get(name, _unknown)
 
 
 def _unknown(params: Any, *arrays: Any) -> Any:

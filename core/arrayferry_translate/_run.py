@@ -50,7 +50,7 @@ def bind(program: Program, library: Library) -> Lists:
 
 def owned(program: Program) -> list[bool]:
     """Return for each output whether it has memory of its own, as results of JAX have."""
-    fresh = set()
+    fresh: set[int] = set()
     for equation in program.equations:
         if RULES[equation.name].fresh:
             fresh.update(equation.outputs)

@@ -127,9 +127,9 @@ class _Maker:
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             self._within = line  # what is traced earlier has another line, or none
-            made = self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
+            results = self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
             self._within = before
-            return made
+            return results
         lowered = of_keys(equation) or LOWERED.get(name)
         if lowered is not None:
             avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
@@ -252,7 +252,7 @@ def _refused(equation: Any, line: str, why: str) -> TranslationError:
 
 def _line(equation: Any) -> str:
     """Return the line of the user's code that an equation comes from, as part of a sentence."""
-    ours = tuple(os.path.dirname(path) + os.sep for path in (jax.__file__, __file__))
+    ours = tuple(os.path.dirname(str(path)) + os.sep for path in (jax.__file__, __file__))
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback else ():
         if not frame.file_name.startswith(ours):

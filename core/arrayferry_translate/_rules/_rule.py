@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from arrayferry.extending import dtype_info, dtype_named
-from arrayferry_translate._library import Library
+from arrayferry.extending import dtype_info
+from arrayferry_translate._library import Library, dtype_of
 
 Run = Callable[..., Any]
 """Takes arrays. Returns one, or a list if the primitive has several results."""
@@ -42,17 +42,17 @@ class Site(NamedTuple):
     @staticmethod
     def kind(dtype: str) -> str:
         """Return "bool", "int", "uint", "float" or "complex"."""
-        return dtype_info(dtype_named(dtype)).kind
+        return dtype_info(dtype_of(dtype)).kind
 
     @staticmethod
     def limits(dtype: str) -> Any:
         """Return the `iinfo` or `finfo` of a dtype."""
-        return dtype_info(dtype_named(dtype)).limits
+        return dtype_info(dtype_of(dtype)).limits
 
     @staticmethod
     def bits(dtype: str) -> int:
         """Return the size of an element."""
-        return 8 * dtype_named(dtype).itemsize  # type: ignore[no-any-return]
+        return int(8 * dtype_of(dtype).itemsize)
 
     def is_integer(self, dtype: str) -> bool:
         """Return whether a dtype holds integers."""

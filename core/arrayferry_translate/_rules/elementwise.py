@@ -54,6 +54,10 @@ def _special(name: str) -> Callable[[Site], Run]:
     return make
 
 
+def _function(name: str) -> Callable[[Site], Run]:
+    return lambda site: site.library.function(name)
+
+
 def _extreme(name: str, of_bools: Run) -> Callable[[Site], Run]:
     def make(site: Site) -> Run:
         if site.kind(site.dtype) != "float":
@@ -72,9 +76,7 @@ def _extreme(name: str, of_bools: Run) -> Callable[[Site], Run]:
 for _primitive, _run in OPERATORS.items():
     rule(_primitive, ignored="out_dtype")(_operator(_run))
 for _primitive, _name in FUNCTIONS.items():
-    rule(_primitive, ignored="accuracy input_dtype")(
-        lambda site, name=_name: site.library.function(name)
-    )
+    rule(_primitive, ignored="accuracy input_dtype")(_function(_name))
 for _primitive, _name in SPECIAL.items():
     rule(_primitive, ignored="accuracy")(_special(_name))
 rule("max")(_extreme("maximum", operator.or_))

@@ -96,7 +96,8 @@ def _sort(site: Site) -> Run:
     xp = library.xp
     # few libraries sort these well
     better = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
-    wider = [(n, better.get(spec.dtype, spec.dtype)) for n, spec in enumerate(site.ins[:keys])]
+    keyed = [str(spec.dtype) for spec in site.ins[:keys]]
+    wider = [(n, better.get(dtype, dtype)) for n, dtype in enumerate(keyed)]
     if len(site.ins) == 1 and site.kind(site.dtype) in ("int", "uint"):
         return lambda x: [xp.sort(x, axis=axis)]
 
