@@ -182,7 +182,8 @@ def of_keys(equation: Any) -> Lowered | None:
         "random_split": split,
         "random_fold_in": fold_in,
     }
-    return known.get(name, _unknown)
+    found: Lowered = known.get(name, _unknown)
+    return found
 
 
 def _unknown(params: Any, *arrays: Any) -> Any:
