@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from arrayferry import registry
-from arrayferry.extending import dtype_name, dtype_named
+from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, library
@@ -33,12 +33,13 @@ LARGEST = 1 << 16
 """How many elements a constant may have that is computed in advance."""
 
 
-def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
+def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:
     """Make a program of a function.
 
     Args:
         function: a function of JAX.
         *args: trees of arrays, or of anything with `shape` and `dtype`.
+        **kwargs: more of them.
 
     Returns:
         The program, whose inputs are the arrays in order, and the structure of the results as JAX describes it. Keys
@@ -47,13 +48,13 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
     Raises:
         TranslationError: the function uses a primitive that has no rule.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
     return _program(closed), jax.tree.structure(shapes)
 
 
-def _program(closed: Any) -> Program:
+def _program(closed: Any, line: str = "") -> Program:
     inputs = [spec_of(aval) for aval in closed.in_avals]
-    maker = _Maker(inputs)
+    maker = _Maker(inputs, line)
     return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(inputs))))
 
 
@@ -75,7 +76,13 @@ def example(leaf: Any) -> Any:
         )
     dtype: Any = leaf.dtype
     if isinstance(dtype, np.dtype) or not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
-        dtype = jax.dtypes.canonicalize_dtype(dtype_named(dtype_name(dtype)))
+        named = dtype_named(dtype_name(dtype))
+        if named is None or not dtype_info(named).kind or isinstance(leaf, np.ma.MaskedArray):
+            raise ProgramError(
+                f"a {type(leaf).__name__} of {dtype} is among the arguments",
+                remedy="Pass arrays of numbers without masks.",
+            )
+        dtype = jax.dtypes.canonicalize_dtype(named)
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
@@ -93,13 +100,15 @@ class _Maker:
 
     Args:
         inputs: the shapes and dtypes of the inputs.
+        line: where the program comes from, for equations that do not have it.
     """
 
-    def __init__(self, inputs: Sequence[Spec]) -> None:
+    def __init__(self, inputs: Sequence[Spec], line: str) -> None:
         self._inputs = len(inputs)
         self._specs = list(inputs)
         self._constants: dict[int, np.ndarray[Any, Any]] = {}
         self._equations: list[tuple[Equation, str]] = []
+        self._line = line
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         """Add all equations of a jaxpr. Return the numbers of its results."""
@@ -111,9 +120,14 @@ class _Maker:
                 return self._constant(np.asarray(atom.val, atom.aval.dtype))
             return numbers[atom]
 
+        outer = self._line
         for equation in jaxpr.eqns:
+            self._line = (
+                _line(equation) or outer
+            )  # JAX keeps none within functions that `jit` compiled
             made = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, made, strict=True))
+        self._line = outer
         return [number(atom) for atom in jaxpr.outvars]
 
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
@@ -127,25 +141,27 @@ class _Maker:
             try:
                 closed = jax.make_jaxpr(lambda *arrays: lowered(params, *arrays))(*avals)
             except NotImplementedError as error:
-                raise _refused(equation, str(error)) from None
+                raise self._refused(equation, str(error)) from None
             return self.inline(closed.jaxpr, closed.consts, inputs)
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
         if rule is None:  # what is not needed needs none
-            plain: dict[str, Any] = {"refused": _refused(equation, "it has no rule")}
+            plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
+            if equation.effects and not name.startswith("debug_"):
+                raise plain["refused"]
         else:
             unknown = ", ".join({*params} - rule.params - rule.ignored)
             if unknown or not rule.params <= {*params}:
-                raise _refused(
+                raise self._refused(
                     equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
                 )
-            plain = {key: _plain(equation, params[key]) for key in rule.params}
+            plain = {key: self._plain(equation, params[key]) for key in rule.params}
         made = Equation(name, tuple(inputs), (), plain)
         if rule is not None and (constants := self._computed(made, specs)):
             return [self._constant(x) for x in constants]
         numbers = range(len(self._specs), len(self._specs) + len(specs))
         self._specs += specs
-        self._equations.append((made._replace(outputs=tuple(numbers)), _line(equation)))
+        self._equations.append((made._replace(outputs=tuple(numbers)), self._line))
         return list(numbers)
 
     def _constant(self, value: Any) -> int:
@@ -201,28 +217,36 @@ class _Maker:
         lines = tuple(line for _, line in equations)
         return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
+    def _plain(self, equation: Any, value: Any) -> Any:
+        """Return a parameter as plain data."""
+        if isinstance(value, ClosedJaxpr):
+            return _program(value, self._line)
+        if isinstance(value, jax.lax.GatherScatterMode):
+            return value.name
+        if isinstance(value, (tuple, list)):
+            return tuple(self._plain(equation, part) for part in value)
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (int, float, np.number)):
+            return int(value) if isinstance(value, (int, np.integer)) else float(value)
+        try:
+            return np.dtype(value).name
+        except TypeError:
+            raise self._refused(
+                equation, f"a parameter of it is a {type(value).__name__}"
+            ) from None
+
+    def _refused(self, equation: Any, why: str) -> TranslationError:
+        shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
+        return TranslationError(
+            f"the primitive {equation.primitive.name} of {shapes}{self._line} cannot be translated: {why}",
+            remedy="Write that part otherwise.",
+        )
+
 
 @functools.cache
 def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
-
-
-def _plain(equation: Any, value: Any) -> Any:
-    """Return a parameter as plain data."""
-    if isinstance(value, ClosedJaxpr):
-        return _program(value)
-    if isinstance(value, jax.lax.GatherScatterMode):
-        return value.name
-    if isinstance(value, (tuple, list)):
-        return tuple(_plain(equation, part) for part in value)
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, (int, float, np.number)):
-        return int(value) if isinstance(value, (int, np.integer)) else float(value)
-    try:
-        return np.dtype(value).name
-    except TypeError:
-        raise _refused(equation, f"a parameter of it is a {type(value).__name__}") from None
 
 
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
@@ -231,14 +255,6 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
         return params
     constants, carried, _ = params["ft_in"].unpack()
     return {**params, "num_consts": len([*constants]), "num_carry": len([*carried])}
-
-
-def _refused(equation: Any, why: str) -> TranslationError:
-    shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
-    return TranslationError(
-        f"the primitive {equation.primitive.name} of {shapes}{_line(equation)} cannot be translated: {why}",
-        remedy="Write that part otherwise.",
-    )
 
 
 def _line(equation: Any) -> str:
