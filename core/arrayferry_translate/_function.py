@@ -11,6 +11,7 @@ from typing import Any
 
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import Cache
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry.extending import (
     cast_checked,
     device_like,
@@ -30,6 +31,10 @@ from ._structure import put_together, structure_of, take_apart
 
 MAX_KEPT = 64
 """How many programs of a function are kept: one for each structure, and the shapes and dtypes of the arguments."""
+NARROWED = {
+    "int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64",
+}  # fmt: skip
+"""What JAX makes of arguments of 64 bits."""
 
 
 def translate(
@@ -189,7 +194,7 @@ class _Runner:
         given = dtype_name(leaf.dtype)
         if given == spec.dtype:
             return leaf
-        if given[:-2] + "32" != spec.dtype or not given.endswith("64"):  # JAX casts from 64 bits
+        if NARROWED.get(given) != spec.dtype:
             raise ProgramError(
                 f"{name} has the dtype {given}, the program was made for {spec.dtype}",
                 remedy="Cast it, or make another program.",
@@ -197,6 +202,7 @@ class _Runner:
         return kept_conversion(own, device)(cast_checked(own.to_numpy(leaf), dtype, name))
 
 
+@uncompiled
 class Translated:
     """A function of JAX in another library, as `translate` returns it."""
 
@@ -281,9 +287,10 @@ class Translated:
         from ._trace import example, trace
 
         args, kwargs = jax.tree.unflatten(treedef, map(example, leaves))
-        return trace(self._function, args, kwargs)
+        return trace(self._function, *args, **kwargs)
 
 
+@uncompiled
 class Loaded:
     """A function that was read from a file, as `load` returns it."""
 

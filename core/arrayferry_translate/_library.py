@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,8 @@ class Library:
     def dtype(self, name: str) -> Any:
         """Return the dtype in which values of a dtype are held."""
         name = self.held.get(name, name)
+        if self.backend.name == "jax":  # it warns of each dtype of 64 bits that it has not
+            name = sys.modules["jax"].dtypes.canonicalize_dtype(name).name
         try:
             return getattr(self.xp, name)
         except AttributeError:
@@ -103,13 +106,15 @@ class Library:
             updates: a value for each place.
             how: "set", "add", "multiply", "minimum" or "maximum".
         """
-        x = self.xp.asarray(x, copy=True)
-        combine = None if how == "set" else self.function(how)
-        for number in range(indices.shape[0]):
-            place = int(indices[number])
-            update = updates[number, ...]
-            x[place] = update if combine is None else combine(x[place, ...], update)
-        return x
+        import numpy as np
+
+        x, indices, updates = map(self.backend.to_numpy, (x, indices, updates))
+        x = np.array(x)
+        if how == "set":
+            x[indices] = updates
+        else:
+            getattr(np, how).at(x, indices, updates)
+        return self.constant(x)
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         """Return the same bits in another dtype of the same size."""
@@ -127,7 +132,7 @@ class Library:
         return bool(x.dtype == self.dtype("bool"))
 
     def matmul(self, x: Any, y: Any) -> Any:
-        """Return the products of matrices, which may be of integers."""
+        """Return the products of matrices, which may be of integers or bools."""
         return self.xp.matmul(x, y)
 
     def special(self, name: str) -> Callable[..., Any]:
@@ -168,6 +173,9 @@ class NumpyLibrary(Library):
         else:
             getattr(self.native, how).at(x, indices, updates)
         return x
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        return self.native.asarray(self.native.matmul(x, y), dtype=x.dtype)
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
@@ -212,6 +220,11 @@ class TorchLibrary(Library):
             return x.index_put((indices,), updates, accumulate=how == "add")
         reduce = {"multiply": "prod", "minimum": "amin", "maximum": "amax"}[how]
         return x.scatter_reduce(0, indices, updates, reduce)
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
+            return (x[..., None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)  # it has no other
+        return self.native.matmul(x, y)
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         if old in self.held:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from arrayferry.extending import describe_error, dtype_info, dtype_named
 
 from ._errors import ProgramError
 from ._rules import RULES
+from ._structure import put_together, take_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,14 +135,19 @@ def save_all(
 
     arrays: list[np.ndarray[Any, Any]] = []
     plain = {name: _plain(program, arrays) for name, program in programs.items()}
-    partial = f"{os.fspath(path)}.partial"
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
-        text = json.dumps({"format": FORMAT, "about": about, "programs": plain})
-        file.writestr("program.json", text)
-        for number, array in enumerate(arrays):
-            with file.open(f"{number}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _storable(array), allow_pickle=False)
-    os.replace(partial, path)
+    text = json.dumps({"format": FORMAT, "about": about, "programs": plain})
+    partial = f"{os.fspath(path)}.{os.getpid()}-{threading.get_ident()}.partial"
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("program.json", text)
+            for number, array in enumerate(arrays):
+                with file.open(f"{number}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(partial)
+        raise
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
@@ -195,7 +203,6 @@ def _plain(program: Program, arrays: list[np.ndarray[Any, Any]]) -> dict[str, An
 
 def _restored(document: dict[str, Any], read: Any) -> Program:
     """Make a program of what JSON has, and check it."""
-    import numpy as np
 
     def restored(value: Any) -> Any:
         if isinstance(value, dict):
@@ -204,7 +211,8 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
 
     specs = tuple(Spec(tuple(map(_count, shape)), dtype) for shape, dtype in document["specs"])
     for spec in specs:
-        if type(spec.dtype) is not str or not dtype_info(np.dtype(dtype_named(spec.dtype))).kind:
+        dtype = dtype_named(spec.dtype) if type(spec.dtype) is str else None
+        if dtype is None or dtype.name != spec.dtype or not dtype_info(dtype).kind:
             raise ValueError(f"{spec.dtype} holds no numbers")
     equations = []
     for name, inputs, outputs, params in document["equations"]:
@@ -226,8 +234,13 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
             raise ValueError(f"{equation.name} makes values that are numbered otherwise")
     if made != len(specs) or not all(0 <= n < made for n in outputs):
         raise ValueError("values are missing")
-    results = document["arguments"], document["results"]
-    return Program(specs, inputs, constants, tuple(equations), outputs, *results)
+    structures = document["arguments"], document["results"]
+    for structure, count in zip(structures, (inputs, len(outputs)), strict=True):
+        if structure is not None:
+            tree = put_together(structure, iter(range(count)))
+            if [x for _, x in take_apart(structure, tree)] != [*range(count)]:
+                raise ValueError("a structure has another number of arrays")
+    return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
 
 
 def _count(value: Any) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ._errors import TranslationError
+from arrayferry import ArrayFerryError
+from arrayferry.extending import describe_error
+
+from ._errors import ProgramError, TranslationError
 from ._library import Library
 from ._program import Program
 from ._rules import RULES, Site
@@ -18,6 +21,7 @@ def bind(program: Program, library: Library) -> Lists:
 
     Raises:
         TranslationError: the library cannot compute something.
+        ProgramError: an equation does not fit its primitive.
     """
     steps = []
     for number, (name, inputs, outputs, params) in enumerate(program.equations):
@@ -32,6 +36,13 @@ def bind(program: Program, library: Library) -> Lists:
                 f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
                 remedy="Write that part otherwise, or choose another library.",
             ) from None
+        except ArrayFerryError:
+            raise
+        except Exception as error:
+            raise ProgramError(
+                f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
+                remedy="Make it again by translate(...).program(...).",
+            ) from error
         steps.append((run, inputs))
     constants = [library.constant(array) for array in program.constants]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from arrayferry import registry
-from arrayferry.extending import dtype_name, dtype_named
+from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, library
@@ -23,25 +23,23 @@ from ._rules import RULES
 from ._run import bind
 
 INLINED = {
-    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vmap_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat", "remat2",
 }  # fmt: skip
 """Primitives that call a program once."""
-BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
+BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr"
 """The parameters in which these have it."""
 LARGEST = 1 << 16
 """How many elements a constant may have that is computed in advance."""
 
 
-def trace(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Program, Any]:
+def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:
     """Make a program of a function.
 
     Args:
         function: a function of JAX.
-        args: its arguments: trees of arrays, or of anything with `shape` and `dtype`.
-        kwargs: its keyword arguments.
+        *args: trees of arrays, or of anything with `shape` and `dtype`.
+        **kwargs: more of them.
 
     Returns:
         The program, whose inputs are the arrays in order, and the structure of the results as JAX describes it. Keys
@@ -54,9 +52,9 @@ def trace(
     return _program(closed), jax.tree.structure(shapes)
 
 
-def _program(closed: Any, within: str = "") -> Program:
+def _program(closed: Any, line: str = "") -> Program:
     inputs = [spec_of(aval) for aval in closed.in_avals]
-    maker = _Maker(inputs, within)
+    maker = _Maker(inputs, line)
     return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(inputs))))
 
 
@@ -78,7 +76,13 @@ def example(leaf: Any) -> Any:
         )
     dtype: Any = leaf.dtype
     if isinstance(dtype, np.dtype) or not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
-        dtype = jax.dtypes.canonicalize_dtype(dtype_named(dtype_name(dtype)))
+        named = dtype_named(dtype_name(dtype))
+        if named is None or not dtype_info(named).kind or isinstance(leaf, np.ma.MaskedArray):
+            raise ProgramError(
+                f"a {type(leaf).__name__} of {dtype} is among the arguments",
+                remedy="Pass arrays of numbers without masks.",
+            )
+        dtype = jax.dtypes.canonicalize_dtype(named)
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
@@ -96,15 +100,15 @@ class _Maker:
 
     Args:
         inputs: the shapes and dtypes of the inputs.
-        within: the line of the user's code that calls it, if any.
+        line: where the program comes from, for equations that do not have it.
     """
 
-    def __init__(self, inputs: Sequence[Spec], within: str) -> None:
-        self._within = within
+    def __init__(self, inputs: Sequence[Spec], line: str) -> None:
         self._inputs = len(inputs)
         self._specs = list(inputs)
         self._constants: dict[int, np.ndarray[Any, Any]] = {}
         self._equations: list[tuple[Equation, str]] = []
+        self._line = line
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         """Add all equations of a jaxpr. Return the numbers of its results."""
@@ -116,45 +120,48 @@ class _Maker:
                 return self._constant(np.asarray(atom.val, atom.aval.dtype))
             return numbers[atom]
 
+        outer = self._line
         for equation in jaxpr.eqns:
+            self._line = (
+                _line(equation) or outer
+            )  # JAX keeps none within functions that `jit` compiled
             made = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, made, strict=True))
+        self._line = outer
         return [number(atom) for atom in jaxpr.outvars]
 
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
         name, params = equation.primitive.name, _of_older(equation.params)
-        before, line = self._within, _line(equation) or self._within
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
-            self._within = line  # what is traced earlier has another line, or none
-            results = self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
-            self._within = before
-            return results
+            return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
         lowered = of_keys(equation) or LOWERED.get(name)
         if lowered is not None:
             avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
             try:
                 closed = jax.make_jaxpr(lambda *arrays: lowered(params, *arrays))(*avals)
             except NotImplementedError as error:
-                raise _refused(equation, line, str(error)) from None
+                raise self._refused(equation, str(error)) from None
             return self.inline(closed.jaxpr, closed.consts, inputs)
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
         if rule is None:  # what is not needed needs none
-            plain: dict[str, Any] = {"refused": _refused(equation, line, "it has no rule")}
+            plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
+            if equation.effects and not name.startswith("debug_"):
+                raise plain["refused"]
         else:
             unknown = ", ".join({*params} - rule.params - rule.ignored)
             if unknown or not rule.params <= {*params}:
-                raise _refused(
-                    equation, line, f"JAX {jax.__version__} gives it other parameters: {unknown}"
+                raise self._refused(
+                    equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
                 )
-            plain = {key: _plain(equation, line, params[key]) for key in rule.params}
+            plain = {key: self._plain(equation, params[key]) for key in rule.params}
         made = Equation(name, tuple(inputs), (), plain)
         if rule is not None and (constants := self._computed(made, specs)):
             return [self._constant(x) for x in constants]
         numbers = range(len(self._specs), len(self._specs) + len(specs))
         self._specs += specs
-        self._equations.append((made._replace(outputs=tuple(numbers)), line))
+        self._equations.append((made._replace(outputs=tuple(numbers)), self._line))
         return list(numbers)
 
     def _constant(self, value: Any) -> int:
@@ -210,28 +217,36 @@ class _Maker:
         lines = tuple(line for _, line in equations)
         return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
+    def _plain(self, equation: Any, value: Any) -> Any:
+        """Return a parameter as plain data."""
+        if isinstance(value, ClosedJaxpr):
+            return _program(value, self._line)
+        if isinstance(value, jax.lax.GatherScatterMode):
+            return value.name
+        if isinstance(value, (tuple, list)):
+            return tuple(self._plain(equation, part) for part in value)
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (int, float, np.number)):
+            return int(value) if isinstance(value, (int, np.integer)) else float(value)
+        try:
+            return np.dtype(value).name
+        except TypeError:
+            raise self._refused(
+                equation, f"a parameter of it is a {type(value).__name__}"
+            ) from None
+
+    def _refused(self, equation: Any, why: str) -> TranslationError:
+        shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
+        return TranslationError(
+            f"the primitive {equation.primitive.name} of {shapes}{self._line} cannot be translated: {why}",
+            remedy="Write that part otherwise.",
+        )
+
 
 @functools.cache
 def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
-
-
-def _plain(equation: Any, line: str, value: Any) -> Any:
-    """Return a parameter as plain data."""
-    if isinstance(value, ClosedJaxpr):
-        return _program(value, line)
-    if isinstance(value, jax.lax.GatherScatterMode):
-        return value.name
-    if isinstance(value, (tuple, list)):
-        return tuple(_plain(equation, line, part) for part in value)
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, (int, float, np.number)):
-        return int(value) if isinstance(value, (int, np.integer)) else float(value)
-    try:
-        return np.dtype(value).name
-    except TypeError:
-        raise _refused(equation, line, f"a parameter of it is a {type(value).__name__}") from None
 
 
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
@@ -240,14 +255,6 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
         return params
     constants, carried, _ = params["ft_in"].unpack()
     return {**params, "num_consts": len([*constants]), "num_carry": len([*carried])}
-
-
-def _refused(equation: Any, line: str, why: str) -> TranslationError:
-    shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
-    return TranslationError(
-        f"the primitive {equation.primitive.name} of {shapes:.200}{line} cannot be translated: {why}",
-        remedy="Write that part otherwise.",
-    )
 
 
 def _line(equation: Any) -> str:

@@ -94,6 +94,8 @@ for _primitive, _name in {
 def _sort(site: Site) -> Run:
     library, axis, keys = site.library, site.params["dimension"], site.params["num_keys"]
     xp = library.xp
+    if not all(hasattr(xp, name) for name in ("argsort", "take_along_axis")):
+        raise NotImplementedError(f"{library.backend.name} has no stable sort of it")
     # few libraries sort these well
     better = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
     keyed = [str(spec.dtype) for spec in site.ins[:keys]]

@@ -120,6 +120,8 @@ def _pad(site: Site) -> Run:
 
     def run(x: Any, value: Any) -> Any:
         padded = xp.asarray(xp.broadcast_to(value, shape), copy=True)
+        if hasattr(padded, "at"):  # JAX changes no array
+            return padded.at[place].set(x[source])
         padded[place] = x[source]
         return padded
 

@@ -1,8 +1,10 @@
 """Programs in files: read without JAX, damaged, of a newer version, called with other arguments."""
 
 import json
+import threading
 import types
 import zipfile
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -11,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from jax import lax
 
 import arrayferry as af
 from arrayferry_translate import ProgramError, TranslationError, load, read_all, save_all, translate
@@ -174,6 +177,13 @@ DAMAGES = {
     "numbers": damage(lambda p: p["equations"][-1].__setitem__(2, [1])),
     "shape": damage(lambda p: p["specs"][0].__setitem__(0, [-3])),
     "dtype": damage(lambda p: p["specs"][0].__setitem__(1, "object")),
+    "unknown dtype": damage(lambda p: p["specs"][0].__setitem__(1, "x")),
+    "dtype of other bytes": damage(lambda p: p["specs"][0].__setitem__(1, ">f4")),
+    "more arguments": damage(lambda p: p["arguments"][2].append([2, None])),
+    "fewer results": damage(lambda p: p.update(results=["tuple", "", []])),
+    "results that are none": damage(lambda p: p.update(results=["sum", "", [[0, None]]])),
+    "names of fields": damage(lambda p: p.update(results=["object", "", [[3, None]]])),
+    "no parts": damage(lambda p: p["arguments"].pop()),
     "no dtype": damage(lambda p: p["specs"][0].__setitem__(1, 3)),
     "constant": damage(lambda p: p.update(constants=[7])),
     "shape of a constant": damage(lambda p: p["specs"][1].__setitem__(0, [5])),
@@ -198,6 +208,30 @@ def test_damaged_files(path, name):
     changed(path, DAMAGES[name])
     with pytest.raises(ProgramError, match="holds no program, or is damaged"):
         load(path, "numpy")
+
+
+PARAMETERS = {
+    "axes": lambda params: params.update(axes=7),
+    "program": lambda params: params.update(jaxpr="text"),
+    "length": lambda params: params.update(length="text"),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_damaged_parameters(path, name):
+    def function(x):
+        return lax.scan(lambda c, y: (c + y, jnp.argmax(x)), 0.0, x), jnp.argmax(x)
+
+    def change(document):
+        for equation in document["programs"][""]["equations"]:
+            if {name, "length" if name == "program" else name} & {*equation[3]}:
+                PARAMETERS[name](equation[3])
+
+    translate(function, "numpy").program(np.ones(2, np.float32)).save(path)
+    changed(path, change)
+    for to in ("numpy", "torch"):
+        with pytest.raises(ProgramError, match=r"the program is damaged: (argmax|scan) of"):
+            load(path, to)
 
 
 def test_truncated_files(path):
@@ -240,6 +274,29 @@ def test_a_file_is_replaced_whole(path):
     with pytest.raises(TypeError):
         save_all(path, {}, {"no": object()})
     assert path.read_bytes() == before
+    object_array = np.array([None])
+    with pytest.raises(ValueError, match="Object arrays"):
+        save_all(path, {"": replace(read_all(path)[0][""], constants=(object_array,))})
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
     translate(lambda x: x + 2, "numpy").program(np.float32(1)).save(str(path))
     assert load(path, "numpy")(np.float32(1)) == 3
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_several_threads_write_one_file(path):
+    program = translate(lambda x: x + jnp.arange(20_000), "numpy").program(np.int32(1))
+    failed = []
+
+    def write():
+        try:
+            for _ in range(4):
+                program.save(path)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not failed
+    assert load(path, "numpy")(1)[3] == 4
     assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -6,6 +6,7 @@ import threading
 from typing import NamedTuple
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -251,6 +252,29 @@ def test_effects_are_refused():
     assert "pure_callback" in refuse(function, np.ones(2, np.float32))
 
 
+def test_effects_are_refused_where_no_result_needs_them():
+    def function(x):
+        jax.experimental.io_callback(lambda x: None, None, x)
+        return x
+
+    assert "io_callback of float32[2] (test_translate.py, line" in refuse(function, np.ones(2))
+    loop = lambda x: lax.fori_loop(0, 2, lambda i, x: function(x), x)  # noqa: E731
+    assert "io_callback of float32[2] (test_translate.py, line" in refuse(loop, np.ones(2))
+
+    def shown(x):
+        jax.debug.print("{}", x)
+        return x
+
+    assert translate(shown, "numpy")(np.ones(1, np.float32)) == 1
+
+
+def test_lines_are_those_of_calls_of_compiled_functions():
+    for function in (lambda x: jnp.i0(x), lambda x: lax.map(jnp.i0, x)):
+        text = refuse(function, np.ones(2, np.float32))
+        assert "bessel_i0e" in text
+        assert "(test_translate.py, line" in text
+
+
 def test_what_a_library_lacks_is_refused():
     function = lambda x: x.astype("float16")  # noqa: E731
     text = refuse(function, np.ones(2, np.float32), to="array_api_strict")
@@ -270,6 +294,73 @@ def test_what_cannot_be_translated():
         translate(jnp.sin, "numpy", differentiable=True)
     with pytest.raises(ProgramError, match="a str is among the arguments"):
         translate(lambda x: 1, "numpy")("text")
+
+
+@pytest.mark.parametrize("array", [
+    np.array([1, None]), np.array(["a"]), np.array(["2020"], "datetime64[s]"),
+    np.ma.masked_array([1.0, 2.0], [False, True]),
+])  # fmt: skip
+def test_arrays_of_no_numbers_are_refused(array):
+    with pytest.raises(ProgramError, match=r"Array|array of .* is among the arguments"):
+        translate(lambda x: x, "numpy")(array)
+
+
+def test_complex_numbers_are_narrowed():
+    found = translate(lambda x: x * 2, "numpy")(np.array([1 + 1j]))
+    assert found.dtype == "complex64"
+    assert found == 2 + 2j
+
+
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "int8"])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_products_of_matrices_keep_their_dtype(to, dtype):
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 2, shape).astype(jnp.dtype(dtype)) for shape in ((2, 3, 4), (2, 4, 3)))
+    for function in (
+        lambda x, y: x @ y,
+        lambda x, y: x[0, 0] @ y[0, :, 0],
+        lambda x, y: x[..., :0] @ y[:, :0],
+    ):
+        expected = jax.jit(function)(x, y)
+        found = af.convert(translate(function, to)(x, y), "numpy")
+        assert found.dtype == expected.dtype
+        assert (found == expected).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("to", ["jax", "array_api_strict"])
+def test_libraries_without_a_class(to):
+    def function(x):
+        i = x.astype("int32")
+        added = x.at[jnp.array([0, 0, 9])].add(2, mode="drop").at[1].mul(3)
+        return added, jnp.pad(x, 1), x.at[i[0]].set(5), lax.dynamic_slice(x, (i[1],), (2,)), i >> 1
+
+    x = np.array([1, 2, 3], np.float32)
+    for found, expected in zip(translate(function, to)(x), jax.jit(function)(x), strict=True):
+        assert af.convert(found, "numpy").tolist() == expected.tolist()
+
+
+def test_libraries_without_sorts_are_refused():
+    pytest.importorskip("dask.array")
+    text = refuse(jnp.sort, np.ones(2, np.float32), to="dask")
+    assert "dask has no stable sort" in text
+
+
+@pytest.mark.parametrize("run", [
+    translate(lambda x: x * 2, "torch"),
+    function_of(translate(lambda x: {"y": x * 2}, "torch").program(np.ones(2, np.float32)), "torch"),
+])  # fmt: skip
+def test_compiled_functions_call_it(run):
+    found = torch.compile(lambda x: run(x + 1), backend="eager")(torch.ones(2))
+    assert getattr(found, "get", {"y": found}.get)("y").tolist() == [4, 4]
+
+
+def test_errors_of_jax_name_the_function():
+    def function(x):
+        return "text"
+
+    with pytest.raises(TypeError, match=r"function function at .*test_translate\.py"):
+        translate(function, "numpy")(np.ones(2))
 
 
 def test_it_is_called_as_the_function_is():
