@@ -71,6 +71,7 @@ def test_x64_switched_at_run_time(enable_x64):
         assert conversion([np.array([5])])[0].dtype == np.int32
 
 
+@pytest.mark.assumes_other("x64")
 def test_x64_switched_at_run_time_for_one_array(enable_x64):
     conversion = af.converter("jax")
     for x in (np.array([2**40, 7]), torch.tensor([2**40, 7])):

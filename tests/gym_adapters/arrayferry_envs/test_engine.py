@@ -203,14 +203,16 @@ def test_copies_go_on(copied, xp):
 def test_setting_what_is_updated_compiles_nothing(env):
     wrapped = wrap(env(), k.NormalizeObservation(), k.NormalizeReward())
     envs = begun(wrapped.make_vec(4, xp="jax"))
-    envs.step(np.zeros(4, int))
+    for _ in range(2):  # the action is an array of JAX in the first step, and one of NumPy from then on
+        envs.step(np.zeros(4, int))
     program = envs._simulator._prepared(envs._params)[1][1]
+    compiled = program._cache_size()
     for updating in (False, True, False):
         envs.update_running_mean = updating
         envs.step(np.ones(4, int))
     envs.load_state_dict(envs.state_dict())
     envs.step(np.ones(4, int))
-    assert program._cache_size() == 1
+    assert program._cache_size() == compiled
 
 
 def test_arrays_of_kernels_are_not_those_of_results():
