@@ -203,7 +203,8 @@ def test_copies_go_on(copied, xp):
 def test_setting_what_is_updated_compiles_nothing(env):
     wrapped = wrap(env(), k.NormalizeObservation(), k.NormalizeReward())
     envs = begun(wrapped.make_vec(4, xp="jax"))
-    for _ in range(2):  # the action is an array of JAX in the first step, and one of NumPy from then on
+    # the action is an array of JAX in the first step, and one of NumPy from then on
+    for _ in range(2):
         envs.step(np.zeros(4, int))
     program = envs._simulator._prepared(envs._params)[1][1]
     compiled = program._cache_size()
