@@ -163,7 +163,9 @@ def _know_lazily() -> None:
     """Let Dask join tensors and arrays of JAX, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
     lookup: Any = getattr(dispatch, "concatenate_lookup", None)
-    for path in ("torch.Tensor", "jax.Array") if lookup is not None else ():
+    if lookup is None:
+        return
+    for path in ("torch.Tensor", "jax.Array"):
 
         def register(path: str = path) -> None:
             _register(resolve_type(path))
