@@ -151,7 +151,9 @@ def evaluate(
         from ._compiled.evaluation import evaluate_compiled
 
         if isinstance(key, numbers.Integral):
-            key = jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
+            seed = count_of("key", key, "an integer of 0 or more, or a JAX key", 0)
+            with jax.transfer_guard("allow"):  # a seed is always made a key
+                key = jax.random.key(seed)
         call = Call(
             "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
             policy_state, wrapper_state, sharding,
