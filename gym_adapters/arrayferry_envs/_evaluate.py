@@ -159,7 +159,10 @@ def evaluate(
             policy_state, wrapper_state, sharding,
         )  # fmt: skip
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
-            return evaluate_compiled(call, episodes, discount, show if progress else None)  # type: ignore[no-any-return]
+            result: Evaluation[Any] = evaluate_compiled(
+                call, episodes, discount, show if progress else None
+            )
+            return result
     options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
     steps = Stepping(
         "evaluate", env, options, library, policy, policy_params, policy_state, key,
