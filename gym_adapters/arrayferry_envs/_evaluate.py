@@ -151,13 +151,18 @@ def evaluate(
         from ._compiled.evaluation import evaluate_compiled
 
         if isinstance(key, numbers.Integral):
-            key = jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
+            seed = count_of("key", key, "an integer of 0 or more, or a JAX key", 0)
+            with jax.transfer_guard("allow"):  # a seed is always made a key
+                key = jax.random.key(seed)
         call = Call(
             "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
             policy_state, wrapper_state, sharding,
         )  # fmt: skip
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
-            return evaluate_compiled(call, episodes, discount, show if progress else None)
+            result: Evaluation[Any] = evaluate_compiled(
+                call, episodes, discount, show if progress else None
+            )
+            return result
     options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
     steps = Stepping(
         "evaluate", env, options, library, policy, policy_params, policy_state, key,

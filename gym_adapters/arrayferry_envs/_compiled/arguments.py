@@ -62,6 +62,7 @@ class Call:
     wrapper_state: Any = None
     sharding: Any = None
 
+    @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # the user asks for what is transferred
     def __post_init__(self) -> None:
         self.env = env = checked_env(self.env)
         self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)

@@ -21,6 +21,7 @@ _SHOW: list[Callable[[int], None]] = []
 """Functions that show the progress of running evaluations; that of the innermost evaluation is the last."""
 
 
+@jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # one compiled call hides none
 def evaluate_compiled(
     call: Call, episodes: int, discount: Any, show: Callable[[int], None] | None
 ) -> Evaluation[JaxArray]:

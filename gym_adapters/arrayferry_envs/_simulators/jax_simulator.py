@@ -29,7 +29,7 @@ class JaxSimulator(Simulator):
     """The number of combinations of static parameters for which compiled code is kept."""
 
     def __init__(self, engine: Engine, sharding: Any = None) -> None:
-        with jax.ensure_compile_time_eval():
+        with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
             super().__init__(engine)
         self._sharding = sharding
         self._programs: Cache[Any, tuple[Any, Any]] = Cache(self.PROGRAMS)

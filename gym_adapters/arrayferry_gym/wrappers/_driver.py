@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -178,6 +180,13 @@ class Driver(HeldKernel):
         self._place = None if chosen else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
+        jax = sys.modules["jax"] if backend.name == "jax" else None
+        # what every kernel begins with is no hidden transfer
+        with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
+            self._begun(before, loaded)
+
+    def _begun(self, before: State | None, loaded: Any) -> None:
+        """Make the first state, and move to it what was held or loaded before."""
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
@@ -185,7 +194,7 @@ class Driver(HeldKernel):
             fields = {"episode": before.episode}
             if self.name is None:  # statistics are moved by `load`
                 fields["lasting"] = before.lasting
-            moved = af.convert(fields, backend, device=self._place, narrowing="allow")
+            moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
         if loaded is not None:
             self.load(self.given(loaded))

@@ -114,6 +114,7 @@ def know_blocks() -> None:
         if backend.memory != "lazy":
             for cls in filter(None, map(resolve_type, backend.array_types)):
                 _join(cls)
+    _know_dtypes()
 
 
 def _join(cls: type) -> None:
@@ -133,17 +134,24 @@ def _register(cls: type | None) -> None:
     dispatch.concatenate_lookup.register(cls, _concatenate)
     if hasattr(dispatch, "take_lookup"):  # of newer versions
         dispatch.take_lookup.register(cls, _take)
-    if cls is resolve_type("torch.Tensor") and "distributed" in sys.modules:
-        from distributed.protocol import dask_serialize
-        from distributed.protocol.torch import serialize_torch_Tensor
+    _know_dtypes()
 
-        def serialize(x: Any) -> Any:
-            try:
-                return serialize_torch_Tensor(x)
-            except (TypeError, RuntimeError):  # NumPy cannot hold it, as bfloat16
-                raise NotImplementedError from None  # so it is pickled
 
-        dask_serialize.register(cls, serialize)
+def _know_dtypes() -> None:
+    """Let Dask send tensors that NumPy cannot hold, as bfloat16, once its messages are imported."""
+    cls = resolve_type("torch.Tensor")
+    if cls is None or "distributed" not in sys.modules:
+        return
+    from distributed.protocol import dask_serialize
+    from distributed.protocol.torch import serialize_torch_Tensor
+
+    def serialize(x: Any) -> Any:
+        try:
+            return serialize_torch_Tensor(x)
+        except (TypeError, RuntimeError):
+            raise NotImplementedError from None  # so it is pickled
+
+    dask_serialize.register(cls, serialize)
 
 
 def copied(block: Any) -> Any:

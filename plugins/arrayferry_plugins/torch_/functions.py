@@ -69,6 +69,7 @@ def _dense(gradients: Sequence[Any]) -> list[Any]:
     return [x.to_dense() if is_sparse(x) else x for x in gradients]
 
 
+@uncompiled
 def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
     """Call a function of another library. See `Autodiff.call`."""
     import torch

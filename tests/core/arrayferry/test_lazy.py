@@ -613,6 +613,22 @@ def test_dtypes_that_numpy_lacks_on_a_cluster(clients):
         assert found.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+SENT = """
+import torch, arrayferry as af
+from arrayferry_plugins.dask_ import to_dask
+assert torch.is_tensor(to_dask(torch.ones(4), 1, blocks="torch").rechunk(2).compute())
+from clusters import local_cluster
+from distributed import Client
+if __name__ == "__main__":
+    with local_cluster(processes=True) as cluster, Client(cluster) as client:
+        assert client.scatter(torch.ones(2).bfloat16()).result(30).dtype == torch.bfloat16
+"""
+
+
+def test_dtypes_that_numpy_lacks_after_blocks_without_a_cluster(run_python):
+    run_python(SENT)
+
+
 def test_blocks_of_jax_in_any_order():
     x = to_dask(da.arange(8.0, chunks=2), blocks="jax")
     found = x[[5, 0, 3]].compute()

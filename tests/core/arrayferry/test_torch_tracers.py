@@ -141,3 +141,14 @@ def test_other_modes_of_torch_record_nothing():
         for _ in range(5):
             with FlopCounterMode(display=False):
                 assert convert(X).tolist() == [1, 2]
+
+
+@pytest.mark.assumes_other("no_grad")
+def test_compiled_backward_passes_call_it_uncompiled():
+    from torch._dynamo import compiled_autograd
+
+    square = af.agnostic("jax", differentiable=True)(lambda x: (x**2).sum())
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        square(x).backward()
+    assert x.grad.tolist() == [2, 4]

@@ -137,3 +137,31 @@ def test_nothing_hidden_is_transferred():
         single.step(1)
         make_rng("jax", 3, device="cpu")
     assert np.array_equal(found, expected)
+
+
+GUARDED = """
+import jax, numpy as np
+jax.config.update("jax_transfer_guard", "disallow")
+from arrayferry_envs import CartPole, evaluate, rollout, wrap
+from arrayferry_gym.wrappers import kernels, vector
+
+def act(params, observation, key):
+    return (observation[:, 2] > 0).astype(int), ()
+
+envs = CartPole().make_vec(2, xp="jax")
+for make in (vector.NormalizeObservation, vector.NormalizeReward, vector.TimeAwareObservation):
+    envs = make(envs)
+envs = vector.FrameStackObservation(envs, 2)
+inside = wrap(CartPole(), kernels.NormalizeObservation(), kernels.StickyAction(0.5)).make_vec(2, xp="jax")
+for each in (envs, inside):
+    each.reset(seed=1)
+    for _ in range(3):
+        each.step(np.array([0, 1]))
+evaluate(CartPole(), act, num_envs=2, key=1)
+rollout(CartPole(), act, None, jax.device_put(np.zeros(2, np.uint32)), 3, 2)
+"""
+
+
+def test_environments_are_made_and_wrapped_where_hidden_transfers_are_refused(run_python):
+    """In a process that has done nothing before."""
+    run_python(GUARDED)
