@@ -98,6 +98,11 @@ LOWERED: Mapping[str, Lowered] = {
     "erf_inv": _erf_inv,
     "integer_pow": _integer_pow,
     "square": lambda params, x: x * x,
+    "one_minus_square": lambda params, x: (1 + x) * (1 - x),
+    "polynomial": lambda params, x, *row: functools.reduce(lambda y, each: y * x + each, row[::-1]),
+    "log2": lambda params, x: jnp.log(x) * jnp.asarray(1.4426950408889634, x.dtype),
+    "name": lambda params, x: x,
+    "sharding_constraint": lambda params, x: x,
     "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
     "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),  # as JAX does
     "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),

@@ -173,6 +173,7 @@ DAMAGES = {
     "primitive": damage(lambda p: p["equations"][0].__setitem__(0, "exec")),
     "parameters": damage(lambda p: p["equations"][0][3].update(more=1)),
     "later value": damage(lambda p: p["equations"][0].__setitem__(1, [99])),
+    "value that is no number": damage(lambda p: p["equations"][0].__setitem__(1, [0.5])),
     "negative value": damage(lambda p: p.update(outputs=[-1])),
     "numbers": damage(lambda p: p["equations"][-1].__setitem__(2, [1])),
     "shape": damage(lambda p: p["specs"][0].__setitem__(0, [-3])),
@@ -241,6 +242,10 @@ def test_truncated_files(path):
         path.write_bytes(data[:length])
         with pytest.raises(ProgramError):
             load(path, "numpy")
+    place = data.rindex(b"PK\x05\x06") + 12  # the size of the directory
+    path.write_bytes(data[:place] + b"\xff\xff\xff\x7f" + data[place + 4 :])
+    with pytest.raises(ProgramError, match="or is damaged"):
+        load(path, "numpy")
 
 
 def test_newer_files(path):
