@@ -54,12 +54,12 @@ def _clamp(params: Any, low: Any, x: Any, high: Any) -> Any:
 
 
 def _top_k(params: Any, x: Any) -> Any:
-    if params.get("axis", x.ndim - 1) != x.ndim - 1:
-        raise NotImplementedError("along another axis than the last")
+    axis = params.get("axis", -1)
+    x = jnp.moveaxis(x, axis, -1)
     # of equal ones, the first comes first
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
-    return [value[..., ::-1][..., : params["k"]] for value in values]
+    return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
 
 
 def _ordered(compare: Lowered) -> Lowered:

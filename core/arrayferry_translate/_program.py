@@ -144,10 +144,9 @@ def save_all(
                 with file.open(f"{number}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
         os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
+    finally:
+        with contextlib.suppress(OSError):  # it has been moved
             os.remove(partial)
-        raise
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:

@@ -1,6 +1,7 @@
 """`translate`: trees, dtypes, devices, memory, threads, what is refused, gradients."""
 
 import copy
+import inspect
 import pickle
 import threading
 from typing import NamedTuple
@@ -219,6 +220,28 @@ def test_parameters_without_a_rule_are_refused():
     assert "which has another size" in refuse(bits, np.ones(2, np.float32))
 
 
+def test_what_pytorch_lacks_is_refused(x64):
+    x = np.ones((2, 2), "int32")
+    text = refuse(lambda x: x + 1, x.astype("uint64"), to="torch")
+    assert "PyTorch computes nothing with uint64" in text
+
+
+WITHOUT_SCIPY = """
+import sys
+sys.modules["scipy"] = None
+import jax, numpy as np
+from arrayferry_translate import TranslationError, translate
+try:
+    translate(lambda x: jax.lax.erf(x), "numpy")(np.ones(1, np.float32))
+except TranslationError as error:
+    print(error)
+"""
+
+
+def test_scipy_is_named_where_it_is_needed(run_python):
+    assert "erf needs SciPy: pip install scipy" in run_python(WITHOUT_SCIPY)
+
+
 def test_keys_of_other_kinds_are_refused():
     text = refuse(lambda x: jax.random.normal(jax.random.key(0, impl="rbg")), np.ones(2))
     assert "rng_bit_generator" in text
@@ -419,6 +442,15 @@ def test_seldom_primitives(name, to):
     found, expected = translate(SELDOM[name], to)(x), jax.jit(SELDOM[name])(x)
     for y, correct in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(y, correct, rtol=1e-6)
+
+
+def test_top_k_along_an_axis():
+    if "axis" not in inspect.signature(lax.top_k).parameters:
+        pytest.skip("this JAX takes the last axis")
+    x = np.array([[3, 1], [3, 2], [1, 2]], np.int32)
+    function = lambda x: lax.top_k(x, 2, axis=0)  # noqa: E731
+    for found, expected in zip(translate(function, "numpy")(x), function(x), strict=True):
+        assert found.tolist() == expected.tolist()
 
 
 GRADIENTS = {
