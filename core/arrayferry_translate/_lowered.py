@@ -54,12 +54,12 @@ def _clamp(params: Any, low: Any, x: Any, high: Any) -> Any:
 
 
 def _top_k(params: Any, x: Any) -> Any:
-    if params.get("axis", x.ndim - 1) != x.ndim - 1:
-        raise NotImplementedError("along another axis than the last")
+    axis = params.get("axis", -1)
+    x = jnp.moveaxis(x, axis, -1)
     # of equal ones, the first comes first
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
-    return [value[..., ::-1][..., : params["k"]] for value in values]
+    return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
 
 
 def _ordered(compare: Lowered) -> Lowered:
@@ -98,6 +98,11 @@ LOWERED: Mapping[str, Lowered] = {
     "erf_inv": _erf_inv,
     "integer_pow": _integer_pow,
     "square": lambda params, x: x * x,
+    "one_minus_square": lambda params, x: (1 + x) * (1 - x),
+    "polynomial": lambda params, x, *row: functools.reduce(lambda y, each: y * x + each, row[::-1]),
+    "log2": lambda params, x: jnp.log(x) * jnp.asarray(1.4426950408889634, x.dtype),
+    "name": lambda params, x: x,
+    "sharding_constraint": lambda params, x: x,
     "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
     "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),  # as JAX does
     "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),

@@ -144,10 +144,9 @@ def save_all(
                 with file.open(f"{number}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
         os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
+    finally:
+        with contextlib.suppress(OSError):  # it has been moved
             os.remove(partial)
-        raise
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
@@ -157,8 +156,9 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
         FileNotFoundError: there is no such file.
         ProgramError: it is damaged, of a newer version, or no such file.
     """
-    try:
-        with zipfile.ZipFile(path) as file:
+    with open(path, "rb") as opened:
+        try:
+            file = zipfile.ZipFile(opened)
             document = json.loads(file.read("program.json"))
             if document["format"] != FORMAT:
                 raise ProgramError(
@@ -168,13 +168,13 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
             read = functools.partial(_read, file)
             programs = {name: _restored(x, read) for name, x in document["programs"].items()}
             return programs, document["about"]
-    except (OSError, ProgramError):
-        raise
-    except Exception as error:
-        raise ProgramError(
-            f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
-            remedy="Save it again by translate(...).program(...).save(path).",
-        ) from None
+        except ProgramError:
+            raise
+        except Exception as error:
+            raise ProgramError(
+                f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
+                remedy="Save it again by translate(...).program(...).save(path).",
+            ) from None
 
 
 def _plain(program: Program, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
             return _restored(value["program"], read)
         return tuple(map(restored, value)) if isinstance(value, list) else value
 
-    specs = tuple(Spec(tuple(map(_count, shape)), dtype) for shape, dtype in document["specs"])
+    specs = tuple(Spec(_counts(shape), dtype) for shape, dtype in document["specs"])
     for spec in specs:
         dtype = dtype_named(spec.dtype) if type(spec.dtype) is str else None
         if dtype is None or dtype.name != spec.dtype or not dtype_info(dtype).kind:
@@ -219,20 +219,20 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         if set(params) != RULES[name].params:
             raise ValueError(f"{name} with the parameters {', '.join(params)}")
         params = {key: restored(value) for key, value in params.items()}
-        equations.append(Equation(name, tuple(inputs), tuple(outputs), params))
+        equations.append(Equation(name, _counts(inputs), _counts(outputs), params))
     inputs = _count(document["inputs"])
     constants = tuple(
         read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
         for number, spec in zip(document["constants"], specs[inputs:], strict=False)
     )
-    outputs = tuple(document["outputs"])
+    outputs = _counts(document["outputs"])
     made = inputs + len(document["constants"])
     for equation in equations:
-        if not all(0 <= n < made for n in equation.inputs):
+        if not all(n < made for n in equation.inputs):
             raise ValueError(f"{equation.name} takes a value that is not made yet")
         if equation.outputs != tuple(range(made, made := made + len(equation.outputs))):
             raise ValueError(f"{equation.name} makes values that are numbered otherwise")
-    if made != len(specs) or not all(0 <= n < made for n in outputs):
+    if made != len(specs) or not all(n < made for n in outputs):
         raise ValueError("values are missing")
     structures = document["arguments"], document["results"]
     for structure, count in zip(structures, (inputs, len(outputs)), strict=True):
@@ -247,6 +247,10 @@ def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no length")
     return value
+
+
+def _counts(values: Any) -> tuple[int, ...]:
+    return tuple(map(_count, values))
 
 
 def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

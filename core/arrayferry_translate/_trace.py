@@ -24,10 +24,10 @@ from ._run import bind
 
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
-    "checkpoint", "remat", "remat2",
+    "checkpoint", "remat", "remat2", "custom_vmap_call", "composite",
 }  # fmt: skip
 """Primitives that call a program once."""
-BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr"
+BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
 """The parameters in which these have it."""
 LARGEST = 1 << 16
 """How many elements a constant may have that is computed in advance."""

@@ -164,8 +164,6 @@ def _integer_division(site: Site) -> tuple[Run, Run]:
 @rule("pow")
 def _pow(site: Site) -> Run:
     cast, dtype = site.library.cast, site.dtype
-    if site.is_integer(dtype):
-        raise NotImplementedError("a power of integers by an array")
     return lambda x, y: x ** cast(y, dtype)
 
 

@@ -173,6 +173,8 @@ DAMAGES = {
     "primitive": damage(lambda p: p["equations"][0].__setitem__(0, "exec")),
     "parameters": damage(lambda p: p["equations"][0][3].update(more=1)),
     "later value": damage(lambda p: p["equations"][0].__setitem__(1, [99])),
+    "value that is no number": damage(lambda p: p["equations"][0].__setitem__(1, [0.5])),
+    "value that no equation makes": damage(lambda p: p.update(outputs=[99])),
     "negative value": damage(lambda p: p.update(outputs=[-1])),
     "numbers": damage(lambda p: p["equations"][-1].__setitem__(2, [1])),
     "shape": damage(lambda p: p["specs"][0].__setitem__(0, [-3])),
@@ -193,6 +195,12 @@ DAMAGES = {
 }
 
 
+WORDS = {
+    "parameters": "with the parameters", "dtype": "holds no numbers", "shape": "is no length",
+    "value that no equation makes": "values are missing", "fewer results": "another number of arrays",
+}  # fmt: skip
+
+
 def nested(depth):
     value = []
     for _ in range(depth):
@@ -206,8 +214,9 @@ def test_damaged_files(path, name):
     translate(lambda x: jnp.sin(x + offset), "numpy").program(np.ones(2, np.float32)).save(path)
     assert load(path, "numpy")(np.ones(2, np.float32)).shape == (2,)
     changed(path, DAMAGES[name])
-    with pytest.raises(ProgramError, match="holds no program, or is damaged"):
+    with pytest.raises(ProgramError, match="holds no program, or is damaged") as error:
         load(path, "numpy")
+    assert WORDS.get(name, "") in str(error.value)
 
 
 PARAMETERS = {
@@ -241,6 +250,10 @@ def test_truncated_files(path):
         path.write_bytes(data[:length])
         with pytest.raises(ProgramError):
             load(path, "numpy")
+    place = data.rindex(b"PK\x05\x06") + 12  # the size of the directory
+    path.write_bytes(data[:place] + b"\xff\xff\xff\x7f" + data[place + 4 :])
+    with pytest.raises(ProgramError, match="or is damaged"):
+        load(path, "numpy")
 
 
 def test_newer_files(path):
