@@ -484,7 +484,9 @@ GRADIENTS = {
     "scan": lambda x, y: lax.scan(lambda c, z: (jnp.sin(c + z), c * z), x[0], y)[1].sum(),
     "cond": lambda x, y: lax.cond(x[0, 0] > 0, lambda: (x * y).sum(), lambda: (x - y).mean()),
     "sort": lambda x, y: (jnp.sort(x, axis=0) * y).sum() + jnp.max(x) + y.std(),
-    "integers besides": lambda x, y: ((x > 0).astype("int32").sum() * x).sum() + y[0, 0],
+    "integers besides": lambda x, y: (
+        ((x > 0).astype("int32").sum().astype("float32") * x).sum() + y[0, 0]
+    ),
 }
 
 

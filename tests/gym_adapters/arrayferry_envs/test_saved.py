@@ -28,6 +28,7 @@ from arrayferry_envs import (
     make,
     make_vec,
     repeat_action,
+    with_seeds,
     wrap,
 )
 from arrayferry_gym.wrappers import kernels
@@ -174,8 +175,8 @@ def begun(**options):
 
 
 MADE = {
-    "levels": lambda **options: make_vec(
-        "arrayferry/CartPole-v0", 4, seeds=range(9), max_episode_steps=8, **options
+    "levels": lambda **options: with_seeds(CartPole(), range(9)).make_vec(
+        4, max_episode_steps=8, **options
     ),
     "repeated actions": lambda **options: repeat_action(CartPole(), 2).make_vec(4, **options),
     "begun, with other parameters": begun,

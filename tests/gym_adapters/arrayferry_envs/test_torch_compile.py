@@ -43,7 +43,7 @@ def test_steps_and_resets_are_called_uncompiled(name):
 
 
 CALLS = {
-    "make_vec": lambda x: make_vec("arrayferry/CartPole-v0", 2, xp="torch").reset(seed=1)[0],
+    "make_vec": lambda x: make_vec("gymnasium/CartPole-v1", 2, xp="torch").reset(seed=1)[0],
     "its method": lambda x: CartPole().make_vec(2, xp="torch").reset(seed=1)[0] + x,
     "single": lambda x: CartPole().make(xp="torch").reset(seed=1)[0] + x,
     "adapter": lambda x: NumpyToTorch(gym.make("CartPole-v1")).reset(seed=1)[0] + x,
@@ -55,6 +55,8 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_environments_are_made_and_evaluated_uncompiled(name):
+    if name == "make_vec":
+        pytest.importorskip("arrayferry_suites")
     torch._dynamo.reset()
     x = torch.zeros(4)
     expected = CALLS[name](x)
