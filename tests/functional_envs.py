@@ -230,7 +230,9 @@ def still(params, observation, key):
 
 def lean(params, observation, key):
     """Push a CartPole to the side to which its pole leans."""
-    return (observation[:, 2] > 0).astype(int), None
+    return jnp.astype(observation[:, 2] > 0, int) if hasattr(observation, "at") else (
+        observation[:, 2] > 0
+    ) * 1, None
 
 
 def at_random(params, observation, key):
