@@ -212,7 +212,7 @@ class Translated:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._backend = backend
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a function may call itself
         self._kept: Cache[Any, tuple[_Runner, Any]] = Cache(MAX_KEPT)
         self._autodiff = autodiff_of(backend) if differentiable else None
         self._differentiable: Cache[Any, Differentiable] = Cache(MAX_KEPT)

@@ -122,9 +122,8 @@ class _Maker:
 
         outer = self._line
         for equation in jaxpr.eqns:
-            self._line = (
-                _line(equation) or outer
-            )  # JAX keeps none within functions that `jit` compiled
+            # JAX keeps none within functions that `jit` compiled
+            self._line = _line(equation) or outer
             made = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, made, strict=True))
         self._line = outer
@@ -239,7 +238,7 @@ class _Maker:
     def _refused(self, equation: Any, why: str) -> TranslationError:
         shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
         return TranslationError(
-            f"the primitive {equation.primitive.name} of {shapes}{self._line} cannot be translated: {why}",
+            f"the primitive {equation.primitive.name} of {shapes:.200}{self._line} cannot be translated: {why}",
             remedy="Write that part otherwise.",
         )
 

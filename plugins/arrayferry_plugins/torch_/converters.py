@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, Inline, Options
@@ -21,12 +22,19 @@ FIRST = 1 << 16
 """No memory is at an address below. The storage of a tensor there is freed, or not allocated yet."""
 
 
+@cache
+def _recorder() -> Any:
+    """Return what tells whether torch.fx records. The name is not public, and nothing may fail where it is gone."""
+    from torch.fx import _symbolic_trace as fx
+
+    return fx if hasattr(fx, "_is_fx_tracing_flag") else SimpleNamespace(_is_fx_tracing_flag=False)
+
+
 def _view() -> Callable[[Any], Any]:
     """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
     from torch import Tensor
-    from torch.fx import _symbolic_trace as fx
 
-    view, address = Tensor.numpy, Tensor.data_ptr
+    view, address, fx = Tensor.numpy, Tensor.data_ptr, _recorder()
 
     def values(x: Any) -> Any:
         if fx._is_fx_tracing_flag or address(x) < FIRST:
@@ -120,10 +128,9 @@ class TorchToNumpy(Bound):
 
     def inline(self, options: Options) -> Inline:
         from torch import Tensor
-        from torch.fx import _symbolic_trace as fx
 
         result = "{show}({x}).copy()" if options.copy else "{show}({x})"
-        names = {"show": Tensor.numpy, "address": Tensor.data_ptr, "fx": fx}
+        names = {"show": Tensor.numpy, "address": Tensor.data_ptr, "fx": _recorder()}
         test = f"not {{fx}}._is_fx_tracing_flag and {{address}}({{x}}) >= {FIRST}"
         return Inline(test, result, names)
 

@@ -152,3 +152,13 @@ def test_compiled_backward_passes_call_it_uncompiled():
     with compiled_autograd._enable(torch.compile(backend="eager")):
         square(x).backward()
     assert x.grad.tolist() == [2, 4]
+
+
+def test_conversions_go_on_without_private_names_of_torch(run_python):
+    run_python(
+        "import torch; from torch.fx import _symbolic_trace; del _symbolic_trace._is_fx_tracing_flag\n"
+        "import arrayferry as af\n"
+        "for _ in range(4):\n"
+        "    assert af.convert(torch.ones(2), 'numpy').sum() == 2\n"
+        "    assert af.convert({'a': torch.ones(2)}, 'numpy')['a'].sum() == 2"
+    )
