@@ -18,6 +18,7 @@ import pytest
 import torch
 from functional_envs import Count
 from gymnasium import spaces
+from trajectories import PUSHES, assert_same, walked
 
 import arrayferry as af
 from arrayferry_envs import (
@@ -35,7 +36,6 @@ from arrayferry_gym.wrappers import kernels
 from arrayferry_translate import ProgramError, read_all, translate
 
 MODES = "NextStep", "SameStep", "Disabled"
-PUSHES = np.random.default_rng(0).integers(0, 2, (20, 4))
 SPACES = {
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
     "half": spaces.Box(np.float32([0, -np.inf]), np.float32([np.inf, 0.1])),
@@ -84,27 +84,6 @@ def saved(env, path, count=4, **options):
     return str(path)
 
 
-def walked(envs, steps=12, seed=3):
-    results = [envs.reset(seed=seed)]
-    for action in PUSHES[:steps]:
-        results.append(envs.step(action))
-        results[-1][4].get("episode", {}).pop("t", None)
-    return results
-
-
-def assert_same(given, expected):
-    """Compare trees: all but floats are equal, and floats are close."""
-    (ours, layout), (theirs, other) = af.flatten(given), af.flatten(expected)
-    assert layout.paths == other.paths
-    for path, x, y in zip(layout.paths, ours, theirs, strict=True):
-        x, y = (np.asarray(af.convert(value, "numpy")) for value in (x, y))
-        assert (x.dtype, x.shape) == (y.dtype, y.shape), path
-        if x.dtype.kind == "f":
-            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=path)
-        else:
-            np.testing.assert_array_equal(x, y, err_msg=path)
-
-
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A file of four CartPoles."""
@@ -121,8 +100,8 @@ def test_a_saved_trajectory_is_that_of_jax(tmp_path, xp, mode):
     theirs = CartPole().make_vec(4, xp="jax", **options)
     steps = 6 if mode == "Disabled" else 20
     for seed in (3, 2**40, [1, 2, 3, 2**35]):
-        assert_same(walked(envs, steps, seed), walked(theirs, steps, seed))
-        assert_same(walked(envs, 2, None), walked(theirs, 2, None))
+        assert_same(walked(envs, steps, seed=seed), walked(theirs, steps, seed=seed))
+        assert_same(walked(envs, 2, seed=None), walked(theirs, 2, seed=None))
     assert envs.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"]
     assert envs.single_observation_space.shape == (4,)
     assert not np.array_equal(envs.reset()[0], envs.reset()[0])
@@ -149,8 +128,8 @@ def test_kernels_and_what_they_tell(tmp_path, mode):
     env, options = wrap(CartPole(), *around), {"autoreset_mode": mode, "max_episode_steps": 5}
     envs = make_vec(saved(env, tmp_path / "x.afp", **options), 4, xp="torch")
     for seed in (3, [1, 2, 3, 4]):
-        results = walked(envs, 12, seed)
-        assert_same(results, walked(env.make_vec(4, xp="jax", **options), 12, seed))
+        results = walked(envs, 12, seed=seed)
+        assert_same(results, walked(env.make_vec(4, xp="jax", **options), 12, seed=seed))
         assert ["episode" in result[4] for result in results[1:6]] == [False] * 4 + [True]
         envs = make_vec(str(tmp_path / "x.afp"), 4, xp="torch")
 

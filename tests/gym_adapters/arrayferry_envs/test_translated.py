@@ -13,6 +13,7 @@ import pytest
 import torch
 from cases import crossed
 from functional_envs import Count, InJax, InTorch, Sums
+from trajectories import PUSHES, assert_same, walked
 
 import arrayferry as af
 from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, make, make_vec, repeat_action, wrap
@@ -21,7 +22,6 @@ from arrayferry_gym.wrappers import kernels
 MODES = "NextStep", "SameStep", "Disabled"
 LIBRARIES = {"numpy": "numpy", "torch": "torch", "jax": "jax", "strict": array_api_strict}
 RNG = np.random.default_rng(0)
-PUSHES = RNG.integers(0, 2, (40, 4))
 FORCES = RNG.uniform(-1, 1, (40, 4)).astype(np.float32)
 
 
@@ -48,28 +48,6 @@ class Still(FunctionalEnv):
 
     def observe(self, xp, state, params):
         return state
-
-
-def walked(envs, steps=12, actions=PUSHES, seed=3):
-    """Return all results of a reset and of steps, in NumPy, without the time that an episode took."""
-    results = [envs.reset(seed=seed)]
-    for action in actions[:steps]:
-        results.append(envs.step(action))
-        results[-1][4].get("episode", {}).pop("t", None)
-    return af.convert(results, "numpy")
-
-
-def assert_same(given, expected):
-    """Compare trees: all but floats are equal, and floats are close."""
-    (ours, layout), (theirs, other) = af.flatten(given), af.flatten(expected)
-    assert layout.paths == other.paths
-    for path, x, y in zip(layout.paths, ours, theirs, strict=True):
-        x, y = (np.asarray(af.convert(value, "numpy")) for value in (x, y))
-        assert (x.dtype, x.shape) == (y.dtype, y.shape), path
-        if x.dtype.kind == "f":
-            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=path)
-        else:
-            np.testing.assert_array_equal(x, y, err_msg=path)
 
 
 def in_jax(env, count=4, **options):
