@@ -23,6 +23,13 @@ SEEDS = 4
 
 SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
 TELL = "Tell ends in the step that resets, and reset only what has ended."
+CHANGES = (
+    "calls_can_be_read", "modes_are_stated", "seeds_decide_all", "nothing_is_shared", "seeds_differ",
+    "limits_are_of_each_episode", "resets_are_told", "rows_are_independent", "arrays_are_free",
+    "actions_of_resets_do_not_count",
+)  # fmt: skip
+"""The names of the checks that are no functions of one run."""
+
 OWN = "Seed each environment by itself, as by seed + its number."
 DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
 
@@ -77,7 +84,7 @@ class Audit:
         except af.OptionError:
             self._mode = AutoresetMode.NEXT_STEP
             what = "metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed"
-            self._add(what, "State the mode.")
+            self._add("modes_are_stated", what, "State the mode.")
         self._first = Recorder(envs, self._mode)
         self._table = self._first.drawn(self._seed, steps)
         calls: list[Call] = []
@@ -92,8 +99,8 @@ class Audit:
         if len(run.steps) == len(self._table):
             self._repeat()
 
-    def _add(self, what: str, remedy: str, place: Any = (None, None)) -> None:
-        self.problems.append(VectorProblem(place[0], place[1], what, remedy))
+    def _add(self, check: str, what: str, remedy: str, place: Any = (None, None)) -> None:
+        self.problems.append(VectorProblem(place[0], place[1], what, remedy, check=check))
 
     def _repeat(self) -> None:
         """Repeat the run in several ways."""
@@ -104,10 +111,10 @@ class Audit:
             self._seeds()
         else:
             what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
-            self._add(what, SEED, again)
+            self._add("seeds_decide_all", what, SEED, again)
         if new is not None:
             what = "new environments gave other results, while others were made, stepped and closed at the same time"
-            self._add(what, f"Share nothing between them. {SEED}", new)
+            self._add("nothing_is_shared", what, f"Share nothing between them. {SEED}", new)
         first = len(self.problems)
         if again is None:
             self._hidden_resets()
@@ -176,10 +183,11 @@ class Audit:
             alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][env] for env, x in later]
             if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
                 what = "other seeds gave the same run, though its episodes begin differently"
-                self._add(what, SEED)
+                self._add("seeds_differ", what, SEED)
             return
         if rows > 1 and all(len(set(x)) == 1 for x in seeded):
-            self._add("with one seed, all environments begin alike", f"{DRAW} {OWN}")
+            what = "with one seed, all environments begin alike"
+            self._add("seeds_differ", what, f"{DRAW} {OWN}")
         rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
         starts = {
             "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
@@ -188,7 +196,7 @@ class Audit:
         for how, firsts in starts.items() if rarely else ():  # do two episodes begin alike
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
-                self._add(f"{count} {how} began in only {unique} ways", DRAW)
+                self._add("seeds_differ", f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
             lasts = seeds[-1], 99_999, 77_777  # two may begin alike by chance
@@ -198,7 +206,7 @@ class Audit:
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
             what = "seeds for each environment do not count for it alone"
-            self._add(what, OWN, (first.n - 1, 0))
+            self._add("seeds_differ", what, OWN, (first.n - 1, 0))
 
     def _limits(self, truncated: list[Episode]) -> None:
         """Compare the first episodes after a reset of all with later ones."""
@@ -208,7 +216,8 @@ class Audit:
             each, limit = later[0], limits.pop()
             what = f"an episode is truncated after {each.length} steps, but after {limit} if reset() began it"
             place = each.env, each.last.step
-            self._add(what, "Count the steps of each episode by itself.", place)
+            remedy = "Count the steps of each episode by itself."
+            self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
         """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""
@@ -224,7 +233,7 @@ class Audit:
             one, two = (set(x.values()) for x in moves)
             if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
                 what = "it was reset in a step that tells no end of its episode"
-                self._add(what, TELL, (env, None))
+                self._add("resets_are_told", what, TELL, (env, None))
                 return
 
     def _variations(self, new: Callable[[], Recorder]) -> None:
@@ -259,22 +268,25 @@ class Audit:
 
         written = "it depends on what the agent writes to arrays that it has passed or received"
         resetting = "the action counts in a step that only resets (NEXT_STEP)"
-        effects: dict[Any, tuple[str, str]] = {}
+        effects: dict[Any, tuple[str, str, str]] = {}
         for some in [] if self._together else _parts(run.n):
             which = ", ".join(map(str, rows_in(some)))
             what = f"its results depend on the actions of environment {which:.60}"
             remedy = "Compute each environment by itself, and return the rows in their order."
-            effects[partial(of_some, some=some)] = what, remedy
+            effects[partial(of_some, some=some)] = "rows_are_independent", what, remedy
         of_writing = partial(self._compared, overwrites=True)
-        effects[of_writing] = written, "Copy actions that are kept, and what is read later."
+        remedy = "Copy actions that are kept, and what is read later."
+        effects[of_writing] = "arrays_are_free", written, remedy
         if not all(call.counts.all() for call in run.steps):
-            effects[of_resets] = resetting, "Ignore it; or state SAME_STEP, if the step resets."
-        for effect, (what, remedy) in effects.items():
+            remedy = "Ignore it; or state SAME_STEP, if the step resets."
+            effects[of_resets] = "actions_of_resets_do_not_count", resetting, remedy
+        for effect, (check, what, remedy) in effects.items():
             found = effect(new())
             if found is not None and effect(new()) == found:
-                self._add(what, remedy, found)
+                self._add(check, what, remedy, found)
             elif found is not None:
-                self._add("the same seed and actions gave other results", SEED, found)
+                what = "the same seed and actions gave other results"
+                self._add("seeds_decide_all", what, SEED, found)
                 return
 
 

@@ -121,6 +121,18 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
                 yield env, call, "the reset of others (reset_mask) changed its observation"
 
 
+def others_step_while_one_resets(run: Run) -> Iterator[Found]:
+    """By observations that stay as they were where another environment begins an episode, and in no other step."""
+    still: dict[bool, list[Any]] = {True: [], False: []}
+    for before, call, env in run.usual:
+        same = before.firsts[env] == call.firsts[env]
+        still[bool(call.began.any())].append((env, call) if same else None)
+    found = [each for each in still[True] if each is not None]
+    if len(found) > 2 and len(still[False]) > 20 and not any(still[False]):
+        where = f"in {len(found)} of {len(still[True])} steps in which another resets, and in no other step"
+        yield *found[0], f"its observation stays as it was {where}"
+
+
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
     for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
         told = ", ".join(str(x[env]) for x in call.seen[1:4])
@@ -431,6 +443,7 @@ CHECKS: dict[Check, str] = {
     infos_have_masks: "Return a dict of arrays. Beside 'x' it has the mask '_x', bool (num_envs,): which environments have it.",
     infos_are_those_of_the_mode: "State SAME_STEP if the step resets; else leave them out.",
     resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
+    others_step_while_one_resets: "Change only the rows that are reset, in the state after the step.",
     steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
     ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end one; or state another mode.",
     last_observations_are_those_of_the_last_state: "Keep the observation before the reset as final_obs, in memory of its own, and return the first of the next episode.",
@@ -454,7 +467,8 @@ def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
     for check, remedy in checks.items():
         for env, call, what in _made(check, run):
             kind, step = (check, *what.split()[:4]), None if call is None else call.step
-            before = kinds.get(kind) or VectorProblem(env, step, what, remedy, 0)
+            new = VectorProblem(env, step, what, remedy, 0, check.__name__)
+            before = kinds.get(kind, new)
             kinds[kind] = before._replace(times=before.times + 1)
     return list(kinds.values())
 

@@ -32,6 +32,7 @@ class VectorProblem(NamedTuple):
         what: what is wrong.
         remedy: what to do.
         times: how often it was found. The environment and the step are those of the first time.
+        check: the name of the check that found it.
     """
 
     env: int | None
@@ -39,6 +40,7 @@ class VectorProblem(NamedTuple):
     what: str
     remedy: str
     times: int = 1
+    check: str = ""
 
     @property
     def place(self) -> str:
@@ -300,7 +302,9 @@ def _reading(step: int) -> Iterator[None]:
         remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv says."
         if line is not None:
             what, remedy = f"{what}, at {line}", ""
-        raise UnreadableError(VectorProblem(None, step, what, remedy)) from error
+        raise UnreadableError(
+            VectorProblem(None, step, what, remedy, check="calls_can_be_read")
+        ) from error
 
 
 def space_of(envs: Any, name: str) -> Any:

@@ -276,6 +276,13 @@ def neighbours(envs, results):
     results[1] = results[1] + np.roll(envs.actions, 1)
 
 
+def stands_still(envs, results):
+    """What others do in a step that resets one is lost, as in an update of the state before the step."""
+    ended = results[2] | results[3]
+    if ended.any():
+        results[0][~ended] = envs.before[~ended]
+
+
 def remembers(envs, results):
     results[1] = results[1] + envs.kept.get("actions", 0)
     envs.kept["actions"] = envs.actions
@@ -447,6 +454,7 @@ WRONG = {
     "a reset of some": (lambda: Changed(sync(DISABLED), reset=masked), "the reset of others"),
     "a buffer of rewards": (lambda: Changed(counts(SAME), buffered), "the reward was overwritten"),
     "actions are kept": (lambda: Changed(sync(SAME), remembers), "what the agent writes"),
+    "others stand still": (lambda: Changed(sync(SAME), stands_still), "stays as it was in .* steps in which another resets"),
     "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
     "rows are swapped": (lambda: Swapped(in_mode([lambda: gym.make("CartPole-v1")] * 4, SAME)), "depend on the actions of environment"),
     "rows of many are swapped": (lambda: Swapped(in_mode([lambda: gym.make("CartPole-v1")] * 9, SAME)), "depend on the actions of environment"),

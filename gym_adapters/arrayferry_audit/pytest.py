@@ -1,0 +1,81 @@
+"""A plugin of pytest that runs the audit of vector environments as tests, one for each check.
+
+    pytest -p arrayferry_audit.pytest --vector-env my.module:make
+
+`make` is a function without arguments that makes new vector environments: see `check_vector_env`. Without other
+arguments, only these tests run. What is known to fail is named by `--vector-env-xfail CHECK`, or marked as `xfail` by
+`pytest_collection_modifyitems` in a `conftest.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from arrayferry_audit import check_vector_env
+
+from ._audit import CHANGES
+from ._checks import CHECKS
+
+NAMES = (*(check.__name__ for check in CHECKS), *CHANGES)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    option = parser.getgroup("vector environments").addoption
+    option("--vector-env", metavar="MODULE:MAKE", help="audit what this function makes")
+    option("--vector-env-steps", type=int, default=300, help="the number of steps of a run")
+    xfail = {"help": "a check that is known to fail; once for each", "choices": NAMES}
+    option("--vector-env-xfail", action="append", default=[], metavar="CHECK", **xfail)
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Collect nothing else where no other argument is given."""
+    return bool(config.getoption("vector_env") and not config.option.file_or_dir) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
+    """Add the tests. The first of them makes the audit."""
+    if (name := config.getoption("vector_env")) is None:
+        return
+    make, steps = _function(name), config.getoption("vector_env_steps")
+    problems = cache(lambda: check_vector_env(make, steps=steps))
+    for check in NAMES:
+        items.append(_Check.from_parent(session, name=check, nodeid=f"{name}::{check}"))
+        items[-1].problems = problems
+        if check in config.getoption("vector_env_xfail"):
+            items[-1].add_marker(pytest.mark.xfail(strict=True))
+
+
+def _function(name: str) -> Any:
+    """Return the function that makes vector environments, and see that it does."""
+    try:
+        sys.path.insert(0, os.getcwd())
+        make = pkgutil.resolve_name(name)
+        envs = make()
+        if hasattr(envs, "step") and hasattr(envs, "num_envs"):
+            envs.close()
+            return make
+        reason = f"it returns {envs!r:.80}, which is no vector environment"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    what = "does not name a function that makes vector environments"
+    raise pytest.UsageError(f"--vector-env {name} {what}: {reason}. Write MODULE:FUNCTION")
+
+
+class _Check(pytest.Item):
+    problems: Callable[[], Any]
+
+    def runtest(self) -> None:
+        if found := [str(each) for each in self.problems() if each.check == self.name]:
+            pytest.fail("\n".join(found), pytrace=False)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self.path, None, self.nodeid
