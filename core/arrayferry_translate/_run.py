@@ -29,7 +29,8 @@ def bind(program: Program, library: Library) -> Lists:
         try:
             for spec in outs:
                 library.dtype(spec.dtype)
-            run = RULES[name].make(Site(library, params, ins, outs, lambda sub: bind(sub, library)))
+            site = Site(name, library, ins, outs, lambda sub: bind(sub, library))
+            run = RULES[name].make(site, **params)
         except NotImplementedError as error:
             line = program.lines[number] if program.lines else ""
             raise TranslationError(
