@@ -39,8 +39,15 @@ def _reduction(site: Site, axes: Dims) -> Run:
 
 @rule("argmax argmin")
 def _place(site: Site, axes: Dims, index_dtype: str) -> Run:
-    library, name, (axis,) = site.library, site.name, axes
-    return lambda x: library.cast(library.first_place(name, x, axis), index_dtype)
+    place, cast, dtype, (axis,) = (
+        getattr(site.xp, site.name),
+        site.library.cast,
+        site.ins[0].dtype,
+        axes,
+    )
+    if dtype == "bool":  # few libraries order bools
+        return lambda x: cast(place(cast(x, "uint8"), axis=axis), index_dtype)
+    return lambda x: cast(place(x, axis=axis), index_dtype)
 
 
 @rule(" ".join(CUMULATIVE), fresh=False)
