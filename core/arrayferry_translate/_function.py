@@ -18,6 +18,7 @@ from arrayferry.extending import (
     dtype_info,
     dtype_name,
     kept_conversion,
+    portable,
 )
 from arrayferry.typing import Target
 from arrayferry_functions import autodiff_of
@@ -232,7 +233,7 @@ class Translated:
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = functools.partial(translate, differentiable=self._autodiff is not None)
-        return made, (self._function, _portable(self._backend))
+        return made, (self._function, portable(self._backend))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax
@@ -308,7 +309,7 @@ class Loaded:
         self._runner.on(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return function_of, (self._runner.program, _portable(self._backend))
+        return function_of, (self._runner.program, portable(self._backend))
 
     def __repr__(self) -> str:
         return f"<{self._runner.program!r} in {self._backend.name}>"
@@ -324,8 +325,3 @@ def _form(leaf: Any) -> Any:
     """Return what decides on the program that is made for an argument."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)
-
-
-def _portable(backend: Backend) -> Any:
-    """Return a backend in a form that can be pickled: its name if it is registered."""
-    return backend.name if registry.backends().get(backend.name) is backend else backend

@@ -96,13 +96,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
-        observation, action, _ = self._chain.outside
-        one, many = observation, batch_space(observation, self.num_envs)
-        self.single_observation_space = shown(one)
-        self.observation_space = shown(many)
-        one, many = action, batch_space(action, self.num_envs)
-        self.single_action_space = shown(one, observed=False)
-        self.action_space = shown(many, observed=False)
+        set_spaces(self, self._chain.outside.observation, self._chain.outside.action, shown)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -163,3 +157,13 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     def close_extras(self, **kwargs: Any) -> None:
         """Discard the states."""
         self._forget()
+
+
+def set_spaces(
+    envs: Any, observation: Space[Any], action: Space[Any], shown: Callable[..., Any]
+) -> None:
+    """Set the spaces of environments and of their batch, which a function turns into those of the agent's library."""
+    envs.single_observation_space = shown(observation)
+    envs.observation_space = shown(batch_space(observation, envs.num_envs))
+    envs.single_action_space = shown(action, observed=False)
+    envs.action_space = shown(batch_space(action, envs.num_envs), observed=False)
