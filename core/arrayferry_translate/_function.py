@@ -130,16 +130,14 @@ def function_of(program: Program, to: Target) -> Loaded:
     Raises:
         TranslationError: the library cannot compute something in it.
     """
-    return Loaded(program, registry.backend(to))
+    made = Loaded(program, registry.backend(to))
+    made.bound(None)  # it raises now
+    return made
 
 
-class _Runner:
-    """Runs a program in a library, on any device.
-
-    Args:
-        program: the program.
-        backend: the library.
-    """
+@uncompiled
+class Loaded:
+    """A program as a function of a library, on any device, as `load` returns it."""
 
     def __init__(self, program: Program, backend: Backend) -> None:
         self.program = program
@@ -147,7 +145,18 @@ class _Runner:
         self._owned = owned(program)
         self._bound: Cache[Any, tuple[Library, Lists]] = Cache(8)
 
-    def on(self, device: Any) -> tuple[Library, Lists]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return function_of, (self.program, portable(self._backend))
+
+    def __repr__(self) -> str:
+        return f"<{self.program!r} in {self._backend.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pairs = [*take_apart(self.program.arguments, (args, kwargs))]
+        results = self.run([leaf for _, leaf in pairs], [path for path, _ in pairs])
+        return put_together(self.program.results, iter(results))
+
+    def bound(self, device: Any) -> tuple[Library, Lists]:
         """Return the library on a device, and the function. Raises for what the library cannot compute."""
         found = self._bound.get(device)
         if found is None:
@@ -155,12 +164,13 @@ class _Runner:
             found = self._bound[device] = made, bind(self.program, made)
         return found
 
-    def __call__(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
+    def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
+        """Return the results for arguments in order, whose places are for errors."""
         own, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
         first = leaves[backends.index(own)] if own in backends else None
         device = None if first is None else device_like(first, own)
-        there, run = self.on(device)
+        there, run = self.bound(device)
         arrays = [*leaves]
         for n, (x, backend, spec) in enumerate(zip(leaves, backends, specs, strict=False)):
             fits = backend is own and dtype_name(x.dtype) == spec.dtype
@@ -220,7 +230,7 @@ class Translated:
         self._function = function
         self._backend = backend
         self._lock = threading.RLock()  # a function may call itself
-        self._kept: Cache[Any, tuple[_Runner, Any]] = Cache(MAX_KEPT)
+        self._kept: Cache[Any, tuple[Loaded, Any]] = Cache(MAX_KEPT)
         self._autodiff = autodiff_of(backend) if differentiable else None
         self._derived: Cache[Any, Translated] = Cache(MAX_KEPT)
 
@@ -252,9 +262,9 @@ class Translated:
                 found = self._kept.get(key)
                 if found is None:
                     program, structure = self._traced(treedef, leaves)
-                    found = self._kept[key] = _Runner(program, self._backend), structure
-        runner, structure = found
-        return jax.tree.unflatten(structure, runner(leaves))
+                    found = self._kept[key] = Loaded(program, self._backend), structure
+        made, structure = found
+        return jax.tree.unflatten(structure, made.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
         """Return what a transformation makes of the function, translated, without gradients."""
@@ -297,28 +307,6 @@ class Translated:
 
         args, kwargs = jax.tree.unflatten(treedef, map(example, leaves))
         return trace(self._function, *args, **kwargs)
-
-
-@uncompiled
-class Loaded:
-    """A function that was read from a file, as `load` returns it."""
-
-    def __init__(self, program: Program, backend: Backend) -> None:
-        self._backend = backend
-        self._runner = _Runner(program, backend)
-        self._runner.on(None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return function_of, (self._runner.program, portable(self._backend))
-
-    def __repr__(self) -> str:
-        return f"<{self._runner.program!r} in {self._backend.name}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program = self._runner.program
-        pairs = [*take_apart(program.arguments, (args, kwargs))]
-        paths, leaves = [path for path, _ in pairs], [leaf for _, leaf in pairs]
-        return put_together(program.results, iter(self._runner(leaves, paths)))
 
 
 def _form(leaf: Any) -> Any:
