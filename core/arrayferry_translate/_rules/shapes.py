@@ -77,9 +77,11 @@ def _pad(site: Site, padding_config: Any) -> Run:
     place: tuple[slice, ...] = ()
     for old, new, (low, _, inner) in zip(site.ins[0].shape, shape, padding_config, strict=True):
         step = inner + 1
-        first = max(0, -(low // step))  # the first element that is not cut off
-        last = max(first, min(old, (new - 1 - low) // step + 1))
-        start, end = (low + number * step for number in (first, last))
+        # the elements that are not cut off, and where they go
+        first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
+        start, end = low + first * step, low + (last - 1) * step + 1
+        if last <= first:
+            first = last = start = end = 0
         source, place = (*source, slice(first, last)), (*place, slice(start, end, step))
 
     def run(x: Any, value: Any) -> Any:

@@ -365,6 +365,14 @@ def test_libraries_without_a_class(to):
         assert af.convert(found, "numpy").tolist() == expected.tolist()
 
 
+def test_padding_that_cuts_all_off():
+    function = lambda x: lax.pad(x, np.float32(9), ((-20, 30, 2), (0, 0, 3)))  # noqa: E731
+    x = np.ones((4, 3), np.float32)
+    for to in ("numpy", "torch", "array_api_strict"):
+        found = af.convert(translate(function, to)(x), "numpy")
+        assert found.tolist() == jax.jit(function)(x).tolist()
+
+
 def test_libraries_without_sorts_are_refused():
     pytest.importorskip("dask.array")
     text = refuse(jnp.sort, np.ones(2, np.float32), to="dask")
