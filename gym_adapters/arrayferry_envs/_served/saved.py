@@ -21,8 +21,7 @@ from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_gym.extending import reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
 
-from .serving import showing
-from .vector import set_spaces
+from .serving import set_spaces, showing
 
 ENDING = ".afp"
 

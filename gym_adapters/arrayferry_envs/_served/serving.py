@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import (
@@ -321,6 +322,16 @@ def showing(backend: af.Backend, device: Any) -> Callable[..., Any]:
         return space if backend.name == "numpy" else converted_space(space, libraries, observed)
 
     return shown
+
+
+def set_spaces(
+    envs: Any, observation: Space[Any], action: Space[Any], shown: Callable[..., Any]
+) -> None:
+    """Set the spaces of environments and of their batch, which a function turns into those of the agent's library."""
+    envs.single_observation_space = shown(observation)
+    envs.observation_space = shown(batch_space(observation, envs.num_envs))
+    envs.single_action_space = shown(action, observed=False)
+    envs.action_space = shown(batch_space(action, envs.num_envs), observed=False)
 
 
 def _computing(

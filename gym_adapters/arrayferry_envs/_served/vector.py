@@ -8,7 +8,6 @@ from typing import Any, Generic
 
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of
@@ -17,7 +16,7 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import autoreset_mode_of
 from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
 
-from .serving import Served
+from .serving import Served, set_spaces
 
 
 @uncompiled
@@ -157,13 +156,3 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     def close_extras(self, **kwargs: Any) -> None:
         """Discard the states."""
         self._forget()
-
-
-def set_spaces(
-    envs: Any, observation: Space[Any], action: Space[Any], shown: Callable[..., Any]
-) -> None:
-    """Set the spaces of environments and of their batch, which a function turns into those of the agent's library."""
-    envs.single_observation_space = shown(observation)
-    envs.observation_space = shown(batch_space(observation, envs.num_envs))
-    envs.single_action_space = shown(action, observed=False)
-    envs.action_space = shown(batch_space(action, envs.num_envs), observed=False)
