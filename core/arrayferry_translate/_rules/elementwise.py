@@ -101,11 +101,14 @@ def _div(site: Site) -> Run:
 
 @rule("rem")
 def _rem(site: Site) -> Run:
+    fmod, one = getattr(site.library.native, "fmod", None), site.library.full((), 1, site.dtype)
     if site.is_integer(site.dtype):
-        quotient = _quotient(site)
-        return lambda x, y: x - quotient(x, y) * y
-    if hasattr(site.library.native, "fmod"):
-        return site.library.native.fmod  # type: ignore[no-any-return]
+        quotient, where = _quotient(site), site.library.function("where")
+        if fmod is None:
+            return lambda x, y: x - quotient(x, y) * y
+        return lambda x, y: where(y == 0, x, fmod(x, where((y == 0) | (y == -1), one, y)))
+    if fmod is not None:
+        return fmod  # type: ignore[no-any-return]
     names = "where", "remainder", "signbit", "isinf"
     where, remainder, signbit, isinf = map(site.library.function, names)
 
