@@ -280,6 +280,19 @@ def device_like(array: Any, backend: Backend) -> Any:
         raise
 
 
+def portable(backend: Backend) -> str | Backend:
+    """Return a backend in a form that can be pickled: its name if it is registered.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> from arrayferry.extending import portable
+        >>> portable(af.registry.backend("np"))
+        'numpy'
+    """
+    registered = default_registry().backends().get(backend.name)
+    return backend.name if registered is backend else backend
+
+
 def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     """Return the backend of an array.
 

@@ -7,7 +7,7 @@
   target of the option `like`. `copy_required` is the error of `copy=False`.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
 - Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether it has an optional method.
-  `has_item` says whether arrays of a type have `item()`.
+  `has_item` says whether arrays of a type have `item()`, and `portable` returns what can be pickled of a backend.
   `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` answer questions about installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, overload
 
-from ._api import conversion_like, device_like, kept_conversion
+from ._api import conversion_like, device_like, kept_conversion, portable
 from ._dtypes import DtypeInfo, dtype_info, dtype_name, dtype_named, unknown_dtypes
 from ._errors import ConversionError, describe_error
 from ._observers import observers
@@ -64,7 +64,7 @@ __all__ = [
     "checked_count", "chosen_plugins", "conversion_like", "copy_required", "describe_error",
     "device_kind", "device_like", "dtype_info", "dtype_name", "dtype_named", "exact_key",
     "flatten_by", "has_item", "is_built_in", "is_ours", "kept_conversion", "load_parts",
-    "map_arrays", "never_changes", "observed_read", "observers", "overrides", "raise_named",
+    "map_arrays", "never_changes", "observed_read", "observers", "overrides", "portable", "raise_named",
     "refuse_more_than_values", "resolve_type", "route_between", "runs_backwards",
     "target_dtype", "unknown_dtypes",
 ]  # fmt: skip

@@ -18,14 +18,14 @@ from arrayferry.extending import (
     dtype_info,
     dtype_name,
     kept_conversion,
+    portable,
 )
 from arrayferry.typing import Target
 from arrayferry_functions import autodiff_of
 
 from ._errors import ProgramError
-from ._gradients import Differentiable, call
 from ._library import Library, dtype_of, library
-from ._program import Program, read_all
+from ._program import Program, Spec, read_all
 from ._run import Lists, bind, owned
 from ._structure import put_together, structure_of, take_apart
 
@@ -130,16 +130,14 @@ def function_of(program: Program, to: Target) -> Loaded:
     Raises:
         TranslationError: the library cannot compute something in it.
     """
-    return Loaded(program, registry.backend(to))
+    made = Loaded(program, registry.backend(to))
+    made.bound(None)  # it raises now
+    return made
 
 
-class _Runner:
-    """Runs a program in a library, on any device.
-
-    Args:
-        program: the program.
-        backend: the library.
-    """
+@uncompiled
+class Loaded:
+    """A program as a function of a library, on any device, as `load` returns it."""
 
     def __init__(self, program: Program, backend: Backend) -> None:
         self.program = program
@@ -147,7 +145,18 @@ class _Runner:
         self._owned = owned(program)
         self._bound: Cache[Any, tuple[Library, Lists]] = Cache(8)
 
-    def on(self, device: Any) -> tuple[Library, Lists]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return function_of, (self.program, portable(self._backend))
+
+    def __repr__(self) -> str:
+        return f"<{self.program!r} in {self._backend.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pairs = [*take_apart(self.program.arguments, (args, kwargs))]
+        results = self.run([leaf for _, leaf in pairs], [path for path, _ in pairs])
+        return put_together(self.program.results, iter(results))
+
+    def bound(self, device: Any) -> tuple[Library, Lists]:
         """Return the library on a device, and the function. Raises for what the library cannot compute."""
         found = self._bound.get(device)
         if found is None:
@@ -155,42 +164,50 @@ class _Runner:
             found = self._bound[device] = made, bind(self.program, made)
         return found
 
-    def __call__(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
-        own, specs, outputs = self._backend, self.program.specs, self.program.outputs
-        first = next((x for x in leaves if registry.kind(x).backend is own), None)
+    def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
+        """Return the results for arguments in order, whose places are for errors."""
+        own, specs = self._backend, self.program.specs
+        backends = [registry.kind(x).backend for x in leaves]
+        first = leaves[backends.index(own)] if own in backends else None
         device = None if first is None else device_like(first, own)
-        there, run = self.on(device)
-        arrays = [self._array(x, n, device, paths) for n, x in enumerate(leaves)]
+        there, run = self.bound(device)
+        arrays = [*leaves]
+        for n, (x, backend, spec) in enumerate(zip(leaves, backends, specs, strict=False)):
+            fits = backend is own and dtype_name(x.dtype) == spec.dtype
+            if not fits or tuple(x.shape) != spec.shape:
+                name = f"the argument {paths[n]}" if paths else f"argument number {n}"
+                arrays[n] = self._fitted(x, backend, spec, device, name)
         with there.quiet():
-            made = run([there.cast(x, specs[n].dtype) for n, x in enumerate(arrays)])
-            results = zip(made, outputs, self._owned, strict=True)
+            made = run([there.cast(x, spec.dtype) for x, spec in zip(arrays, specs, strict=False)])
+            results = zip(made, self.program.outputs, self._owned, strict=True)
             return [there.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
 
-    def _array(self, leaf: Any, number: int, device: Any, paths: Sequence[str]) -> Any:
+    def _fitted(
+        self, leaf: Any, backend: Backend | None, spec: Spec, device: Any, name: str
+    ) -> Any:
         """Return an argument as an array of the library, of the dtype that the program takes."""
-        import numpy as np
-
-        own, spec = self._backend, self.program.specs[number]
-        backend, dtype = registry.kind(leaf).backend, dtype_of(spec.dtype)
-        name = f"the argument {paths[number]}" if paths else f"argument number {number}"
+        dtype, convert = dtype_of(spec.dtype), kept_conversion(self._backend, device)
         if backend is None:
             if not isinstance(leaf, (bool, int, float, complex)):
                 raise ProgramError(
                     f"{name} is a {type(leaf).__name__}", remedy="Pass an array or a number."
                 )
-            leaf, backend = np.asarray(leaf), registry.backend("numpy")
-            if dtype_info(dtype).kind != dtype_info(leaf.dtype).kind and leaf.dtype != bool:
+            import numpy as np
+
+            leaf = np.asarray(leaf)
+            if dtype_info(dtype).kind != dtype_info(leaf.dtype).kind:
                 leaf = leaf.astype(dtype)
             leaf = cast_checked(leaf, dtype, name)
         elif backend.name == "jax":
-            leaf = _key_data(leaf)
+            from ._lowered import numbers_of
+
+            leaf = numbers_of(leaf)
         if tuple(leaf.shape) != spec.shape:
             raise ProgramError(
                 f"{name} has the shape {tuple(leaf.shape)}, the program was made for {spec.shape}",
                 remedy="Pass arrays of these shapes, or make another program.",
             )
-        if backend is not own:
-            leaf = kept_conversion(own, device)(leaf)
+        leaf = convert(leaf)
         given = dtype_name(leaf.dtype)
         if given == spec.dtype:
             return leaf
@@ -199,7 +216,7 @@ class _Runner:
                 f"{name} has the dtype {given}, the program was made for {spec.dtype}",
                 remedy="Cast it, or make another program.",
             )
-        return kept_conversion(own, device)(cast_checked(own.to_numpy(leaf), dtype, name))
+        return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))
 
 
 @uncompiled
@@ -213,16 +230,20 @@ class Translated:
         self._function = function
         self._backend = backend
         self._lock = threading.RLock()  # a function may call itself
-        self._kept: Cache[Any, tuple[_Runner, Any]] = Cache(MAX_KEPT)
+        self._kept: Cache[Any, tuple[Loaded, Any]] = Cache(MAX_KEPT)
         self._autodiff = autodiff_of(backend) if differentiable else None
-        self._differentiable: Cache[Any, Differentiable] = Cache(MAX_KEPT)
+        self._derived: Cache[Any, Translated] = Cache(MAX_KEPT)
 
     def __repr__(self) -> str:
-        return f"<{getattr(self, '__qualname__', 'function')} in {self._backend.name}>"
+        return f"<{self._name} in {self._backend.name}>"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self, "__qualname__", "function")
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = functools.partial(translate, differentiable=self._autodiff is not None)
-        return made, (self._function, self._backend)
+        return made, (self._function, portable(self._backend))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax
@@ -231,9 +252,9 @@ class Translated:
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
         if self._autodiff is not None:
-            return call(
-                self._differentiable, self._made, self._backend, self._autodiff, leaves, treedef
-            )
+            from ._gradients import call
+
+            return call(self._name, self, self._backend, self._autodiff, leaves, treedef)
         key = treedef, *map(_form, leaves), *settings()
         found = self._kept.get(key)
         if found is None:
@@ -241,19 +262,17 @@ class Translated:
                 found = self._kept.get(key)
                 if found is None:
                     program, structure = self._traced(treedef, leaves)
-                    found = self._kept[key] = _Runner(program, self._backend), structure
-        runner, structure = found
-        return jax.tree.unflatten(structure, runner(leaves))
+                    found = self._kept[key] = Loaded(program, self._backend), structure
+        made, structure = found
+        return jax.tree.unflatten(structure, made.run(leaves))
 
-    def _made(self, rebuilt: Callable[..., Any]) -> Differentiable:
-        """Return the function for arguments that another one puts together from two lists."""
-
-        def function(arrays: list[Any], others: list[Any]) -> Any:
-            args, kwargs = rebuilt(arrays, others)
-            return self._function(*args, **kwargs)
-
-        name = getattr(self, "__qualname__", "function")
-        return Differentiable(name, function, lambda each: Translated(each, self._backend))
+    def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
+        """Return what a transformation makes of the function, translated, without gradients."""
+        found = self._derived.get((transform, how))
+        if found is None:
+            made = Translated(transform(self._function, *how), self._backend)
+            found = self._derived[transform, how] = made
+        return found
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return what the function computes, as plain data.
@@ -290,42 +309,7 @@ class Translated:
         return trace(self._function, *args, **kwargs)
 
 
-@uncompiled
-class Loaded:
-    """A function that was read from a file, as `load` returns it."""
-
-    def __init__(self, program: Program, backend: Backend) -> None:
-        self._backend = backend
-        self._runner = _Runner(program, backend)
-        self._runner.on(None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        own = self._backend
-        to = own.name if registry.backends().get(own.name) is own else own
-        return function_of, (self._runner.program, to)
-
-    def __repr__(self) -> str:
-        return f"<{self._runner.program!r} in {self._backend.name}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program = self._runner.program
-        pairs = [*take_apart(program.arguments, (args, kwargs))]
-        paths, leaves = [path for path, _ in pairs], [leaf for _, leaf in pairs]
-        return put_together(program.results, iter(self._runner(leaves, paths)))
-
-
 def _form(leaf: Any) -> Any:
     """Return what decides on the program that is made for an argument."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)
-
-
-def _key_data(leaf: Any) -> Any:
-    """Return an array of JAX, or the numbers that keys consist of."""
-    import jax
-
-    return (
-        jax.random.key_data(leaf)
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        else leaf
-    )

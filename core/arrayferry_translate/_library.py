@@ -36,7 +36,6 @@ class Library:
         import numpy as np
 
         self.backend = backend
-        self.device = device
         self._conversion = kept_conversion(backend, device, copy=True)
         self.xp = namespace_of(self._conversion(np.zeros(1, "float32")))
 
@@ -70,9 +69,7 @@ class Library:
         """Return 0, 1, 2 ... along an axis of a shape whose other axes have length 1."""
         import numpy as np
 
-        lengths = [1] * len(shape)
-        lengths[of] = shape[of]
-        return self.constant(np.arange(shape[of]).reshape(lengths))
+        return self.constant(np.indices(shape, sparse=True)[of])
 
     def cast(self, x: Any, name: str) -> Any:
         """Return an array as it is held for a dtype. Values that do not fit are the library's own."""
@@ -109,12 +106,7 @@ class Library:
         import numpy as np
 
         x, indices, updates = map(self.backend.to_numpy, (x, indices, updates))
-        x = np.array(x)
-        if how == "set":
-            x[indices] = updates
-        else:
-            getattr(np, how).at(x, indices, updates)
-        return self.constant(x)
+        return self.constant(_put(np, x, indices, updates, how))
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         """Return the same bits in another dtype of the same size."""
@@ -122,14 +114,6 @@ class Library:
 
         bits = self.backend.to_numpy(x).astype(dtype_of(old))
         return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
-
-    def first_place(self, name: str, x: Any, axis: int) -> Any:
-        """Return the first places of the largest ("argmax") or smallest elements ("argmin"), or of NaN."""
-        return getattr(self.xp, name)(self.cast(x, "uint8") if self.is_bool(x) else x, axis=axis)
-
-    def is_bool(self, x: Any) -> bool:
-        """Return whether an array holds bools."""
-        return bool(x.dtype == self.dtype("bool"))
 
     def matmul(self, x: Any, y: Any) -> Any:
         """Return the products of matrices, which may be of integers or bools."""
@@ -167,12 +151,7 @@ class NumpyLibrary(Library):
         return self.native.asarray(x) if owned else self.native.array(x)
 
     def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
-        x = self.native.array(x)
-        if how == "set":
-            x[indices] = updates
-        else:
-            getattr(self.native, how).at(x, indices, updates)
-        return x
+        return _put(self.native, x, indices, updates, how)
 
     def matmul(self, x: Any, y: Any) -> Any:
         return self.native.asarray(self.native.matmul(x, y), dtype=x.dtype)
@@ -186,6 +165,15 @@ class NumpyLibrary(Library):
             return getattr(__import__(f"{package}.special", fromlist=[name]), name)  # type: ignore[no-any-return]
         except ImportError:
             raise NotImplementedError(f"{name} needs SciPy: pip install scipy") from None
+
+
+def _put(np: Any, x: Any, indices: Any, updates: Any, how: str) -> Any:
+    x = np.array(x)
+    if how == "set":
+        x[indices] = updates
+    else:
+        getattr(np, how).at(x, indices, updates)
+    return x
 
 
 class TorchLibrary(Library):

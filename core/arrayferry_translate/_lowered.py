@@ -120,8 +120,47 @@ LOWERED: Mapping[str, Lowered] = {
 }
 """What rules need not know."""
 
+
+def _over(function: Lowered, dims: int) -> Lowered:
+    """Map a function over leading axes."""
+    for _ in range(dims):
+        function = jax.vmap(function)
+    return function
+
+
+def _bits(own: Any, params: Any, x: Any) -> Any:
+    draw = functools.partial(own.random_bits, bit_width=params["bit_width"], shape=params["shape"])
+    return _over(draw, x.ndim - 1)(x)
+
+
+def _fold_in(own: Any, params: Any, key: Any, number: Any) -> Any:
+    shape = jnp.broadcast_shapes(key.shape[:-1], number.shape)
+    key = jnp.broadcast_to(key, (*shape, *own.key_shape))
+    return _over(own.fold_in, len(shape))(key, jnp.broadcast_to(number.astype("uint32"), shape))
+
+
+OF_KEYS: Mapping[str, Lowered] = {
+    "random_wrap": lambda own, params, x: x,
+    "random_unwrap": lambda own, params, x: x,
+    "random_clone": lambda own, params, x: x,
+    "random_seed": lambda own, params, x: _over(own.seed, x.ndim)(x),
+    "random_bits": _bits,
+    "random_split": lambda own, params, x: _over(
+        lambda key: own.split(key, params["shape"]), x.ndim - 1
+    )(x),
+    "random_fold_in": _fold_in,
+    "eq": lambda own, params, x, y: (x == y).all(-1),
+    "ne": lambda own, params, x, y: (x != y).any(-1),
+}
+"""What primitives do with the numbers that keys consist of, by the functions of these keys."""
+
 INSIDE = frozenset(("cond", "while", "scan"))
 """Primitives whose programs deal with keys by themselves."""
+IMPLEMENTATIONS = {
+    f"key<{own.tag}>": own
+    for own in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
+}
+"""How keys are made and used, by the name of their dtype."""
 
 
 def is_key(value: Any) -> bool:
@@ -129,74 +168,27 @@ def is_key(value: Any) -> bool:
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
 
 
-def _implementation(dtype: Any) -> Any:
+def numbers_of(value: Any) -> Any:
+    """Return an array of JAX; of keys, the numbers that they consist of."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def implementation(dtype: Any) -> Any:
     """Return how keys of a dtype are made and used."""
-    names: list[str] = []
-    ask = jax.ShapeDtypeStruct((), dtype)
-    jax.eval_shape(lambda key: names.append(str(jax.random.key_impl(key))), ask)
-    for known in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl):
-        if known.name == names[0]:
-            return known
-    raise NotImplementedError(f"keys of {names[0]}")
+    if dtype.name not in IMPLEMENTATIONS:
+        raise NotImplementedError(f"keys of {dtype.name}")
+    return IMPLEMENTATIONS[dtype.name]
 
 
-def key_shape(dtype: Any) -> tuple[int, ...]:
-    """Return the shape of the numbers that a key consists of."""
-    return _implementation(dtype).key_shape  # type: ignore[no-any-return]
-
-
-def of_keys(equation: Any) -> Lowered | None:
-    """Return what an equation does with the numbers that its keys consist of. None if it has no keys."""
-    name, ins, outs = equation.primitive.name, equation.invars, equation.outvars
-    keys = [is_key(var.aval) for var in ins]
-    if name in INSIDE or not any((*keys, *(is_key(var.aval) for var in outs))):
-        return None
-    if name in ("random_wrap", "random_unwrap", "random_clone"):
-        return lambda params, x: x
-    if name in ("eq", "ne"):
-        return lambda params, x, y: (x == y).all(-1) if name == "eq" else (x != y).any(-1)
-    if name == "random_seed":
-        return lambda params, x: _over(params["impl"].seed, x.ndim)(x)
-    if not name.startswith("random_"):
-
-        def of_numbers(params: Any, *arrays: Any) -> Any:
-            axes = [-1 if key else None for key in keys]
-            return jax.vmap(lambda *x: equation.primitive.bind(*x, **params), axes, -1)(*arrays)
-
-        return of_numbers
-    own, dims = _implementation(ins[0].aval.dtype), outs[0].aval.ndim
-    shape = outs[0].aval.shape[: ins[0].aval.ndim]
-
-    def fold_in(params: Any, key: Any, number: Any) -> Any:
-        key = jnp.broadcast_to(key, (*outs[0].aval.shape, *own.key_shape))
-        return _over(own.fold_in, dims)(
-            key, jnp.broadcast_to(number.astype("uint32"), key.shape[:dims])
-        )
-
-    def bits(params: Any, x: Any) -> Any:
-        draw = functools.partial(
-            own.random_bits, bit_width=params["bit_width"], shape=params["shape"]
-        )
-        return _over(draw, len(shape))(x)
-
-    def split(params: Any, x: Any) -> Any:
-        return _over(lambda key: own.split(key, params["shape"]), len(shape))(x)
-
-    known: dict[str, Lowered] = {
-        "random_bits": bits,
-        "random_split": split,
-        "random_fold_in": fold_in,
-    }
-    found: Lowered = known.get(name, _unknown)
-    return found
-
-
-def _unknown(params: Any, *arrays: Any) -> Any:
-    raise NotImplementedError("it has no rule")
-
-
-def _over(function: Lowered, dims: int) -> Lowered:
-    """Map a function over leading axes."""
-    for _ in range(dims):
-        function = jax.vmap(function)
-    return function
+def lowered(equation: Any) -> Lowered | None:
+    """Return the function of its parameters and of arrays that an equation is translated as, None if it has a rule."""
+    primitive, ins = equation.primitive, [var.aval for var in equation.invars]
+    keys = [aval for aval in (*ins, *(var.aval for var in equation.outvars)) if is_key(aval)]
+    if not keys or primitive.name in INSIDE:
+        return LOWERED.get(primitive.name)
+    if primitive.name in OF_KEYS:
+        return functools.partial(OF_KEYS[primitive.name], implementation(keys[0].dtype))
+    if primitive.name.startswith("random_"):
+        raise NotImplementedError("it has no rule")
+    axes = [-1 if is_key(aval) else None for aval in ins]
+    return lambda params, *x: jax.vmap(functools.partial(primitive.bind, **params), axes, -1)(*x)

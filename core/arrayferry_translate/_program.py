@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The version of the files that `Program.save` writes."""
+PARTS = "specs", "inputs", "equations", "outputs", "arguments", "results"
+"""What they have of a program, besides its constants."""
 
 
 class Spec(NamedTuple):
@@ -89,7 +91,11 @@ class Program:
 
     def primitives(self) -> set[str]:
         """Return the names of all primitives in the program and in those within it."""
-        inner = (sub.primitives() for equation in self.equations for sub in programs(equation))
+        params = (value for equation in self.equations for value in equation.params.values())
+        parts = (
+            part for value in params for part in (value if isinstance(value, tuple) else [value])
+        )
+        inner = (part.primitives() for part in parts if isinstance(part, Program))
         return {equation.name for equation in self.equations}.union(*inner)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -113,14 +119,6 @@ class Program:
         save_all(path, {"": self})
 
 
-def programs(equation: Equation) -> Iterator[Program]:
-    """Yield the programs among the parameters of an equation."""
-    for value in equation.params.values():
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, Program):
-                yield part
-
-
 def save_all(
     path: str | os.PathLike[str], programs: Mapping[str, Program], about: Any = None
 ) -> None:
@@ -134,8 +132,20 @@ def save_all(
     import numpy as np
 
     arrays: list[np.ndarray[Any, Any]] = []
-    plain = {name: _plain(program, arrays) for name, program in programs.items()}
-    text = json.dumps({"format": FORMAT, "about": about, "programs": plain})
+
+    def plain(program: Program) -> dict[str, Any]:
+        numbers = range(len(arrays), len(arrays) + len(program.constants))
+        arrays.extend(program.constants)
+        return {name: getattr(program, name) for name in PARTS} | {"constants": [*numbers]}
+
+    def within(value: Any) -> Any:
+        if isinstance(value, Program):
+            return {"program": plain(value)}
+        raise TypeError(f"no file holds a {type(value).__name__}")
+
+    document = {"format": FORMAT, "about": about}
+    document["programs"] = {name: plain(program) for name, program in programs.items()}
+    text = json.dumps(document, default=within)
     partial = f"{os.fspath(path)}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
@@ -160,45 +170,19 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
         try:
             file = zipfile.ZipFile(opened)
             document = json.loads(file.read("program.json"))
-            if document["format"] != FORMAT:
-                raise ProgramError(
-                    f"{os.fspath(path)} has the format {document['format']!r:.80}, and this version reads {FORMAT}",
-                    remedy="Upgrade arrayferry, or save it again by this version.",
-                )
-            read = functools.partial(_read, file)
-            programs = {name: _restored(x, read) for name, x in document["programs"].items()}
-            return programs, document["about"]
-        except ProgramError:
-            raise
+            if document["format"] == FORMAT:
+                read = functools.partial(_read, file)
+                programs = {name: _restored(x, read) for name, x in document["programs"].items()}
+                return programs, document["about"]
         except Exception as error:
             raise ProgramError(
                 f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
                 remedy="Save it again by translate(...).program(...).save(path).",
             ) from None
-
-
-def _plain(program: Program, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
-    """Return a program as JSON has it. Constants are added to a list, and are numbers."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Program):
-            return {"program": _plain(value, arrays)}
-        return [plain(part) for part in value] if isinstance(value, tuple) else value
-
-    numbers = [len(arrays) + index for index in range(len(program.constants))]
-    arrays += program.constants
-    return {
-        "specs": program.specs,
-        "inputs": program.inputs,
-        "constants": numbers,
-        "equations": [
-            [name, inputs, outputs, {key: plain(value) for key, value in params.items()}]
-            for name, inputs, outputs, params in program.equations
-        ],
-        "outputs": program.outputs,
-        "arguments": program.arguments,
-        "results": program.results,
-    }
+    raise ProgramError(
+        f"{os.fspath(path)} has the format {document['format']!r:.80}, and this version reads {FORMAT}",
+        remedy="Upgrade arrayferry, or save it again by this version.",
+    )
 
 
 def _restored(document: dict[str, Any], read: Any) -> Program:
@@ -210,28 +194,26 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         return tuple(map(restored, value)) if isinstance(value, list) else value
 
     specs = tuple(Spec(_counts(shape), dtype) for shape, dtype in document["specs"])
-    for spec in specs:
-        dtype = dtype_named(spec.dtype) if type(spec.dtype) is str else None
-        if dtype is None or dtype.name != spec.dtype or not dtype_info(dtype).kind:
-            raise ValueError(f"{spec.dtype} holds no numbers")
-    equations = []
-    for name, inputs, outputs, params in document["equations"]:
-        if set(params) != RULES[name].params:
-            raise ValueError(f"{name} with the parameters {', '.join(params)}")
-        params = {key: restored(value) for key, value in params.items()}
-        equations.append(Equation(name, _counts(inputs), _counts(outputs), params))
-    inputs = _count(document["inputs"])
+    for _, name in specs:
+        dtype = dtype_named(name) if type(name) is str else None
+        if dtype is None or dtype.name != name or not dtype_info(dtype).kind:
+            raise ValueError(f"{name} holds no numbers")
+    outputs, (inputs,) = _counts(document["outputs"]), _counts([document["inputs"]])
     constants = tuple(
         read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
-        for number, spec in zip(document["constants"], specs[inputs:], strict=False)
+        for number, spec in zip(_counts(document["constants"]), specs[inputs:], strict=False)
     )
-    outputs = _counts(document["outputs"])
-    made = inputs + len(document["constants"])
-    for equation in equations:
-        if not all(n < made for n in equation.inputs):
-            raise ValueError(f"{equation.name} takes a value that is not made yet")
-        if equation.outputs != tuple(range(made, made := made + len(equation.outputs))):
-            raise ValueError(f"{equation.name} makes values that are numbered otherwise")
+    equations, made = [], inputs + len(document["constants"])
+    for name, *numbers, params in document["equations"]:
+        taken, given = map(_counts, numbers)
+        if set(params) != RULES[name].params:
+            raise ValueError(f"{name} with the parameters {', '.join(params)}")
+        if not all(n < made for n in taken):
+            raise ValueError(f"{name} takes a value that is not made yet")
+        if given != tuple(range(made, made := made + len(given))):
+            raise ValueError(f"{name} makes values that are numbered otherwise")
+        params = {key: restored(value) for key, value in params.items()}
+        equations.append(Equation(name, taken, given, params))
     if made != len(specs) or not all(n < made for n in outputs):
         raise ValueError("values are missing")
     structures = document["arguments"], document["results"]
@@ -243,14 +225,11 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
     return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no length")
-    return value
-
-
 def _counts(values: Any) -> tuple[int, ...]:
-    return tuple(map(_count, values))
+    for value in values:
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{value!r} is no length")
+    return tuple(values)
 
 
 def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -258,9 +237,9 @@ def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view("uint8")
 
 
-def _read(file: zipfile.ZipFile, number: Any) -> np.ndarray[Any, Any]:
+def _read(file: zipfile.ZipFile, number: int) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    with file.open(f"{_count(number)}.npy") as member:
+    with file.open(f"{number}.npy") as member:
         array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array

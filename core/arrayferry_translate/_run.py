@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arrayferry import ArrayFerryError
@@ -10,8 +10,8 @@ from arrayferry.extending import describe_error
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library
-from ._program import Program
-from ._rules import RULES, Site
+from ._program import Program, Spec
+from ._rules import RULES, Run, Site
 
 Lists = Callable[[list[Any]], list[Any]]
 
@@ -23,27 +23,11 @@ def bind(program: Program, library: Library) -> Lists:
         TranslationError: the library cannot compute something.
         ProgramError: an equation does not fit its primitive.
     """
-    steps = []
+    steps, specs = [], program.specs
     for number, (name, inputs, outputs, params) in enumerate(program.equations):
-        ins, outs = (tuple(program.specs[n] for n in numbers) for numbers in (inputs, outputs))
-        try:
-            for spec in outs:
-                library.dtype(spec.dtype)
-            run = RULES[name].make(Site(library, params, ins, outs, lambda sub: bind(sub, library)))
-        except NotImplementedError as error:
-            line = program.lines[number] if program.lines else ""
-            raise TranslationError(
-                f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
-                remedy="Write that part otherwise, or choose another library.",
-            ) from None
-        except ArrayFerryError:
-            raise
-        except Exception as error:
-            raise ProgramError(
-                f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
-                remedy="Make it again by translate(...).program(...).",
-            ) from error
-        steps.append((run, inputs))
+        ins, outs = ([specs[n] for n in numbers] for numbers in (inputs, outputs))
+        line = program.lines[number] if program.lines else ""
+        steps.append((step(library, name, params, ins, outs, line), inputs))
     constants = [library.constant(array) for array in program.constants]
 
     def run_all(arrays: list[Any]) -> list[Any]:
@@ -57,6 +41,34 @@ def bind(program: Program, library: Library) -> Lists:
         return [values[n] for n in program.outputs]
 
     return run_all
+
+
+def step(
+    library: Library,
+    name: str,
+    params: Mapping[str, Any],
+    ins: Sequence[Spec],
+    outs: Sequence[Spec],
+    line: str = "",
+) -> Run:
+    """Return the function of one equation, as `bind` does. The line tells where it comes from."""
+    try:
+        for spec in outs:
+            library.dtype(spec.dtype)
+        site = Site(name, library, tuple(ins), tuple(outs), lambda inner: bind(inner, library))
+        return RULES[name].make(site, **params)
+    except NotImplementedError as error:
+        raise TranslationError(
+            f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
+            remedy="Write that part otherwise, or choose another library.",
+        ) from None
+    except ArrayFerryError:
+        raise
+    except Exception as error:
+        raise ProgramError(
+            f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
+            remedy="Make it again by translate(...).program(...).",
+        ) from error
 
 
 def owned(program: Program) -> list[bool]:

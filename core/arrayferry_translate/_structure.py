@@ -14,6 +14,9 @@ from typing import Any
 
 from ._errors import ProgramError, TranslationError
 
+KINDS: dict[str, Any] = {"none": type(None), "tuple": tuple, "list": list, "dict": dict}
+"""The classes of kinds that are plain."""
+
 
 def structure_of(tree: Any) -> Any:
     """Return the structure of a pytree of JAX.
@@ -26,8 +29,9 @@ def structure_of(tree: Any) -> Any:
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)[0]
     if len(children) == 1 and not children[0][0]:
         return None
-    kind = _kind_of(tree, [path[0] for path, _ in children])
-    keys = [_key(path[0], index) for index, (path, _) in enumerate(children)]
+    entries = [path[0] for path, _ in children]
+    kind = _kind_of(tree, entries)
+    keys = [getattr(x, "name", getattr(x, "key", index)) for index, x in enumerate(entries)]
     for key in keys:
         if type(key) not in (str, int):
             raise TranslationError(
@@ -38,21 +42,13 @@ def structure_of(tree: Any) -> Any:
     return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", parts]
 
 
-def _kind_of(node: Any, keys: list[Any]) -> str:
-    if node is None:
-        return "none"
-    if isinstance(node, tuple):
-        return "namedtuple" if hasattr(node, "_fields") else "tuple"
-    for kind, base in (("list", list), ("dict", dict)):
+def _kind_of(node: Any, entries: list[Any]) -> str:
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        return "namedtuple"
+    for kind, base in KINDS.items():
         if isinstance(node, base):
             return kind
-    return "object" if all(hasattr(key, "name") for key in keys) else "tuple"
-
-
-def _key(entry: Any, index: int) -> Any:
-    """Return the key of a dict, the name of an attribute, or a number."""
-    name = getattr(entry, "name", None)
-    return getattr(entry, "key", index) if name is None else name
+    return "object" if all(hasattr(entry, "name") for entry in entries) else "tuple"
 
 
 def take_apart(structure: Any, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -97,7 +93,7 @@ def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
         return SimpleNamespace(**made)
     if kind == "namedtuple":
         return _named(name, *made)(*made.values())
-    return None if kind == "none" else {"tuple": tuple, "list": list}[kind](made.values())
+    return None if kind == "none" else KINDS[kind](made.values())
 
 
 @cache

@@ -17,10 +17,10 @@ from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, library
-from ._lowered import LOWERED, is_key, key_shape, of_keys
+from ._lowered import implementation, is_key, lowered, numbers_of
 from ._program import Equation, Program, Spec
 from ._rules import RULES
-from ._run import bind
+from ._run import step
 
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
@@ -61,7 +61,7 @@ def _program(closed: Any, line: str = "") -> Program:
 def spec_of(aval: Any) -> Spec:
     """Return the shape and the dtype of an abstract value of JAX. Keys have one more dimension, of uint32."""
     if is_key(aval):
-        return Spec((*map(int, aval.shape), *key_shape(aval.dtype)), "uint32")
+        return Spec((*map(int, aval.shape), *implementation(aval.dtype).key_shape), "uint32")
     name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
     return Spec(tuple(map(int, aval.shape)), name)
 
@@ -134,14 +134,14 @@ class _Maker:
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
-        lowered = of_keys(equation) or LOWERED.get(name)
-        if lowered is not None:
-            avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
-            try:
-                closed = jax.make_jaxpr(lambda *arrays: lowered(params, *arrays))(*avals)
-            except NotImplementedError as error:
-                raise self._refused(equation, str(error)) from None
-            return self.inline(closed.jaxpr, closed.consts, inputs)
+        try:
+            function = lowered(equation)
+            if function is not None:
+                avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
+                closed = jax.make_jaxpr(functools.partial(function, params))(*avals)
+                return self.inline(closed.jaxpr, closed.consts, inputs)
+        except NotImplementedError as error:
+            raise self._refused(equation, str(error)) from None
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
         if rule is None:  # what is not needed needs none
@@ -154,37 +154,35 @@ class _Maker:
                 raise self._refused(
                     equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
                 )
-            plain = {key: self._plain(equation, params[key]) for key in rule.params}
-        made = Equation(name, tuple(inputs), (), plain)
-        if rule is not None and (constants := self._computed(made, specs)):
-            return [self._constant(x) for x in constants]
-        numbers = range(len(self._specs), len(self._specs) + len(specs))
+            plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
+            if constants := self._computed(name, plain, inputs, specs):
+                return [self._constant(x) for x in constants]
+        outputs = tuple(range(len(self._specs), len(self._specs) + len(specs)))
         self._specs += specs
-        self._equations.append((made._replace(outputs=tuple(numbers)), self._line))
-        return list(numbers)
+        self._equations.append((Equation(name, tuple(inputs), outputs, plain), self._line))
+        return [*outputs]
 
     def _constant(self, value: Any) -> int:
-        value = jax.random.key_data(value) if is_key(value) else value
+        value = numbers_of(value)
         array = np.array(np.zeros(value.shape, bool) if value.dtype == jax.dtypes.float0 else value)
         self._specs.append(Spec(array.shape, array.dtype.name))
         self._constants[len(self._specs) - 1] = array
         return len(self._specs) - 1
 
-    def _computed(self, equation: Equation, specs: list[Spec]) -> list[Any] | None:
+    def _computed(
+        self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
+    ) -> list[Any] | None:
         """Return the results of an equation if they are constant and small."""
-        known, count = self._constants, len(equation.inputs)
-        large = sum(math.prod(spec.shape) for spec in specs) > LARGEST
-        if large or not all(n in known for n in equation.inputs):
+        known, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
+        if large or not known.keys() >= {*inputs}:
             return None
-        all_specs = (*(self._specs[n] for n in equation.inputs), *specs)
-        outputs = tuple(range(count, len(all_specs)))
-        alone = equation._replace(inputs=tuple(range(count)), outputs=outputs)
         try:
-            run = bind(Program(all_specs, count, (), (alone,), outputs), _numpy())
+            run = step(_numpy(), name, params, [self._specs[n] for n in inputs], specs)
         except TranslationError:
             return None
         with _numpy().quiet():
-            made = run([known[n] for n in equation.inputs])
+            made = run(*[known[n] for n in inputs])
+        made = made if isinstance(made, list) else [made]
         return [np.array(x, dtype=spec.dtype) for x, spec in zip(made, specs, strict=True)]
 
     def finished(self, outputs: Sequence[int]) -> Program:

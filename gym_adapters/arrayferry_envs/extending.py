@@ -30,18 +30,17 @@ called with batches, and `is_module` tells modules of PyTorch. `policy_rows` tak
     >>> envs.step(np.array([1]))[1], envs.infos
     (array([1.]), [{}])
 
-**Libraries.** `usable` returns one that can be used here, and `portable` what can be pickled of it.
+**Libraries.** `usable` returns one that can be used here.
 
-    >>> from arrayferry_envs.extending import portable, usable
-    >>> portable(usable(af.registry.backend("numpy")))
-    'numpy'
+    >>> from arrayferry_envs.extending import usable
+    >>> usable(af.registry.backend("numpy"))
+    <Backend numpy>
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._contract.checked import portable
 from ._contract.errors import usable
 from ._contract.policies import policy_rows
 from ._policies.batch import EnvBatch
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EnvBatch", "first_carry", "is_module", "jax_weights", "library_of", "make_policy",
-    "policy_rows", "portable", "usable",
+    "policy_rows", "usable",
 ]  # fmt: skip
 
 

@@ -6,4 +6,5 @@ is decided before anything is computed.
 
 from . import control, elementwise, indexing, random, reductions, shapes  # noqa: F401
 from ._rule import RULES as RULES
+from ._rule import Run as Run
 from ._rule import Site as Site

@@ -1,8 +1,10 @@
-"""`rule`: makes a function the rule of a primitive."""
+"""`rule`: makes a function the rule of primitives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from arrayferry.extending import dtype_info
@@ -16,18 +18,23 @@ class Site(NamedTuple):
     """Where a rule is used.
 
     Attributes:
+        name: the name of the primitive.
         library: the library.
-        params: the parameters of the equation.
         ins: the shape and the dtype of each input.
         outs: the shape and the dtype of each output.
         bind: makes a function of a list of arrays from a program.
     """
 
+    name: str
     library: Library
-    params: Mapping[str, Any]
     ins: tuple[Any, ...]
     outs: tuple[Any, ...]
     bind: Callable[[Any], Callable[[list[Any]], list[Any]]]
+
+    @property
+    def xp(self) -> Any:
+        """The library's namespace."""
+        return self.library.xp
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,11 +52,6 @@ class Site(NamedTuple):
         return dtype_info(dtype_of(dtype)).kind
 
     @staticmethod
-    def limits(dtype: str) -> Any:
-        """Return the `iinfo` or `finfo` of a dtype."""
-        return dtype_info(dtype_of(dtype)).limits
-
-    @staticmethod
     def bits(dtype: str) -> int:
         """Return the size of an element."""
         return int(8 * dtype_of(dtype).itemsize)
@@ -58,18 +60,25 @@ class Site(NamedTuple):
         """Return whether a dtype holds integers."""
         return self.kind(dtype) in ("int", "uint")
 
+    def edges(self, dtype: str) -> tuple[Any, Any]:
+        """Return the least and the greatest value of a dtype."""
+        if self.is_integer(dtype):
+            limits: Any = dtype_info(dtype_of(dtype)).limits
+            return limits.min, limits.max
+        return (False, True) if dtype == "bool" else (-math.inf, math.inf)
+
 
 class Rule(NamedTuple):
     """How a primitive is computed.
 
     Attributes:
-        make: returns the function for a site.
-        params: the parameters that it uses.
+        make: returns the function for a site, and the parameters of the primitive.
+        params: the names of these.
         ignored: those that change no result.
         fresh: whether the results have memory of their own.
     """
 
-    make: Callable[[Site], Run]
+    make: Callable[..., Run]
     params: frozenset[str]
     ignored: frozenset[str]
     fresh: bool
@@ -80,14 +89,20 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    names: str, params: str = "", ignored: str = "", *, fresh: bool = True
-) -> Callable[[Callable[[Site], Run]], Callable[[Site], Run]]:
-    """Register the rule of one or more primitives. Names are separated by spaces."""
+    names: str, ignored: str = "", *, fresh: bool = True
+) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
+    """Register a rule: a function of a site, whose other parameters are those of the primitives.
 
-    def register(make: Callable[[Site], Run]) -> Callable[[Site], Run]:
+    Args:
+        names: the names of the primitives, separated by spaces.
+        ignored: parameters of theirs that change no result.
+        fresh: whether the results have memory of their own.
+    """
+
+    def register(make: Callable[..., Run]) -> Callable[..., Run]:
+        params = frozenset([*inspect.signature(make).parameters][1:])
         for name in names.split():
-            used, other = frozenset(params.split()), frozenset(ignored.split())
-            RULES[name] = Rule(make, used, other, fresh)
+            RULES[name] = Rule(make, params, frozenset(ignored.split()), fresh)
         return make
 
     return register

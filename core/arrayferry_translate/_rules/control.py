@@ -7,26 +7,27 @@ from typing import Any
 from ._rule import Run, Site, rule
 
 
-@rule("cond", "branches", fresh=False)
-def _cond(site: Site) -> Run:
-    runs = [site.bind(branch) for branch in site.params["branches"]]
+@rule("cond", fresh=False)
+def _cond(site: Site, branches: Any) -> Run:
+    runs = [site.bind(branch) for branch in branches]
     last = len(runs) - 1
     return lambda index, *arrays: runs[max(0, min(int(index), last))](list(arrays))
 
 
-@rule("while", "body_jaxpr body_nconsts cond_jaxpr cond_nconsts", fresh=False)
-def _while(site: Site) -> Run:
+@rule("while", fresh=False)
+def _while(
+    site: Site, body_jaxpr: Any, body_nconsts: int, cond_jaxpr: Any, cond_nconsts: int
+) -> Run:
     """Run a loop. Where the condition has rows, those whose condition is false keep their values."""
-    library, params = site.library, site.params
-    condition, body = site.bind(params["cond_jaxpr"]), site.bind(params["body_jaxpr"])
-    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    rows = params["cond_jaxpr"].specs[params["cond_jaxpr"].outputs[0]].shape
-    where, reshape = library.function("where"), library.xp.reshape
+    condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)
+    first, second = cond_nconsts, cond_nconsts + body_nconsts
+    rows = cond_jaxpr.specs[cond_jaxpr.outputs[0]].shape
+    any_, where, reshape = site.xp.any, site.library.function("where"), site.xp.reshape
     shapes = [rows + (1,) * (len(spec.shape) - len(rows)) for spec in site.outs]
 
     def run(*arrays: Any) -> Any:
         of_condition, of_body, values = arrays[:first], arrays[first:second], list(arrays[second:])
-        while bool(library.xp.any(going := condition([*of_condition, *values])[0])):
+        while bool(any_(going := condition([*of_condition, *values])[0])):
             new = body([*of_body, *values])
             if rows:
                 masks = (reshape(going, shape) for shape in shapes)
@@ -37,27 +38,26 @@ def _while(site: Site) -> Run:
     return run
 
 
-@rule(
-    "scan",
-    "jaxpr length num_carry num_consts reverse",
-    "linear unroll _split_transpose ft_in ft_out",
-    fresh=False,
-)
-def _scan(site: Site) -> Run:
-    library, params = site.library, site.params
-    body, stack = site.bind(params["jaxpr"]), library.xp.stack
-    constants, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
-    order = range(params["length"])[:: -1 if params["reverse"] else 1]
-    stacked = site.outs[params["num_carry"] :]
+@rule("scan", "linear unroll _split_transpose ft_in ft_out", fresh=False)
+def _scan(
+    site: Site, jaxpr: Any, length: int, num_carry: int, num_consts: int, reverse: bool
+) -> Run:
+    body, stack, full = site.bind(jaxpr), site.xp.stack, site.library.full
+    order = range(length)[:: -1 if reverse else 1]
+    carried, stacked = num_consts + num_carry, site.outs[num_carry:]
 
     def run(*arrays: Any) -> Any:
-        of_body, values, xs = arrays[:constants], list(arrays[constants:carried]), arrays[carried:]
+        of_body, values, xs = (
+            arrays[:num_consts],
+            list(arrays[num_consts:carried]),
+            arrays[carried:],
+        )
         rows: list[Any] = [None] * len(order)
         for number in order:
             made = body([*of_body, *values, *(x[number, ...] for x in xs)])
-            values, rows[number] = made[: len(values)], made[len(values) :]
+            values, rows[number] = made[:num_carry], made[num_carry:]
         if not rows:
-            return values + [library.full(spec.shape, 0, spec.dtype) for spec in stacked]
+            return values + [full(spec.shape, 0, spec.dtype) for spec in stacked]
         return values + [stack(column) for column in zip(*rows, strict=True)] if stacked else values
 
     return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from ._rule import Run, Site, rule
@@ -13,74 +12,61 @@ OPERATORS: dict[str, Run] = {
     "ge": operator.ge, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "add": operator.add,
     "add_any": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "not": operator.invert,
 }  # fmt: skip
-ORDERS = operator.lt, operator.le, operator.gt, operator.ge
-WIDENING = operator.add, operator.sub, operator.mul
+ORDERS = "lt", "le", "gt", "ge"
+WIDENING = "add", "sub", "mul"
 """What may have the dtype of its result as a parameter."""
-FUNCTIONS = {
-    name: name
-    for name in ["abs", "floor", "ceil", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "expm1", "log", "log1p", "sqrt", "atan2", "nextafter"]
-} | {"is_finite": "isfinite"}  # fmt: skip
-"""The function of the standard for each primitive."""
+FUNCTIONS = (
+    "abs floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p sqrt atan2 "
+    "nextafter is_finite"
+)
+"""What the standard has a function for."""
 SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "psi"}
 """The function of SciPy."""
+DIFFERING = {"lgamma": (float("-inf"), float("inf")), "digamma": (0, float("nan"))}
+"""Places where libraries differ, and the value there."""
 
 
-def _operator(run: Run) -> Callable[[Site], Run]:
-    def make(site: Site) -> Run:
-        wrapped, dtype = site.library.wrapped, site.dtype
-        if run in WIDENING and site.ins[0].dtype != dtype:
-            raise NotImplementedError(f"with a result of {dtype}")
-        if site.ins[0].dtype == "bool" and run in ORDERS:  # few libraries order bools
-            cast = site.library.cast
-            return lambda x, y: run(cast(x, "uint8"), cast(y, "uint8"))
-        if dtype not in site.library.held or run in (operator.and_, operator.or_, operator.xor):
-            return run
-        return lambda *arrays: wrapped(run(*arrays), dtype)
-
-    return make
-
-
-def _special(name: str) -> Callable[[Site], Run]:
-    def make(site: Site) -> Run:
-        library, dtype = site.library, site.dtype
-        run, cast, where = library.special(name), library.cast, library.function("where")
-        infinity, nan = (library.full((), float(text), dtype) for text in ("inf", "nan"))
-        if name == "gammaln":
-            return lambda x: where(x == -infinity, infinity, cast(run(x), dtype))
-        if name == "psi":
-            return lambda x: where(x == 0, nan, cast(run(x), dtype))
-        return lambda x: cast(run(x), dtype)
-
-    return make
-
-
-def _function(name: str) -> Callable[[Site], Run]:
-    return lambda site: site.library.function(name)
-
-
-def _extreme(name: str, of_bools: Run) -> Callable[[Site], Run]:
-    def make(site: Site) -> Run:
-        if site.kind(site.dtype) != "float":
-            return of_bools if site.dtype == "bool" else site.library.function(name)
-        extreme, where, signbit = map(site.library.function, (name, "where", "signbit"))
-
-        def run(x: Any, y: Any) -> Any:  # -0 is less than 0
-            ends = (y, x) if name == "maximum" else (x, y)
-            return where(x == y, where(signbit(x), *ends), extreme(x, y))
-
+@rule(" ".join(OPERATORS), "out_dtype")
+def _operator(site: Site) -> Run:
+    run, dtype, library = OPERATORS[site.name], site.dtype, site.library
+    if site.name in WIDENING and site.ins[0].dtype != dtype:
+        raise NotImplementedError(f"with a result of {dtype}")
+    if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries order bools
+        return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
+    if dtype not in library.held or site.name in ("and", "or", "xor"):
         return run
+    return lambda *arrays: library.wrapped(run(*arrays), dtype)
 
-    return make
+
+@rule(FUNCTIONS, "accuracy input_dtype")
+def _function(site: Site) -> Run:
+    return site.library.function(site.name.replace("_", ""))
 
 
-for _primitive, _run in OPERATORS.items():
-    rule(_primitive, ignored="out_dtype")(_operator(_run))
-for _primitive, _name in FUNCTIONS.items():
-    rule(_primitive, ignored="accuracy input_dtype")(_function(_name))
-for _primitive, _name in SPECIAL.items():
-    rule(_primitive, ignored="accuracy")(_special(_name))
-rule("max")(_extreme("maximum", operator.or_))
-rule("min")(_extreme("minimum", operator.and_))
+@rule(" ".join(SPECIAL), "accuracy")
+def _special(site: Site) -> Run:
+    library, dtype, where = site.library, site.dtype, site.library.function("where")
+    run, cast = library.special(SPECIAL[site.name]), library.cast
+    if site.name not in DIFFERING:
+        return lambda x: cast(run(x), dtype)
+    place, value = (library.full((), number, dtype) for number in DIFFERING[site.name])
+    return lambda x: where(x == place, value, cast(run(x), dtype))
+
+
+@rule("max min")
+def _extreme(site: Site) -> Run:
+    name = f"{site.name}imum"
+    if site.dtype == "bool":
+        return {"max": operator.or_, "min": operator.and_}[site.name]
+    extreme, where, signbit = map(site.library.function, (name, "where", "signbit"))
+    if site.is_integer(site.dtype):
+        return extreme
+
+    def run(x: Any, y: Any) -> Any:  # -0 is less than 0
+        ends = (y, x) if name == "maximum" else (x, y)
+        return where(x == y, where(signbit(x), *ends), extreme(x, y))
+
+    return run
 
 
 @rule("sign")
@@ -91,9 +77,9 @@ def _sign(site: Site) -> Run:
     return lambda x: where((x != x) | (x == 0), x, sign(x))
 
 
-@rule("round", "rounding_method")
-def _round(site: Site) -> Run:
-    if site.params["rounding_method"] == 1:  # to even
+@rule("round")
+def _round(site: Site, rounding_method: int) -> Run:
+    if rounding_method == 1:  # to even
         return site.library.function("round")
     trunc, sign, where = map(site.library.function, ("trunc", "sign", "where"))
 
@@ -107,7 +93,7 @@ def _round(site: Site) -> Run:
 @rule("div")
 def _div(site: Site) -> Run:
     if site.is_integer(site.dtype):
-        return _integer_division(site)[0]
+        return _quotient(site)
     if site.ins[1].shape != site.shape and site.dtype != "bfloat16":
         return lambda x, y: x * (1 / y)  # as XLA divides by a scalar
     return operator.truediv
@@ -115,13 +101,16 @@ def _div(site: Site) -> Run:
 
 @rule("rem")
 def _rem(site: Site) -> Run:
+    fmod, one = getattr(site.library.native, "fmod", None), site.library.full((), 1, site.dtype)
     if site.is_integer(site.dtype):
-        return _integer_division(site)[1]
-    if hasattr(site.library.native, "fmod"):
-        return site.library.native.fmod  # type: ignore[no-any-return]
-    where, remainder, signbit, isinf = map(
-        site.library.function, ("where", "remainder", "signbit", "isinf")
-    )
+        quotient, where = _quotient(site), site.library.function("where")
+        if fmod is None:
+            return lambda x, y: x - quotient(x, y) * y
+        return lambda x, y: where(y == 0, x, fmod(x, where((y == 0) | (y == -1), one, y)))
+    if fmod is not None:
+        return fmod  # type: ignore[no-any-return]
+    names = "where", "remainder", "signbit", "isinf"
+    where, remainder, signbit, isinf = map(site.library.function, names)
 
     def run(x: Any, y: Any) -> Any:
         x, y, negative = abs(x), abs(y), signbit(x)
@@ -131,18 +120,15 @@ def _rem(site: Site) -> Run:
     return run
 
 
-def _integer_division(site: Site) -> tuple[Run, Run]:
-    """Return the quotient, rounded to 0, and the remainder. By 0 these are -1 and the dividend, as in XLA."""
+def _quotient(site: Site) -> Run:
+    """Return the quotient of integers, rounded to 0. By 0 it is -1, as in XLA."""
     library, dtype = site.library, site.dtype
     where, signed = library.function("where"), site.kind(dtype) == "int"
     one, zero = library.full((), 1, dtype), library.full((), 0, dtype)
     ones = library.wrapped(~zero, dtype)
 
-    def safe(y: Any) -> Any:
-        return where((y == 0) | (y == -1) if signed else y == 0, one, y)
-
-    def divided(x: Any, y: Any) -> Any:
-        divisor = safe(y)
+    def run(x: Any, y: Any) -> Any:
+        divisor = where((y == 0) | (y == -1) if signed else y == 0, one, y)
         quotient = x // divisor
         if signed:
             inexact = x - quotient * divisor != 0
@@ -150,15 +136,7 @@ def _integer_division(site: Site) -> tuple[Run, Run]:
             quotient = where(y == -1, -x, quotient)
         return where(y == 0, ones, quotient)
 
-    def remaining(x: Any, y: Any) -> Any:
-        divisor = safe(y)
-        rest = x % divisor
-        if signed:
-            rest = where((rest != 0) & ((x < 0) != (divisor < 0)), rest - divisor, rest)
-            rest = where(y == -1, zero, rest)
-        return where(y == 0, x, rest)
-
-    return divided, remaining
+    return run
 
 
 @rule("pow")
@@ -167,52 +145,36 @@ def _pow(site: Site) -> Run:
     return lambda x, y: x ** cast(y, dtype)
 
 
-def _shift(name: str) -> Callable[[Site], Run]:
-    def make(site: Site) -> Run:
-        library, dtype = site.library, site.dtype
-        where, bits, signed = library.function("where"), site.bits(dtype), site.kind(dtype) == "int"
-        if name == "shift_right_arithmetic" and not signed:
-            return _with_sign(site, make)
-        zero, one = library.full((), 0, dtype), library.full((), 1, dtype)
-        most = library.full((), 2 ** (bits - 1) - 1, dtype)
+@rule("shift_left shift_right_logical shift_right_arithmetic")
+def _shift(site: Site) -> Run:
+    library, dtype, name = site.library, site.dtype, site.name
+    where, bits, signed = library.function("where"), site.bits(dtype), site.kind(dtype) == "int"
+    zero, one, last = (library.full((), value, dtype) for value in (0, 1, bits - 1))
+    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)  # the bit of the sign
+    arithmetic = name == "shift_right_arithmetic"
 
-        def run(x: Any, count: Any) -> Any:
-            outside = (count < 0) | (count >= bits) if signed else count >= bits
-            count = where(outside, zero, count)
-            if name == "shift_left":
-                return where(outside, zero, library.wrapped(x << count, dtype))
-            if not signed:
-                return where(outside, zero, x >> count)
-            if name == "shift_right_arithmetic":
-                return where(outside, x >> (bits - 1), x >> count)
-            rest = ((x >> one) & most) >> where(count > 0, count - one, zero)
-            return where(outside, zero, where(count > 0, rest, x))
+    def run(x: Any, count: Any) -> Any:
+        outside = (count < 0) | (count >= bits) if signed else count >= bits
+        count = where(outside, last if arithmetic else zero, count)
+        if arithmetic:
+            return (
+                x >> count
+                if signed
+                else library.wrapped(((x ^ top) >> count) - (top >> count), dtype)
+            )
+        if name == "shift_left":
+            moved = library.wrapped(x << count, dtype)
+        else:
+            moved = (x >> count) & ~((top >> count) << one) if signed else x >> count
+        return where(outside, zero, moved)
 
-        return run
-
-    return make
-
-
-def _with_sign(site: Site, make: Callable[[Site], Run]) -> Run:
-    """Return a function of signed integers for the same bits without a sign."""
-    dtype, signed = site.dtype, site.dtype.removeprefix("u")
-    specs = [tuple(spec._replace(dtype=signed) for spec in row) for row in (site.ins, site.outs)]
-    run = make(site._replace(ins=specs[0], outs=specs[1]))
-    to = _convert(site._replace(params={"new_dtype": signed}))
-    back = _convert(site._replace(ins=specs[0], params={"new_dtype": dtype}))
-    return lambda *arrays: back(run(*map(to, arrays)))
-
-
-for _primitive in ("shift_left", "shift_right_logical", "shift_right_arithmetic"):
-    rule(_primitive)(_shift(_primitive))
+    return run
 
 
 @rule("select_n", fresh=False)
 def _select(site: Site) -> Run:
     where = site.library.function("where")
-    if len(site.ins) == 2:
-        return lambda which, case: case
-    if site.ins[0].dtype == "bool":
+    if site.ins[0].dtype == "bool" and len(site.ins) == 3:
         return lambda which, first, second: where(which, second, first)
 
     def run(which: Any, *cases: Any) -> Any:
@@ -224,9 +186,9 @@ def _select(site: Site) -> Run:
     return run
 
 
-@rule("convert_element_type", "new_dtype", "weak_type sharding", fresh=False)
-def _convert(site: Site) -> Run:
-    library, old, new = site.library, site.ins[0].dtype, site.params["new_dtype"]
+@rule("convert_element_type", "weak_type sharding", fresh=False)
+def _convert(site: Site, new_dtype: str) -> Run:
+    library, old, new = site.library, site.ins[0].dtype, new_dtype
     cast = library.cast
     if new == "bool":
         return (lambda x: x) if old == "bool" else lambda x: x != 0
@@ -245,7 +207,7 @@ def _saturating(site: Site, old: str, new: str) -> Run:
     """Return the cast of floats to integers: towards 0, to the next that fits, and of NaN to 0."""
     library = site.library
     cast, where = library.cast, library.function("where")
-    least, most = site.limits(new).min, site.limits(new).max
+    least, most = site.edges(new)
     wide = "float64" if site.bits(old) == 64 or site.bits(new) > 16 else "float32"
     whole = "int64" if site.bits(new) < 64 else new
     ends = library.full((), least, whole), library.full((), most, whole)
@@ -259,19 +221,15 @@ def _saturating(site: Site, old: str, new: str) -> Run:
     return run
 
 
-@rule("bitcast_convert_type", "new_dtype", fresh=False)
-def _bitcast(site: Site) -> Run:
-    library, old, new = site.library, site.ins[0].dtype, site.params["new_dtype"]
-    if site.bits(old) != site.bits(new):
-        raise NotImplementedError(f"bits of {old} as {new}, which has another size")
-    return lambda x: library.bitcast(x, old, new)
+@rule("bitcast_convert_type", fresh=False)
+def _bitcast(site: Site, new_dtype: str) -> Run:
+    bitcast, old = site.library.bitcast, site.ins[0].dtype
+    if site.bits(old) != site.bits(new_dtype):
+        raise NotImplementedError(f"bits of {old} as {new_dtype}, which has another size")
+    return lambda x: bitcast(x, old, new_dtype)
 
 
-@rule("copy copy_p stop_gradient", fresh=False)
-def _same(site: Site) -> Run:
-    return lambda x: x
-
-
-@rule("device_put optimization_barrier", "", "devices srcs copy_semantics", fresh=False)
-def _all_same(site: Site) -> Run:
-    return lambda *arrays: list(arrays)
+rule("copy copy_p stop_gradient", fresh=False)(lambda site: lambda x: x)
+rule("device_put optimization_barrier", "devices srcs copy_semantics", fresh=False)(
+    lambda site: lambda *arrays: list(arrays)
+)

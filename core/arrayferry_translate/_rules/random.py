@@ -13,7 +13,7 @@ PARITY = 0x1BD11BDA
 
 @rule("threefry2x32")
 def _threefry(site: Site) -> Run:
-    library, broadcast = site.library, site.library.xp.broadcast_to
+    library, broadcast, shape = site.library, site.xp.broadcast_to, site.shape
 
     def number(value: int) -> Any:
         return library.full((), value, "uint32")
@@ -33,17 +33,16 @@ def _threefry(site: Site) -> Run:
                 y = x ^ wrapped(y << left) ^ (y >> right)
             x = wrapped(x + keys[(index + 1) % 3])
             y = wrapped(y + keys[(index + 2) % 3] + rounds[index + 1])
-        return [broadcast(x, site.shape), broadcast(y, site.shape)]
+        return [broadcast(x, shape), broadcast(y, shape)]
 
     return run
 
 
-@rule("iota_2x32_shape", "shape", fresh=False)
-def _counts(site: Site) -> Run:
+@rule("iota_2x32_shape", fresh=False)
+def _counts(site: Site, shape: tuple[int, ...]) -> Run:
     import numpy as np
 
-    shape = site.shape
     counts = np.arange(math.prod(shape), dtype="uint64").reshape(shape)
-    halves = [(counts >> np.uint64(32)).astype("uint32"), counts.astype("uint32")]
-    made = [site.library.constant(half) for half in halves]
+    halves = (counts >> np.uint64(32)).astype("uint32"), counts.astype("uint32")
+    made = [*map(site.library.constant, halves)]
     return lambda: list(made)

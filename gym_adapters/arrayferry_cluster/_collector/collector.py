@@ -19,6 +19,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, count_of, limit_of
 from arrayferry._utilities.text import never_raises
+from arrayferry.extending import portable
 from arrayferry.typing import Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
@@ -26,7 +27,7 @@ from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
 from arrayferry_cluster._trajectories import CollectorStats, Trajectories
 from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
 from arrayferry_envs import FunctionalEnv
-from arrayferry_envs.extending import is_module, library_of, policy_rows, portable
+from arrayferry_envs.extending import is_module, library_of, policy_rows
 from arrayferry_gym.extending import ARRAYS, leaves
 from arrayferry_gym.typing import ArrT
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry.extending import dtype_name
+from arrayferry.extending import dtype_name, portable
 from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
 
 from .actions import clipper
@@ -286,11 +286,6 @@ def _restored(
     env = CheckedEnv(functional, af.registry.backend(backend), n, limit, device)
     env.layout = layout
     return env
-
-
-def portable(backend: af.Backend) -> str | af.Backend:
-    """Return a backend in a form that can be pickled: its name if it is registered."""
-    return backend.name if af.registry.backends().get(backend.name) is backend else backend
 
 
 def select_leaves(

@@ -18,8 +18,10 @@ from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.pickled import PickledArrays
-from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
+from arrayferry_gym.extending import reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
+
+from .serving import set_spaces, showing
 
 ENDING = ".afp"
 
@@ -39,14 +41,11 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     engine, n, params = envs._simulator.engine, envs.num_envs, envs._params
     simulator = JaxSimulator(engine)
     simulator.seed(0)
-    kernels, keys, own = simulator._kernels, simulator._keys, simulator.rng.key()
     values, _ = simulator._prepared(params)
+    first, keys, own = simulator._kernels, simulator._keys, simulator.rng.key()
     generator = jax.random.key_impl(own)
-    static = params.frame, params.any_batched, params.fixed, generator
-    begin, step = (translate(each, "jax") for each in functions(engine, None, *static))
-    simulator.reset(params)
-    leaves, kernels = simulator._leaves, simulator._kernels
-    action = af.convert(batch_space(envs._chain.outside.action, n).sample(), "jax")
+    begin, step = functions(engine, None, params.frame, params.any_batched, params.fixed, generator)
+    leaves, kernels, _ = jax.eval_shape(begin, (), first, own, None, values, None)
 
     def seeded(first: Any, second: Any, small: Any) -> Any:
         key = jax.random.key(first)
@@ -54,20 +53,19 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
         return jax.numpy.where(small, *keys)
 
     def split(key: Any) -> Any:
-        return jax.random.key_data(
-            jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4)
-        )
+        keys = jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4)
+        return jax.random.key_data(keys)
 
-    number = np.uint32(0)
-    held = JaxSimulator(engine)._kernels, values
-    programs = {
-        "seeded": translate(seeded, "jax").program(number, number, np.bool_(1)),
-        "split": translate(split, "jax").program(jax.random.key_data(own)),
-        "begin": begin.program((), held[0], own, None, values, None),
-        "begin_some": begin.program(leaves, kernels, own, np.zeros(n, bool), values, None),
-        "step": step.program(leaves, keys, kernels, action, values),
-        "held": translate(lambda: held, "jax").program(),
+    number, action = np.uint32(0), batch_space(envs._chain.outside.action, n).sample()
+    traced: dict[str, tuple[Any, ...]] = {
+        "seeded": (seeded, number, number, np.bool_(1)),
+        "split": (split, jax.random.key_data(own)),
+        "begin": (begin, (), first, own, None, values, None),
+        "begin_some": (begin, leaves, kernels, own, np.zeros(n, bool), values, None),
+        "step": (step, leaves, keys, kernels, action, values),
+        "held": (lambda: (first, values),),
     }
+    programs = {name: translate(run, "jax").program(*args) for name, (run, *args) in traced.items()}
     about = {
         "name": envs.suite_id or engine.env.name,
         "num_envs": n,
@@ -132,13 +130,7 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         self._programs = {name: function_of(program, backend) for name, program in programs.items()}
         self._entered = af.converter(backend, device=device, copy=True)
         self._actions = Actions(self._name, action, count, backend, device, check=check_actions)
-        libraries = Libraries({}, "numpy", backend, None, device)
-        for name, space in (("observation", observation), ("action", action)):
-            for key, whole in ((f"single_{name}", space), (name, batch_space(space, count))):
-                shown = whole
-                if backend.name != "numpy":
-                    shown = converted_space(whole, libraries, name == "observation")
-                setattr(self, f"{key}_space", shown)
+        set_spaces(self, observation, action, showing(backend, device))
         self._kernels, self._values = self._entered(self._programs["held"]())
         self._leaves: Any = ()
         self._random: list[Any] = []
@@ -185,19 +177,13 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         if seed is not None or not self._random:
             self._seed(seed)
         self.closed = False
-        some = mask is not None and self._leaves
-        run, before = (
-            self._programs["begin_some" if some else "begin"],
-            self._leaves if some else (),
-        )
-        self._leaves, self._kernels, result = run(
-            before,
-            self._kernels,
-            self._key(self._random),
-            mask if some else None,
-            self._values,
-            None,
-        )
+        key = self._key(self._random)
+        if mask is not None and self._leaves:
+            run, before = self._programs["begin_some"], self._leaves
+        else:
+            run, before, mask = self._programs["begin"], (), None
+        made = run(before, self._kernels, key, mask, self._values, None)
+        self._leaves, self._kernels, result = made
         return result  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -218,20 +204,22 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         self._leaves = ()
 
 
+PARTS = {
+    "Discrete": ("n", "start", "dtype"), "MultiDiscrete": ("nvec", "start", "dtype"), "MultiBinary": ("n",),
+    "Box": ("low", "high", "shape", "dtype"),
+}  # fmt: skip
+"""What a space of each class is made of."""
+
+
 def _described(space: Space[Any]) -> Any:
     """Return a space as plain data."""
     if isinstance(space, spaces.Dict):
         return ["Dict", {key: _described(part) for key, part in space.spaces.items()}]
     if isinstance(space, spaces.Tuple):
         return ["Tuple", [_described(part) for part in space.spaces]]
-    if isinstance(space, spaces.Discrete):
-        return ["Discrete", int(space.n), int(space.start), space.dtype.name]
-    if isinstance(space, spaces.MultiDiscrete):
-        return ["MultiDiscrete", space.nvec.tolist(), space.start.tolist(), space.dtype.name]
-    if isinstance(space, spaces.MultiBinary):
-        return ["MultiBinary", np.asarray(space.n).tolist()]
-    assert isinstance(space, spaces.Box)
-    return ["Box", space.low.tolist(), space.high.tolist(), list(space.shape), space.dtype.name]
+    kind = next(name for name in PARTS if isinstance(space, getattr(spaces, name)))
+    parts = (getattr(space, name) for name in PARTS[kind])
+    return [kind, *(x.name if isinstance(x, np.dtype) else np.asarray(x).tolist() for x in parts)]
 
 
 def _space(described: Any) -> Space[Any]:
@@ -240,12 +228,14 @@ def _space(described: Any) -> Space[Any]:
         return spaces.Dict({key: _space(part) for key, part in given[0].items()})
     if kind == "Tuple":
         return spaces.Tuple([_space(part) for part in given[0]])
-    if kind == "MultiBinary":
-        return spaces.MultiBinary(given[0])
-    dtype: Any = dtype_named(given[-1])
-    if kind == "Discrete":
-        return spaces.Discrete(given[0], start=given[1], dtype=dtype)
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(given[0], start=given[1], dtype=dtype)
-    low, high = (np.array(edge, dtype).reshape(given[2]) for edge in given[:2])
-    return spaces.Box(low, high, dtype=dtype.type)
+    parts: dict[str, Any] = dict(zip(PARTS[kind], given, strict=True))
+    if "dtype" in parts:
+        dtype: Any = dtype_named(parts["dtype"])
+        parts["dtype"] = dtype
+    if kind == "Box":
+        low, high = (
+            np.array(parts[edge], dtype).reshape(parts["shape"]) for edge in ("low", "high")
+        )
+        return spaces.Box(low, high, dtype=dtype.type)
+    made: Space[Any] = getattr(spaces, kind)(**parts)
+    return made

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import (
@@ -99,7 +100,7 @@ class Served(ServesFunctional):
         backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
-        libraries = Libraries({}, "numpy", backend, None, device)
+        shown = showing(backend, device)
         held_on = None if device is None else backend.devices.name_of(device)
         portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
         if translate and env.library not in (None, "jax"):
@@ -143,10 +144,6 @@ class Served(ServesFunctional):
         self._held_on = held_on
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
-
-        def shown(space: Space[Any], observed: bool = True) -> Any:
-            return space if backend.name == "numpy" else converted_space(space, libraries, observed)
-
         self._set_spaces(shown)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
@@ -315,6 +312,26 @@ def _simulator(engine: Engine, sharding: Any) -> Simulator:
 
         return JaxSimulator(engine, sharding)
     return (NumpySimulator if name == "numpy" else Simulator)(engine)
+
+
+def showing(backend: af.Backend, device: Any) -> Callable[..., Any]:
+    """Return a function that turns spaces into those of the agent's library."""
+    libraries = Libraries({}, "numpy", backend, None, device)
+
+    def shown(space: Space[Any], observed: bool = True) -> Any:
+        return space if backend.name == "numpy" else converted_space(space, libraries, observed)
+
+    return shown
+
+
+def set_spaces(
+    envs: Any, observation: Space[Any], action: Space[Any], shown: Callable[..., Any]
+) -> None:
+    """Set the spaces of environments and of their batch, which a function turns into those of the agent's library."""
+    envs.single_observation_space = shown(observation)
+    envs.observation_space = shown(batch_space(observation, envs.num_envs))
+    envs.single_action_space = shown(action, observed=False)
+    envs.action_space = shown(batch_space(action, envs.num_envs), observed=False)
 
 
 def _computing(

@@ -8,7 +8,6 @@ from typing import Any, Generic
 
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of
@@ -17,7 +16,7 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import autoreset_mode_of
 from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
 
-from .serving import Served
+from .serving import Served, set_spaces
 
 
 @uncompiled
@@ -96,13 +95,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
-        observation, action, _ = self._chain.outside
-        one, many = observation, batch_space(observation, self.num_envs)
-        self.single_observation_space = shown(one)
-        self.observation_space = shown(many)
-        one, many = action, batch_space(action, self.num_envs)
-        self.single_action_space = shown(one, observed=False)
-        self.action_space = shown(many, observed=False)
+        set_spaces(self, self._chain.outside.observation, self._chain.outside.action, shown)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 
 import arrayferry as af
-from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_functions import autodiff_of
 from arrayferry_gym.extending import namespace
@@ -15,6 +14,7 @@ from arrayferry_translate import translate
 
 from .engine import Engine
 from .jax_simulator import JaxSimulator, functions
+from .simulator import Simulator
 
 
 class TranslatedSimulator(PickledArrays, JaxSimulator):
@@ -72,5 +72,4 @@ class TranslatedSimulator(PickledArrays, JaxSimulator):
     def _kept(self, state: Any) -> Any:
         return self._entered(state)
 
-    def first(self, tree: Any) -> Any:
-        return map_arrays(lambda x: x[0, ...], tree)
+    first = Simulator.first

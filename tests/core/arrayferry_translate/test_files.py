@@ -266,6 +266,18 @@ def test_newer_files(path):
         load(path, "numpy")
 
 
+def test_a_file_does_not_depend_on_hashes(path):
+    def function(x):
+        return lax.fori_loop(0, 3, lambda i, x: x.at[i].set(x[i]), x), lax.sort((x, x), num_keys=1)
+
+    translate(function, "numpy").program(np.ones(3, np.float32)).save(path)
+    with zipfile.ZipFile(path) as file:
+        document = json.loads(file.read("program.json"))
+    params = [params for *_, params in document["programs"][""]["equations"]]
+    assert max(map(len, params)) > 1
+    assert all([*each] == sorted(each) for each in params)
+
+
 def test_several_programs(path):
     program = translate(lambda x: x + 1, "numpy").program(np.float32(1))
     save_all(path, {"one": program, "two": program}, {"by": "hand"})

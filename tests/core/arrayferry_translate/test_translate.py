@@ -365,6 +365,14 @@ def test_libraries_without_a_class(to):
         assert af.convert(found, "numpy").tolist() == expected.tolist()
 
 
+def test_padding_that_cuts_all_off():
+    function = lambda x: lax.pad(x, np.float32(9), ((-20, 30, 2), (0, 0, 3)))  # noqa: E731
+    x = np.ones((4, 3), np.float32)
+    for to in ("numpy", "torch", "array_api_strict"):
+        found = af.convert(translate(function, to)(x), "numpy")
+        assert found.tolist() == jax.jit(function)(x).tolist()
+
+
 def test_libraries_without_sorts_are_refused():
     pytest.importorskip("dask.array")
     text = refuse(jnp.sort, np.ones(2, np.float32), to="dask")
@@ -524,3 +532,15 @@ def test_gradients_of_trees():
         assert not result["count"].requires_grad
         (found,) = torch.autograd.grad(result["loss"], w)
         assert found.tolist() == [n, n]
+
+
+def test_keys_and_numbers_have_no_gradients():
+    def function(key, x, n):
+        return (jax.random.normal(key, x.shape) * x).sum() * n
+
+    expected = jax.grad(function, 1)(jax.random.key(3), jnp.ones(4), 2)
+    run, x = translate(function, "torch", differentiable=True), torch.ones(4, requires_grad=True)
+    (found,) = torch.autograd.grad(run(jax.random.key(3), x, 2), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    rows = torch.func.vmap(torch.func.grad(lambda x: run(jax.random.key(3), x, 2)))
+    np.testing.assert_allclose(rows(torch.ones(2, 4)), [expected] * 2, rtol=1e-5)
