@@ -10,6 +10,7 @@ An episode ends with the step that terminates or truncates it. When the next one
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import Any, NamedTuple
@@ -159,6 +160,7 @@ class Episodes:
         envs: the environments.
         mode: their autoreset mode, None for the one that they declare.
         masks: converts both flags to the library of masks. The default leaves them as they are.
+        inside: those of a wrapper that `envs` is, None for none. What they have read of the same flags is not read again.
 
     Attributes:
         rule: that of their mode.
@@ -167,9 +169,18 @@ class Episodes:
     """
 
     turn: Turn
+    _envs: Any
+    _inside: Episodes | None = None  # also of older pickles
+    _given: tuple[Any, ...] = ()
+    _converted: dict[Any, tuple[Any, Any]]
 
-    def __init__(self, envs: Any, mode: Any = None, masks: Any = tuple) -> None:
-        self._envs, self._masks = envs, masks
+    def __init__(
+        self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
+    ) -> None:
+        inner = None if inside is None else inside._envs
+        # kernels leave `final_obs` a whole batch
+        self._envs = inner if isinstance(inner, ServesFunctional) else envs
+        self._masks, self._inside = masks, inside
         self.rule: Rule = RULES[declared_mode(envs) if mode is None else mode]
         self.loses_final: bool = loses_final(envs)
         self.over: Any = None
@@ -194,12 +205,33 @@ class Episodes:
         terminated, truncated = as_flags(terminated), as_flags(truncated)
         if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
-        self.turn = now = self.rule.turn(self.over, *self._masks((terminated, truncated)))
+        given: Any = self.over, terminated, truncated
+        inside = self._inside
+        if inside is not None and all(map(operator.is_, given, inside._given)):
+            now, self._converted = inside.turn, inside._converted
+        else:
+            now, self._converted = self.rule.turn(self.over, *self._masks(given[1:])), {}
+        self._given, self.turn = given, now
         self.over, final = now.over, None if to_library is None else observation
         begins = self.rule.same_step and now.reset is not None
         if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):
             final = final_observations(self._envs, infos, now.done, observation, to_library)
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
+
+    def masks_in(self, own: af.Conversion, device: Any) -> tuple[Any, Any]:
+        """Return `valid` and `reset` of the last turn as arrays of a library, which nested wrappers share.
+
+        Args:
+            own: converts to this library and device.
+            device: the device, None for the library's own choice.
+        """
+        valid, reset = self.turn[:2]
+        if valid is None is reset:
+            return None, None
+        place = own.target, device
+        if place not in self._converted:
+            self._converted[place] = own((valid, reset))
+        return self._converted[place]
 
 
 def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:

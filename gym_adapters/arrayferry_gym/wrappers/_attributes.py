@@ -243,13 +243,15 @@ class HasEpisodes:
 
     def _end(self, values: dict[str, Any], done: Any) -> None:
         """Add durations to the infos of episodes that have ended in rows (n,) of NumPy, and record them all."""
-        seconds = np.round(time.perf_counter() - self.episode_start_times, 6)
-        values["t"] = np.where(done, seconds, 0.0)
-        returns, lengths = af.convert((values["r"], values["l"]), "numpy")
-        self.episode_count += int(done.sum())
-        self.time_queue.extend(seconds[done])
-        self.return_queue.extend(returns[done])
-        self.length_queue.extend(lengths[done])
+        rows = done.nonzero()[0]
+        took = (time.perf_counter() - self.episode_start_times[rows]).round(6)
+        values["t"] = seconds = np.zeros(len(done))
+        seconds[rows] = took
+        returns, lengths = TO_NUMPY((values["r"], values["l"]))
+        self.episode_count += len(rows)
+        self.time_queue.extend(took)
+        self.return_queue.extend(returns[rows])
+        self.length_queue.extend(lengths[rows])
 
 
 _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
@@ -331,7 +333,7 @@ class HasKernels(HasStatistics):
             if isinstance(shown, HasEpisodes):
                 key = shown._driver.kernel.stats_key
                 done = masks[key]
-                if done.any():
+                if 1 in done.tobytes():
                     shown._end(added[key], done)
                 begins = done if rule.same_step else self._ended
                 if begins is not None and rule.by_itself:

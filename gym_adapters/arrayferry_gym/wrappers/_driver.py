@@ -234,8 +234,8 @@ class Driver(HeldKernel):
             seen: the observations before resets, as arrays of the library.
             reward: the rewards, of any library.
             flags: which episodes have terminated, and which are truncated, bool of any library.
-            valid: which environments have taken a step, of any library.
-            begins: where an episode begins, of any library.
+            valid: which environments have taken a step, as an array of the library.
+            begins: where an episode begins, likewise.
             observation: the observations after resets, as arrays of the library.
 
         Returns:
@@ -251,13 +251,13 @@ class Driver(HeldKernel):
             ended,
             cut,
             {},
-            None if valid is None else own(valid),
+            valid,
         )
         if begins is None:
             self.state, result = self._step(self.state, result)
             return result, result.observation
         self.state, result, observation = self._take(
-            self.state, self._fresh, result, own(begins), observation, self._same_step
+            self.state, self._fresh, result, begins, observation, self._same_step
         )
         return result, observation
 

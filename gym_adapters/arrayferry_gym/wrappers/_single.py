@@ -98,7 +98,7 @@ class KernelWrapper(
         if driver.flagged:
             flags = np.array([terminated]), np.array([truncated])
         if begins:
-            valid, rows = np.array([False]), np.array([True])
+            valid, rows = driver.own((np.array([False]), np.array([True])))
         result, shown = driver.take(seen, rewards, flags, valid, rows, seen)
         if driver.observes:
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)

@@ -47,6 +47,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     """
 
     _driver: Driver
+    _episodes: Episodes
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         if not hasattr(env, "single_observation_space"):
@@ -60,7 +61,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             original_space(env.single_action_space),
             step_limit(env),
         )
-        self._episodes = episodes = Episodes(env, masks=TO_NUMPY)
+        inner = env._episodes if isinstance(env, KernelVectorWrapper) else None
+        self._episodes = episodes = Episodes(env, masks=TO_NUMPY, inside=inner)
         rule = episodes.rule
         self._driver = driver = Driver(
             kernel, inside, self.num_envs, kernels_in(env), same_step=rule.same_step
@@ -112,7 +114,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         reward = rewards if driver.rewarded else None
         to_library = driver.own if driver.observes and not self._lost else None
         step = self._episodes.step((given, reward, *flags, infos), to_library)
-        begins, valid = self._episodes.turn.reset, step.valid
+        valid, begins = self._episodes.masks_in(driver.own, driver.device)
         if self._lost and begins is not None:
             valid = ~begins
         seen = given if step.final_observation is None else step.final_observation

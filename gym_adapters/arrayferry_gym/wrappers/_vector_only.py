@@ -79,7 +79,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         """Take a step in all environments."""
         *results, infos = super().step(actions)
         turn = self._episodes.turn
-        if turn.done.any():
+        if 1 in turn.done.tobytes():
             self._end(infos[self._stats_key], turn.done)
         if turn.reset is not None:
             self._begin(turn.reset)

@@ -51,8 +51,9 @@ class NumpyToJax(Bound):
             available = wide if config.jax_enable_x64 else narrow
             for index, array in enumerate(arrays):
                 if array.dtype not in available:
-                    fitting = fit_dtype(array, BACKEND, options.narrowing)
-                    arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="), copy=False)
+                    array = arrays[index] = fit_dtype(array, BACKEND, options.narrowing)
+                    if array.dtype not in available:
+                        arrays[index] = array.astype(array.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError("the compiled identity cannot be used")
             results = to_jax(arrays)

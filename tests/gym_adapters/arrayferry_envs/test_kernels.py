@@ -70,6 +70,36 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     assert over.any() == (mode == "DISABLED")
 
 
+def _wrapped(xp, mode, between):
+    """Return nested wrappers, innermost first, with something between each two."""
+    envs = CartPole().make_vec(3, xp=xp, autoreset_mode=mode, max_episode_steps=9)
+    chain = [vector_wrappers.RecordEpisodeStatistics(envs)]
+    for each in (vector_wrappers.NormalizeObservation, vector_wrappers.NormalizeReward):
+        chain.append(each(between(chain[-1])))
+    return chain
+
+
+@pytest.mark.parametrize(("xp", "mode"), crossed(ALL_LIBRARIES, MODES))
+def test_nested_wrappers_read_ends_once(xp, mode):
+    nested = _wrapped(xp, mode, lambda envs: envs)
+    apart = _wrapped(xp, mode, gym.vector.VectorWrapper)
+    mask = np.array([True, False, True])
+    for number, action in enumerate(np.random.default_rng(5).integers(0, 2, (60, 3))):
+        options = {"reset_mask": mask} if number % 24 else None
+        for chain in (nested, apart) if number % 12 == 0 else ():
+            chain[-1].reset(seed=number, options=options)
+        results = [chain[-1].step(af.convert(action, xp)) for chain in (nested, apart)]
+        for result in results:
+            result[4].get("episode", {}).pop("t", None)
+        one, other = (af.flatten(af.convert(result, "numpy"))[0] for result in results)
+        assert [x.tobytes() for x in one] == [x.tobytes() for x in other]
+        turns = [[each._episodes.turn for each in chain] for chain in (nested, apart)]
+        if number < 12 or mode == "SAME_STEP":
+            assert len({*map(id, turns[0])}) == 1
+        assert len({*map(id, turns[1])}) == 3
+    assert nested[-1].state_dict() == apart[-1].state_dict()
+
+
 @pytest.mark.parametrize(("xp", "served"), crossed(ALL_LIBRARIES, ["make", "make_vec"]))
 def test_whole_numbers_are_normalised_in_every_library(xp, served):
     env = begun(getattr(wrap(Cells(), kernels.NormalizeObservation()), served)(xp=xp))
