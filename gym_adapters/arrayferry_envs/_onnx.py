@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Sequence
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +13,13 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of, limit_of, missing_package
-from arrayferry.extending import dtype_name, map_arrays
-from arrayferry_gym import Random
+from arrayferry.extending import dtype_name
 from arrayferry_gym.extending import (
     Moments,
     autoreset_mode_of,
     before_resets,
     build,
+    cast_clipped,
     leaves,
     mapped,
     select,
@@ -33,8 +31,6 @@ from ._contract.checked import CheckedEnv
 from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line
 from ._contract.params import prepare
-from ._contract.policies import check_arguments, check_policy, checked_results
-from ._policies.policies import is_module
 from ._simulators.chains import chain_of
 from ._simulators.engine import Engine, Running, with_added
 
@@ -43,85 +39,14 @@ try:
 except ImportError as _error:
     raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
 
-from ._onnx_policies import by_module, named, of_policy
+from ._onnx_numbers import XP, RawRandom, exact
+from ._onnx_policies import acting, named, of_policy
 
 Arrays = dict[str, Any]
 """Arrays by the names of inputs or outputs."""
 
 FEW = 64
 """The maximum number of numbers of a constant in the metadata."""
-
-
-class _Namespace(ModuleType):
-    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "cumulative_prod":
-            raise NotImplementedError("ndonnx computes cumulative_prod by logarithms")
-        found = getattr(ndx, name)
-        if not callable(found) or isinstance(found, type):
-            return found
-
-        def call(*args: Any, device: Any = None, **options: Any) -> Any:
-            args, options = map_arrays(_constant, (args, options))
-            if name == "take":
-                args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
-            if name == "where" and not any(hasattr(x, "dtype") for x in args[1:]):
-                dtype = None if isinstance(args[1], (bool, int)) else ndx.float32
-                args = args[0], ndx.asarray(args[1], dtype=dtype), args[2]
-            return found(*args, **options)
-
-        return call
-
-
-def _constant(x: Any) -> Any:
-    return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
-
-
-class _Random(Random):
-    """Random numbers from raw ones, which are inputs of the graph.
-
-    Args:
-        name: what they are for.
-        inputs: where inputs are added.
-        kinds: where it is added whether an input is "uniform" or "normal".
-    """
-
-    def __init__(self, name: str, inputs: Arrays, kinds: dict[str, str]) -> None:
-        self._name, self._inputs, self._kinds, self._count = name, inputs, kinds, 0
-
-    def _raw(self, kind: str, shape: Sequence[int], dtype: Any = ndx.float32) -> Any:
-        name = f"random.{self._name}.{self._count}"
-        self._count += 1
-        self._kinds[name] = kind
-        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=dtype)
-        return raw
-
-    def uniform(
-        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
-        numbers = ndx.astype(self._raw("uniform", shape), getattr(ndx, dtype))
-        return ndx.astype(_constant(low) + numbers * (_constant(high) - low), numbers.dtype)
-
-    def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
-        numbers = ndx.astype(self._raw("normal", shape), getattr(ndx, dtype))
-        return ndx.astype(_constant(mean) + numbers * _constant(std), numbers.dtype)
-
-    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
-        low, high = (ndx.astype(ndx.asarray(x), ndx.float64) for x in (low, high))
-        numbers = self._raw("uniform", shape, ndx.float64)  # float32 has no odd numbers from 2**24
-        drawn = ndx.minimum(ndx.floor(low + numbers * (high - low)), high - 1)
-        return ndx.astype(drawn, getattr(ndx, dtype))
-
-    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
-        logits = _constant(logits)
-        numbers = self._raw("uniform", (*shape, logits.shape[-1]))
-        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
-        waits = -ndx.log1p(-ndx.astype(numbers, ndx.float64)) + 1e-300
-        drawn = ndx.argmax(ndx.astype(logits, ndx.float64) - ndx.log(waits), axis=-1)
-        return ndx.astype(drawn, getattr(ndx, dtype))
 
 
 class HandedOn(NamedTuple):
@@ -158,7 +83,7 @@ class OnnxGraph:
         self.n = count_of("num_envs", num_envs)
         self.mode = autoreset_mode_of(autoreset_mode)
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
+        self.xp, backend = XP, af.registry.backend("ndonnx")
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
         self.chain = chain_of(env, self.limit)
@@ -171,39 +96,34 @@ class OnnxGraph:
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
+        check_wrapped(self.env, values)
+        self.kernels = self._with_statistics(self.xp, self.kernels, values)
+
+    def _with_statistics(self, xp: Any, kernels: Any, values: Any) -> Any:
         env = self.env
-        check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
                     f"{env!r:.80} has statistics, which a file does not update",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
                 )
-            self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
+            kernels = env.given(xp, kernels, env._numbers(values))
 
         def fixed(part: Any) -> Any:
-            return part.switched(self.xp, False) if isinstance(part, Moments) else part
+            return part.switched(xp, False) if isinstance(part, Moments) else part
 
-        self.kernels = tuple(
+        return tuple(
             state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
-            for state in self.kernels
+            for state in kernels
         )
 
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
-        check_policy(policy)
-        if not is_module(policy):
-            check_arguments("export", policy, None)
+        acts = acting(policy, params)
 
-        def act(observation: Any, rng: Any) -> Any:
+        def act(xp: Any, observation: Any, rng: Any) -> Any:
             try:
-                if is_module(policy):
-                    action = by_module(policy, params, observation)
-                else:
-                    constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
-                    result = policy(constants, observation, rng)
-                    action = checked_results(result, "action", "extras")[0]
-                return self._fitted(action)
+                return self._fitted(xp, acts(xp, observation, rng))
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -214,7 +134,7 @@ class OnnxGraph:
 
         self.act = act
 
-    def _fitted(self, action: Any) -> Any:
+    def _fitted(self, xp: Any, action: Any) -> Any:
         """Check that actions of a policy have the form of their space, and return them in its dtypes."""
         space = self.chain.outside.action
 
@@ -224,12 +144,12 @@ class OnnxGraph:
         parts = []
         for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
             shape = self.n, *(leaf.shape or ())
-            if not isinstance(x, ndx.Array) or tuple(x.shape) != shape:
+            if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
                 raise unlike(x, path, f"an array of ndonnx of shape {shape}")
             whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
-            if whole and not ndx.isdtype(x.dtype, "integral"):
+            if whole and not xp.isdtype(x.dtype, "integral"):
                 raise unlike(x, path, "whole numbers")
-            parts.append(ndx.astype(x, getattr(ndx, str(leaf.dtype))))
+            parts.append(cast_clipped(x, getattr(xp, str(leaf.dtype))))
         return build(space, parts)
 
     def written(self) -> tuple[bytes, dict[str, Any]]:
@@ -239,6 +159,11 @@ class OnnxGraph:
             arrayferry.OptionError: it is not possible.
         """
         outputs = self._outputs()
+        model = ndx.build(self.inputs, outputs)
+        read = _read(model.graph)  # parameters that are drawn may have no effect
+        self.inputs = {
+            name: x for name, x in self.inputs.items() if name in read or name[:7] != "params."
+        }
         model, metadata = ndx.build(self.inputs, outputs), self._metadata(outputs)
         entry = model.metadata_props.add()
         entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
@@ -251,10 +176,11 @@ class OnnxGraph:
             arrayferry.OptionError: it is not possible.
         """
         try:
-            form = self._run(None)[1]
-            outputs, after = self._run(form)
-            if after.arrays != form.arrays:  # rewards with several numbers change statistics
-                outputs, after = self._run(after)
+            with exact():
+                form = self._run(None)[1]
+                outputs, after = self._run(form)
+                if after.arrays != form.arrays:  # rewards with several numbers change statistics
+                    outputs, after = self._run(after)
         except af.ArrayFerryError:
             raise
         except Exception as error:
@@ -271,7 +197,7 @@ class OnnxGraph:
         self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
         self.kinds: dict[str, str] = {}
         rng, acting, choosing, resetting = (
-            _Random(name, self.inputs, self.kinds)
+            RawRandom(xp, name, self._raw)
             for name in ("step", "wrappers", "policy", "reset")
         )
         params = self._params()
@@ -293,7 +219,7 @@ class OnnxGraph:
         if self.act is None:
             action = self._actions()
         else:
-            action = self.act(last["observation"], choosing)
+            action = self.act(xp, last["observation"], choosing)
             outputs = named({"action": action})
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
@@ -336,6 +262,12 @@ class OnnxGraph:
             tree["observation"] = observation
         arrays, layout = af.flatten(tree)
         return tree, HandedOn(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+
+    def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
+        """Return raw random numbers, as an input."""
+        self.kinds[name] = kind
+        self.inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
+        return raw
 
     def _params(self) -> Any:
         """Return the parameters, as inputs if they are to be."""
@@ -390,7 +322,15 @@ def _reason(error: Exception) -> str:
         return "the value of an array is needed, which is known only when the file runs"
     if isinstance(error, NotImplementedError):
         return f"ndonnx does not compute this. {error}".strip()
+    if isinstance(error, Warning):
+        return f"digits would be lost. {error}. Cast to another dtype before"
     return f"{type(error).__name__}: {error}"
+
+
+def _read(graph: Any) -> set[str]:
+    """Return the names of all values that the nodes of a graph read."""
+    inner = (_read(x.g) for node in graph.node for x in node.attribute if x.HasField("g"))
+    return {name for node in graph.node for name in node.input}.union(*inner)
 
 
 def _described(name: str, x: Any) -> dict[str, Any]:
