@@ -217,7 +217,7 @@ class OnnxGraph:
         running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
-            action = self._actions()
+            action = self._arguments("action", self.chain.outside.action)
         else:
             action = self.act(xp, last["observation"], choosing)
             outputs = named({"action": action})
@@ -281,13 +281,19 @@ class OnnxGraph:
         self.inputs |= named({"params": tree})
         return tree
 
-    def _actions(self) -> Any:
-        """Return the actions, as inputs."""
-        space = batch_space(self.chain.outside.action, self.n)
-        tree = build(space, (
-            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, str(leaf.dtype))) for leaf, _ in leaves(space)
-        ))  # fmt: skip
-        self.inputs |= named({"action": tree})
+    def _arguments(self, name: str, space: Any) -> Any:
+        """Return inputs for the values of a space."""
+        batch = batch_space(space, self.n)
+        arrays = (np.empty(leaf.shape, leaf.dtype) for leaf, _ in leaves(batch))
+        return self._argument({name: build(batch, arrays)})[name]
+
+    def _argument(self, tree: Any) -> Any:
+        """Return inputs of the form of a tree of arrays."""
+        arrays, layout = af.flatten(tree)
+        tree = layout.unflatten([
+            ndx.argument(shape=x.shape, dtype=getattr(ndx, dtype_name(x.dtype))) for x in arrays
+        ])  # fmt: skip
+        self.inputs |= named(tree)
         return tree
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
@@ -301,14 +307,14 @@ class OnnxGraph:
             "num_envs": self.n,
             "autoreset_mode": self.mode.name,
             "max_episode_steps": self.limit,
-            "observation_space": _space(outside.observation),
-            "action_space": _space(outside.action),
-            "params": {name: _plain(x) for name, x in params.items() if x.size <= FEW},
+            "observation_space": space_in_json(outside.observation),
+            "action_space": space_in_json(outside.action),
+            "params": {name: plain(x) for name, x in params.items() if x.size <= FEW},
             "inputs": [
                 {
                     **_described(name, x),
                     **({"random": self.kinds[name]} if name in self.kinds else {}),
-                    **({"value": _plain(params[name])} if name in params else {}),
+                    **({"value": plain(params[name])} if name in params else {}),
                 }
                 for name, x in self.inputs.items()
             ],
@@ -337,19 +343,19 @@ def _described(name: str, x: Any) -> dict[str, Any]:
     return {"name": name, "dtype": dtype_name(x.dtype), "shape": list(x.shape)}
 
 
-def _space(space: Any) -> Any:
+def space_in_json(space: Any) -> Any:
     """Return a space in values of JSON: by its class and its arguments."""
     name = type(space).__name__
     if isinstance(space, spaces.Dict):
-        return {"class": name, "spaces": {key: _space(x) for key, x in space.spaces.items()}}
+        return {"class": name, "spaces": {key: space_in_json(x) for key, x in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
-        return {"class": name, "spaces": [_space(x) for x in space.spaces]}
+        return {"class": name, "spaces": [space_in_json(x) for x in space.spaces]}
     known = ("low", "high", "n", "nvec", "start")
-    bounds = {each: _plain(getattr(space, each)) for each in known if hasattr(space, each)}
+    bounds = {each: plain(getattr(space, each)) for each in known if hasattr(space, each)}
     return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
     """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))

@@ -176,7 +176,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 XP = _Namespace("ndonnx")
 """The namespace that functions get."""
 
-_POWER, _POWER_OF = ndx.Array.__pow__, ndx.Array.__rpow__
+_POWER, _POWER_OF, _ASTYPE = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
 
 
 def _power(self: Any, exponent: Any) -> Any:
@@ -211,9 +211,15 @@ def _method(name: str) -> Callable[..., Any]:
     )
 
 
+def _astype(self: Any, dtype: Any, **options: Any) -> Any:
+    known = isinstance(dtype, ndx.DType)
+    return _ASTYPE(self, dtype if known else getattr(ndx, np.dtype(dtype).name), **options)
+
+
 OF_NUMPY: dict[str, Callable[..., Any]] = {
     "__array_ufunc__": lambda _, function, _kind, *given, **options: _by_numpy(function, given, options),
     "__array_function__": lambda _, function, _types, given, options: _by_numpy(function, given, options),
+    "astype": _astype,
     **{name: _method(name) for name in ("sum", "prod", "max", "min", "mean", "argmax", "argmin")},
 }  # fmt: skip
 """Methods by which arrays of ndonnx are taken by code that is written for NumPy alone."""
