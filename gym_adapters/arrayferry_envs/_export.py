@@ -118,32 +118,28 @@ def export(
     if policy is None and (policy_params is not None or env is None):
         given = "env=None" if env is None else "policy_params"
         raise af.OptionError(f"{given} was passed without a policy", remedy="Pass policy=.")
-    own = {"kernels": kernels, "observation_space": observation_space, "action_space": action_space}
-    others = {"env_params": env_params, "param_inputs": param_inputs or None}
-    for name, x in (others if env is None else own).items():
-        if x is not None and x != ():
-            raise af.OptionError(
-                f"{name} was passed, but {'no' if env is None else 'an'} environment is exported",
-                remedy="Leave it out. Kernels are put around an environment by wrap(env, *kernels).",
-            )
+    others = (env_params, param_inputs) if env is None else (*kernels, observation_space, action_space)
+    if any(x is not None and x is not False for x in others):
+        raise af.OptionError(
+            "env_params and param_inputs are of an environment; kernels, observation_space and action_space of a policy alone",
+            remedy="Leave out the others. Kernels are put around an environment by wrap(env, *kernels).",
+        )
+    graph: Any
     if env is None:
         from ._onnx_agents import AgentGraph
 
-        given_spaces = {
-            name: x or getattr(policy, name, None) for name, x in own.items() if name != "kernels"
-        }
+        known = {"observation_space": observation_space, "action_space": action_space}
+        known = {name: x or getattr(policy, name, None) for name, x in known.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
-        graph: Any = AgentGraph(given_spaces, kernels, num_envs, limit)
+        graph = AgentGraph(known, kernels, num_envs, limit, wrapper_state, policy, policy_params)
     else:
         from ._onnx import OnnxGraph
 
-        env = checked_env(env)
-        graph = OnnxGraph(
-            env, num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode
-        )
-    graph.use_statistics(wrapper_state)
-    if policy is not None:
-        graph.act_by(policy, policy_params)
+        options = param_inputs, max_episode_steps, autoreset_mode
+        graph = OnnxGraph(checked_env(env), num_envs, env_params, *options)
+        graph.use_statistics(wrapper_state)
+        if policy is not None:
+            graph.act_by(policy, policy_params)
     content, metadata = graph.written()
     with open(path, "wb") as file:
         file.write(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -22,6 +22,7 @@ from arrayferry_gym.extending import (
     cast_clipped,
     leaves,
     mapped,
+    namespace,
     select,
     split,
 )
@@ -49,29 +50,18 @@ FEW = 64
 """The maximum number of numbers of a constant in the metadata."""
 
 
-class HandedOn(NamedTuple):
-    """The form of what a run hands on to the next.
-
-    Attributes:
-        layout: its tree.
-        arrays: the shapes and dtypes of its arrays.
-    """
-
-    layout: af.Layout
-    arrays: list[tuple[tuple[int, ...], Any]]
-
-
 class OnnxGraph:
     """A step of environments as a graph.
 
     Args:
         env: the environment.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
+        library: that of its arrays.
     """
 
     def __init__(
         self, env: FunctionalEnv, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
-        autoreset_mode: Any,
+        autoreset_mode: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
         base = env.base
         if base.library is not None:
@@ -83,7 +73,8 @@ class OnnxGraph:
         self.n = count_of("num_envs", num_envs)
         self.mode = autoreset_mode_of(autoreset_mode)
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self.xp, backend = XP, af.registry.backend("ndonnx")
+        backend = af.registry.backend(library)
+        self.xp = XP if library == "ndonnx" else namespace(backend)
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
         self.chain = chain_of(env, self.limit)
@@ -96,34 +87,31 @@ class OnnxGraph:
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
-        check_wrapped(self.env, values)
-        self.kernels = self._with_statistics(self.xp, self.kernels, values)
-
-    def _with_statistics(self, xp: Any, kernels: Any, values: Any) -> Any:
         env = self.env
+        check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
                     f"{env!r:.80} has statistics, which a file does not update",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
                 )
-            kernels = env.given(xp, kernels, env._numbers(values))
+            self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
         def fixed(part: Any) -> Any:
-            return part.switched(xp, False) if isinstance(part, Moments) else part
+            return part.switched(self.xp, False) if isinstance(part, Moments) else part
 
-        return tuple(
+        self.kernels = tuple(
             state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
-            for state in kernels
+            for state in self.kernels
         )
 
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
         acts = acting(policy, params)
 
-        def act(xp: Any, observation: Any, rng: Any) -> Any:
+        def act(observation: Any, rng: Any) -> Any:
             try:
-                return self._fitted(xp, acts(xp, observation, rng))
+                return self._fitted(acts(self.xp, observation, rng))
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -134,7 +122,7 @@ class OnnxGraph:
 
         self.act = act
 
-    def _fitted(self, xp: Any, action: Any) -> Any:
+    def _fitted(self, action: Any) -> Any:
         """Check that actions of a policy have the form of their space, and return them in its dtypes."""
         space = self.chain.outside.action
 
@@ -147,9 +135,9 @@ class OnnxGraph:
             if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
                 raise unlike(x, path, f"an array of ndonnx of shape {shape}")
             whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
-            if whole and not xp.isdtype(x.dtype, "integral"):
+            if whole and not self.xp.isdtype(x.dtype, "integral"):
                 raise unlike(x, path, "whole numbers")
-            parts.append(cast_clipped(x, getattr(xp, str(leaf.dtype))))
+            parts.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
         return build(space, parts)
 
     def written(self) -> tuple[bytes, dict[str, Any]]:
@@ -179,7 +167,7 @@ class OnnxGraph:
             with exact():
                 form = self._run(None)[1]
                 outputs, after = self._run(form)
-                if after.arrays != form.arrays:  # rewards with several numbers change statistics
+                if _form(after) != _form(form):  # rewards with several numbers change statistics
                     outputs, after = self._run(after)
         except af.ArrayFerryError:
             raise
@@ -191,8 +179,8 @@ class OnnxGraph:
             ) from error
         return outputs
 
-    def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
-        """Trace one run. Without the form of what is handed on, only a reset."""
+    def _run(self, form: Any) -> tuple[Arrays, Any]:
+        """Trace one run, given arrays like those that are handed on; without them, only a reset."""
         env, xp, engine = self.checked, self.xp, self.engine
         self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
         self.kinds: dict[str, str] = {}
@@ -204,9 +192,8 @@ class OnnxGraph:
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
         if form is None:
             running, observation, _ = engine.reset(fresh, params, self.kernels)
-            return {}, self._handed_on(running, observation)[1]
-        last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
-        self.inputs |= {f"last.{name}": x for name, x in named(last).items()}
+            return {}, self._handed_on(running, observation)
+        last = self._arguments({"last": form})["last"]
         kernels = tuple(
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
@@ -217,9 +204,11 @@ class OnnxGraph:
         running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
-            action = self._arguments("action", self.chain.outside.action)
+            batch = batch_space(self.chain.outside.action, self.n)
+            arrays = [np.empty(leaf.shape, leaf.dtype) for leaf, _ in leaves(batch)]
+            action = self._arguments({"action": build(batch, arrays)})["action"]
         else:
-            action = self.act(xp, last["observation"], choosing)
+            action = self.act(last["observation"], choosing)
             outputs = named({"action": action})
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
@@ -239,7 +228,7 @@ class OnnxGraph:
         infos = {**added, **info}
         if env.masks_actions and "action_mask" not in infos:
             infos["action_mask"] = env.observe(state, params)["action_mask"]
-        handed_on, after = self._handed_on(again, observation)
+        handed_on = self._handed_on(again, observation)
         outputs |= named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,
@@ -250,18 +239,17 @@ class OnnxGraph:
                 "final_info": outcome.final_info,
             }
             outputs |= named(final)
-        return outputs, after
+        return outputs, handed_on
 
-    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], HandedOn]:
-        """Return what a run hands on to the next, and its form."""
+    def _handed_on(self, running: Running, observation: Any) -> dict[str, Any]:
+        """Return what a run hands on to the next."""
         tree = {
             "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
             "wrappers": [state.episode for state in running.wrappers],
         }  # fmt: skip
         if self.act is not None:
             tree["observation"] = observation
-        arrays, layout = af.flatten(tree)
-        return tree, HandedOn(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+        return tree
 
     def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
         """Return raw random numbers, as an input."""
@@ -273,26 +261,14 @@ class OnnxGraph:
         """Return the parameters, as inputs if they are to be."""
         if not self.param_inputs:
             return self.params.tree
-        arrays = (
-            ndx.asarray(x, dtype=ndx.float32 if type(x) is float else None)
-            for x in self.params.values
-        )
-        tree = self.params.frame.join(ndx.argument(shape=x.shape, dtype=x.dtype) for x in arrays)
-        self.inputs |= named({"params": tree})
-        return tree
+        values = (np.float32(x) if type(x) is float else np.asarray(x) if isinstance(x, (int, bool)) else x for x in self.params.values)
+        return self._arguments({"params": self.params.frame.join(values)})["params"]
 
-    def _arguments(self, name: str, space: Any) -> Any:
-        """Return inputs for the values of a space."""
-        batch = batch_space(space, self.n)
-        arrays = (np.empty(leaf.shape, leaf.dtype) for leaf, _ in leaves(batch))
-        return self._argument({name: build(batch, arrays)})[name]
-
-    def _argument(self, tree: Any) -> Any:
-        """Return inputs of the form of a tree of arrays."""
+    def _arguments(self, tree: Any) -> Any:
+        """Return inputs of the form of a tree of arrays, whose names are their places."""
         arrays, layout = af.flatten(tree)
-        tree = layout.unflatten([
-            ndx.argument(shape=x.shape, dtype=getattr(ndx, dtype_name(x.dtype))) for x in arrays
-        ])  # fmt: skip
+        forms = ((tuple(x.shape), getattr(ndx, dtype_name(x.dtype))) for x in arrays)
+        tree = layout.unflatten(ndx.argument(shape=shape, dtype=dtype) for shape, dtype in forms)
         self.inputs |= named(tree)
         return tree
 
@@ -331,6 +307,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Warning):
         return f"digits would be lost. {error}. Cast to another dtype before"
     return f"{type(error).__name__}: {error}"
+
+
+def _form(tree: Any) -> Any:
+    return [(tuple(x.shape), x.dtype) for x in af.flatten(tree)[0]]
 
 
 def _read(graph: Any) -> set[str]:
