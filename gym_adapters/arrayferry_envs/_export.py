@@ -118,7 +118,9 @@ def export(
     if policy is None and (policy_params is not None or env is None):
         given = "env=None" if env is None else "policy_params"
         raise af.OptionError(f"{given} was passed without a policy", remedy="Pass policy=.")
-    others = (env_params, param_inputs) if env is None else (*kernels, observation_space, action_space)
+    others = (
+        (env_params, param_inputs) if env is None else (*kernels, observation_space, action_space)
+    )
     if any(x is not None and x is not False for x in others):
         raise af.OptionError(
             "env_params and param_inputs are of an environment; kernels, observation_space and action_space of a policy alone",

@@ -111,7 +111,7 @@ class OnnxGraph:
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                return self._fitted(acts(self.xp, observation, rng))
+                return acts(self.xp, observation, rng)
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -185,8 +185,7 @@ class OnnxGraph:
         self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
         self.kinds: dict[str, str] = {}
         rng, acting, choosing, resetting = (
-            RawRandom(xp, name, self._raw)
-            for name in ("step", "wrappers", "policy", "reset")
+            RawRandom(xp, name, self._raw) for name in ("step", "wrappers", "policy", "reset")
         )
         params = self._params()
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
@@ -208,7 +207,7 @@ class OnnxGraph:
             arrays = [np.empty(leaf.shape, leaf.dtype) for leaf, _ in leaves(batch)]
             action = self._arguments({"action": build(batch, arrays)})["action"]
         else:
-            action = self.act(last["observation"], choosing)
+            action = self._fitted(self.act(last["observation"], choosing))
             outputs = named({"action": action})
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
@@ -261,7 +260,14 @@ class OnnxGraph:
         """Return the parameters, as inputs if they are to be."""
         if not self.param_inputs:
             return self.params.tree
-        values = (np.float32(x) if type(x) is float else np.asarray(x) if isinstance(x, (int, bool)) else x for x in self.params.values)
+        values = (
+            np.float32(x)
+            if type(x) is float
+            else np.asarray(x)
+            if isinstance(x, (int, bool))
+            else x
+            for x in self.params.values
+        )
         return self._arguments({"params": self.params.frame.join(values)})["params"]
 
     def _arguments(self, tree: Any) -> Any:

@@ -51,7 +51,15 @@ class AgentGraph(OnnxGraph):
         self, known: dict[str, Any], kernels: Any, num_envs: Any, max_episode_steps: Any, wrapper_state: Any,
         policy: Any, policy_params: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
-        self._given = known, kernels, num_envs, max_episode_steps, wrapper_state, policy, policy_params
+        self._given = (
+            known,
+            kernels,
+            num_envs,
+            max_episode_steps,
+            wrapper_state,
+            policy,
+            policy_params,
+        )
         for name, space in known.items():
             if not isinstance(space, spaces.Space):
                 raise af.OptionError(
@@ -62,7 +70,8 @@ class AgentGraph(OnnxGraph):
         # those that change rewards alone do nothing here
         env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
         super().__init__(env, num_envs, None, False, max_episode_steps, "Disabled", library)
-        self.use_statistics(None if wrapper_state is None else whole._numbers(wrapper_state))
+        values = None if wrapper_state is None else whole._numbers(wrapper_state)
+        self.use_statistics(values if env._statistics() else None)
         self.act_by(policy, policy_params)
         self._batch = batch_space(whole.base.observation_space, self.n)
         self._batch.seed(0)
@@ -84,7 +93,7 @@ class AgentGraph(OnnxGraph):
         fresh = self.chain.init(xp, 1, None)
         states, _, seen = self.chain.take(xp, states, fresh, step, begins, step.observation, False)
         chosen = self.act(seen, chooses)
-        states, action = self.chain.action(xp, acts, states, chosen)
+        states, action = self.chain.action(xp, acts, states, self._fitted(chosen))
         handed_on = [state.episode for state in states]
         return {"action": self.checked.clip(action), "wrappers": handed_on}, seen, chosen
 
@@ -127,7 +136,9 @@ class AgentGraph(OnnxGraph):
             handed_on = results["wrappers"]
             parts = {"inputs": inputs, "seen": named({"observation": seen})}
             parts |= {"chosen": named({"action": chosen}), "outputs": named(results)}
-            found.append({key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()})
+            found.append(
+                {key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()}
+            )
         return found
 
 
@@ -154,7 +165,8 @@ def difference(path: Any, policy: Any, params: Any) -> float:
     metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
     if "test_vectors" not in metadata:
         raise af.OptionError(
-            f"{path} has no test vectors", remedy="Pass a file that export(None, path, policy=...) wrote."
+            f"{path} has no test vectors",
+            remedy="Pass a file that export(None, path, policy=...) wrote.",
         )
     act = None if policy is None else acting(policy, params)
     xp, apart = namespace(af.registry.backend("numpy")), [0.0]

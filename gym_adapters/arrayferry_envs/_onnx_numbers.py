@@ -111,7 +111,10 @@ def _place(find: Callable[..., Any], x: Any, /, **options: Any) -> Any:
 
 
 def _var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    count, var = math.prod(x.shape[i] for i in _axes(x, axis)), ndx.var(x, axis=axis, keepdims=keepdims)
+    count, var = (
+        math.prod(x.shape[i] for i in _axes(x, axis)),
+        ndx.var(x, axis=axis, keepdims=keepdims),
+    )
     with np.errstate(all="ignore"):
         return var * float(np.float64(count) / max(count - correction, 0)) if correction else var
 
@@ -178,7 +181,9 @@ def _astype(x: Any, dtype: Any, **copy: Any) -> Any:
 
 OF_NUMPY: dict[str, Callable[..., Any]] = {
     "__array_ufunc__": _by_numpy,
-    "__array_function__": lambda x, f, types, given, options: _by_numpy(x, f, types, *given, **options),
+    "__array_function__": lambda x, f, types, given, options: _by_numpy(
+        x, f, types, *given, **options
+    ),
     "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options),
     "astype": _astype,
 }
@@ -236,7 +241,9 @@ class RawRandom(Random):
 
     def _floats(self, *given: Any) -> Any:
         """Return bounds. In integers, their difference may overflow."""
-        return (self._cast(x, "float64") if hasattr(x, "dtype") and _is_whole(x) else x for x in given)
+        return (
+            self._cast(x, "float64") if hasattr(x, "dtype") and _is_whole(x) else x for x in given
+        )
 
     def uniform(
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"

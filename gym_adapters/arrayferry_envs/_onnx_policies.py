@@ -106,7 +106,9 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
     written = [name for name, x in state.items() if x is not before[name] or x._version]
     same = (np.array_equal(x, y, equal_nan=True) for x, y in zip(first, again, strict=True))
     if written or not all(same):
-        raise of_policy(f"its calls change what later calls return {written}, and a file keeps nothing")
+        raise of_policy(
+            f"its calls change what later calls return {written}, and a file keeps nothing"
+        )
     module: Any = torch.nn.Module()
     module.forward = lambda observation: call(observation)
     with warnings.catch_warnings():
@@ -141,7 +143,9 @@ def _predicting(policy: Any, model: Any) -> Any:
             for key, own in moments.items():
                 x = observation if key is None else observation[key]
                 mean, var = map(torch.as_tensor, (own.mean, own.var))
-                x = ((x - mean) / (var + known.epsilon).sqrt()).clamp(-known.clip_obs, known.clip_obs)
+                x = ((x - mean) / (var + known.epsilon).sqrt()).clamp(
+                    -known.clip_obs, known.clip_obs
+                )
                 observation = x.float() if key is None else {**observation, key: x.float()}
             action = policy._predict(observation, deterministic=True).reshape(-1, *space.shape)
             if not isinstance(space, spaces.Box):

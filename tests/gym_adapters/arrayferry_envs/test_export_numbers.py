@@ -253,7 +253,12 @@ def test_actions_of_a_policy_are_clipped_before_they_are_cast(chosen, taken, tmp
 class Drawn(CartPole):
     """Draws one parameter without, and one with its value."""
 
-    default_params: Any = {"inner": CartPole.default_params, "mass": 1.0, "wind": 2.0, "length": 3.0}
+    default_params: Any = {
+        "inner": CartPole.default_params,
+        "mass": 1.0,
+        "wind": 2.0,
+        "length": 3.0,
+    }
 
     def sample_params(self, xp, rng, n, params):
         return {**params, "mass": rng.uniform((n,)), "wind": rng.uniform((n,)) * params["wind"]}
