@@ -84,6 +84,8 @@ class OnnxGraph:
         self.engine = Engine(self.checked, self.mode, self.chain)
         self.kernels: Any = self.engine.kernel_states()
         self.act: Any = None
+        self.inputs: Arrays = {}
+        self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
@@ -148,10 +150,10 @@ class OnnxGraph:
         """
         outputs = self._outputs()
         model = ndx.build(self.inputs, outputs)
-        read = _read(model.graph)  # parameters that are drawn may have no effect
-        self.inputs = {
-            name: x for name, x in self.inputs.items() if name in read or name[:7] != "params."
-        }
+        # parameters that are drawn may have no effect
+        for name in self.inputs.keys() - _read(model.graph):
+            if name.startswith("params."):
+                del self.inputs[name]
         model, metadata = ndx.build(self.inputs, outputs), self._metadata(outputs)
         entry = model.metadata_props.add()
         entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
@@ -182,8 +184,8 @@ class OnnxGraph:
     def _run(self, form: Any) -> tuple[Arrays, Any]:
         """Trace one run, given arrays like those that are handed on; without them, only a reset."""
         env, xp, engine = self.checked, self.xp, self.engine
-        self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
-        self.kinds: dict[str, str] = {}
+        self.inputs = {}
+        begins = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
         rng, acting, choosing, resetting = (
             RawRandom(xp, name, self._raw) for name in ("step", "wrappers", "policy", "reset")
         )
@@ -197,15 +199,14 @@ class OnnxGraph:
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        begins = self.inputs["reset"]
         # where an episode begins, the last state may be none that an environment has
         state = env.select(begins, fresh, last["state"])
         running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
-            batch = batch_space(self.chain.outside.action, self.n)
-            arrays = [np.empty(leaf.shape, leaf.dtype) for leaf, _ in leaves(batch)]
-            action = self._arguments({"action": build(batch, arrays)})["action"]
+            batch: Any = batch_space(self.chain.outside.action, self.n)
+            like = build(batch, split(batch, batch.sample()))
+            action = self._arguments({"action": like})["action"]
         else:
             action = self._fitted(self.act(last["observation"], choosing))
             outputs = named({"action": action})
@@ -260,14 +261,8 @@ class OnnxGraph:
         """Return the parameters, as inputs if they are to be."""
         if not self.param_inputs:
             return self.params.tree
-        values = (
-            np.float32(x)
-            if type(x) is float
-            else np.asarray(x)
-            if isinstance(x, (int, bool))
-            else x
-            for x in self.params.values
-        )
+        numbers = {float: np.float32, int: np.int64, bool: np.bool_}
+        values = (numbers.get(type(x), lambda x: x)(x) for x in self.params.values)
         return self._arguments({"params": self.params.frame.join(values)})["params"]
 
     def _arguments(self, tree: Any) -> Any:

@@ -30,50 +30,38 @@ RUNS = 3
 class _Outside(FunctionalEnv):
     """An environment of which only the spaces are known."""
 
-    def __init__(self, observation_space: Any, action_space: Any) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
-
     def reset(self, *_: Any) -> Any: ...
 
-    step = observe = reset
+    step: Any = reset
+    observe: Any = reset
 
 
 class AgentGraph(OnnxGraph):
     """A policy and the wrappers around it as a graph.
 
     Args:
-        known: the spaces, by their names, of the environment inside of the wrappers.
-        kernels, num_envs, max_episode_steps, wrapper_state, policy, policy_params: as for `export`.
+        *given: the spaces of the environment inside of the wrappers by their names, and `kernels`, `num_envs`,
+            `max_episode_steps`, `wrapper_state`, `policy` and `policy_params` as for `export`.
         library: that of its arrays. With "numpy", it computes what is expected of the graph.
     """
 
-    def __init__(
-        self, known: dict[str, Any], kernels: Any, num_envs: Any, max_episode_steps: Any, wrapper_state: Any,
-        policy: Any, policy_params: Any, library: str = "ndonnx",
-    ) -> None:  # fmt: skip
-        self._given = (
-            known,
-            kernels,
-            num_envs,
-            max_episode_steps,
-            wrapper_state,
-            policy,
-            policy_params,
-        )
+    def __init__(self, *given: Any, library: str = "ndonnx") -> None:
+        self._given = given
+        known, kernels, num_envs, limit, wrapper_state, policy, params = given
         for name, space in known.items():
             if not isinstance(space, spaces.Space):
                 raise af.OptionError(
                     f"a policy is exported alone, but {name} is {space!r:.80}",
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
-        whole = wrap(_Outside(**known), *kernels)
+        whole = wrap(type("Outside", (_Outside,), known), *kernels)
         # those that change rewards alone do nothing here
         env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
-        super().__init__(env, num_envs, None, False, max_episode_steps, "Disabled", library)
+        super().__init__(env, num_envs, None, False, limit, "Disabled", library)
         values = None if wrapper_state is None else whole._numbers(wrapper_state)
         self.use_statistics(values if env._statistics() else None)
-        self.act_by(policy, policy_params)
-        self._batch = batch_space(whole.base.observation_space, self.n)
+        self.act_by(policy, params)
+        self._batch = batch_space(known["observation_space"], self.n)
         self._batch.seed(0)
 
     def _turn(self, given: Arrays, take: Any) -> tuple[Arrays, Any, Any]:
@@ -112,15 +100,13 @@ class AgentGraph(OnnxGraph):
             return named(self._turn(self._arguments(self._first()), self._raw)[0])
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
-        base, metadata = self.env.base, super()._metadata(outputs)
-        own = {
-            "observation_space": space_in_json(base.observation_space),
-            "action_space": space_in_json(base.action_space),
-            "policy_observation_space": metadata["observation_space"],
-            "test_vectors": AgentGraph(*self._given, "numpy")._vectors(),
-        }
-        others = "environment", "autoreset_mode", "params"
-        return {key: x for key, x in (metadata | own).items() if key not in others}
+        metadata = super()._metadata(outputs)
+        for name in ("environment", "autoreset_mode", "params"):
+            del metadata[name]
+        metadata["policy_observation_space"] = metadata["observation_space"]
+        metadata |= {name: space_in_json(space) for name, space in self._given[0].items()}
+        beside = AgentGraph(*self._given, library="numpy")
+        return {**metadata, "test_vectors": beside._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
         """Return the inputs and the results of some runs."""
@@ -136,9 +122,8 @@ class AgentGraph(OnnxGraph):
             handed_on = results["wrappers"]
             parts = {"inputs": inputs, "seen": named({"observation": seen})}
             parts |= {"chosen": named({"action": chosen}), "outputs": named(results)}
-            found.append(
-                {key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()}
-            )
+            vector = {key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()}
+            found.append(vector)
         return found
 
 
@@ -151,14 +136,14 @@ def _usual(rng: Any, x: Any) -> Any:
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
     draw = rng.random if kind == "uniform" else rng.standard_normal
-    inputs[name] = draw(shape, dtype)
-    return inputs[name]
+    inputs[name] = numbers = draw(shape, dtype)
+    return numbers
 
 
 def difference(path: Any, policy: Any, params: Any) -> float:
     """Return what `check_export` does."""
     try:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise missing_package("arrayferry_envs.check_export", "onnxruntime", error) from error
     session = onnxruntime.InferenceSession(os.fspath(path))
@@ -171,10 +156,9 @@ def difference(path: Any, policy: Any, params: Any) -> float:
     act = None if policy is None else acting(policy, params)
     xp, apart = namespace(af.registry.backend("numpy")), [0.0]
     names = [x["name"] for x in metadata["outputs"]]
+    dtypes = {x["name"]: x["dtype"] for x in metadata["inputs"]}
     for vector in metadata["test_vectors"]:
-        given = {
-            x["name"]: np.asarray(vector["inputs"][x["name"]], x["dtype"]) for x in metadata["inputs"]
-        }  # fmt: skip
+        given = {name: np.asarray(vector["inputs"][name], dtypes[name]) for name in dtypes}
         results = zip(names, session.run(names, given), strict=True)
         apart += [_apart(x, vector["outputs"][name]) for name, x in results]
         if act is not None:

@@ -107,7 +107,7 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
     same = (np.array_equal(x, y, equal_nan=True) for x, y in zip(first, again, strict=True))
     if written or not all(same):
         raise of_policy(
-            f"its calls change what later calls return {written}, and a file keeps nothing"
+            f"a call changes what later ones return {written}, and a file keeps nothing"
         )
     module: Any = torch.nn.Module()
     module.forward = lambda observation: call(observation)
@@ -130,11 +130,12 @@ def _predicting(policy: Any, model: Any) -> Any:
     """Return a module that does what `predict` of Stable-Baselines3 does, with the statistics of a `VecNormalize`."""
     import torch
 
-    space, known = policy.action_space, getattr(model, "get_vec_normalize_env", lambda: None)()
-    moments = known.obs_rms if known is not None and known.norm_obs else {}
+    known: Any
+    space, known = policy.action_space, getattr(model, "get_vec_normalize_env", bool)()
+    moments = known.obs_rms if known and known.norm_obs else {}
     moments = moments if isinstance(moments, dict) else {None: moments}
 
-    class Predicting(torch.nn.Module):
+    class Predicting(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.policy = policy
@@ -143,9 +144,8 @@ def _predicting(policy: Any, model: Any) -> Any:
             for key, own in moments.items():
                 x = observation if key is None else observation[key]
                 mean, var = map(torch.as_tensor, (own.mean, own.var))
-                x = ((x - mean) / (var + known.epsilon).sqrt()).clamp(
-                    -known.clip_obs, known.clip_obs
-                )
+                x = (x - mean) / (var + known.epsilon).sqrt()
+                x = x.clamp(-known.clip_obs, known.clip_obs)
                 observation = x.float() if key is None else {**observation, key: x.float()}
             action = policy._predict(observation, deterministic=True).reshape(-1, *space.shape)
             if not isinstance(space, spaces.Box):

@@ -225,7 +225,7 @@ REFUSED = [
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
     ({"wrapper_state": NORMALIZED}, "but WrappedEnv has []"),
     ({"policy": of_jax}, "a policy of JAX is not"),
-    ({"policy": Changes(3, 1)}, "change what later calls return"),
+    ({"policy": Changes(3, 1)}, "changes what later ones return"),
     ({"policy_params": WEIGHTS[:2]}, "the policy cannot be exported"),
 ]
 
