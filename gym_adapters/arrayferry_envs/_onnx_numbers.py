@@ -21,8 +21,7 @@ import ndonnx as ndx
 import numpy as np
 
 from arrayferry.extending import dtype_name, map_arrays
-from arrayferry_gym import Random
-from arrayferry_gym._random import check_integers
+from arrayferry_gym import Random, check_integers
 
 
 class _Namespace(ModuleType):
