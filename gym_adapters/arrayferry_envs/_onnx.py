@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from importlib.metadata import version
@@ -109,11 +110,11 @@ class OnnxGraph:
 
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
-        acts = acting(policy, params)
+        acts = functools.cache(lambda: acting(policy, params))
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                return acts(self.xp, observation, rng)
+                return acts()(self.xp, observation, rng)
             except af.ArrayFerryError:
                 raise
             except Exception as error:

@@ -129,9 +129,8 @@ class AgentGraph(OnnxGraph):
 
 def _usual(rng: Any, x: Any) -> Any:
     """Replace extreme numbers, which the samples of large spaces are."""
-    if x.dtype.kind != "f":
-        return x
-    return np.where(abs(x) < 1e3, x, rng.standard_normal(x.shape)).astype(x.dtype)
+    usual = (x.dtype.kind != "f") | (abs(x) < 1e3)
+    return np.where(usual, x, rng.standard_normal(x.shape)).astype(x.dtype)
 
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:

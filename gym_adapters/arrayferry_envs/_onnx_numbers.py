@@ -13,7 +13,7 @@ import operator
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -133,22 +133,14 @@ def _refused(*_args: Any, **_options: Any) -> Any:
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    "argmax": functools.partial(_place, ndx.argmax),
-    "argmin": functools.partial(_place, ndx.argmin),
+    "argmax": functools.partial(_place, ndx.argmax), "argmin": functools.partial(_place, ndx.argmin),
     "cos": lambda x, /: 1 - 2 * ndx.sin(x / 2) ** 2 if x.dtype == ndx.float64 else ndx.cos(x),
-    "cumulative_prod": _refused,
-    "cumulative_sum": _cumulative_sum,
-    "logaddexp": _logaddexp,
-    "prod": _prod,
-    "sqrt": _sqrt,
-    "std": lambda x, /, **options: ndx.sqrt(_var(x, **options)),
-    "sum": _sum,
+    "cumulative_prod": _refused, "cumulative_sum": _cumulative_sum, "logaddexp": _logaddexp, "prod": _prod, "sqrt": _sqrt,
+    "std": lambda x, /, **options: ndx.sqrt(_var(x, **options)), "sum": _sum,
     "take": lambda x, indices, /, **axis: ndx.take(x, ndx.astype(indices, ndx.int64), **axis),
-    "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x),
-    "var": _var,
-    "vecdot": lambda x, y, /, *, axis=-1: _sum(x * y, axis=axis, dtype=(x * y).dtype),
-    "where": _where,
-}
+    "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x), "var": _var,
+    "vecdot": lambda x, y, /, *, axis=-1: _sum(x * y, axis=axis, dtype=(x * y).dtype), "where": _where,
+}  # fmt: skip
 """Functions of the standard in place of those of ndonnx."""
 
 _PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
@@ -180,12 +172,9 @@ def _astype(x: Any, dtype: Any, **copy: Any) -> Any:
 
 OF_NUMPY: dict[str, Callable[..., Any]] = {
     "__array_ufunc__": _by_numpy,
-    "__array_function__": lambda x, f, types, given, options: _by_numpy(
-        x, f, types, *given, **options
-    ),
-    "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options),
-    "astype": _astype,
-}
+    "__array_function__": lambda x, f, types, given, options: _by_numpy(x, f, types, *given, **options),
+    "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options), "astype": _astype,
+}  # fmt: skip
 """Methods by which arrays of ndonnx are taken by functions that are written in NumPy."""
 
 _tracing = threading.RLock()
@@ -200,21 +189,21 @@ def exact(**more: Any) -> Iterator[None]:
     Args:
         **more: further methods of arrays.
     """
-
-    def use(methods: dict[str, Any]) -> None:
-        for name, method in methods.items():
-            delattr(ndx.Array, name) if method is None else setattr(ndx.Array, name, method)
-
-    namespace = {"__array_namespace__": lambda self, *, api_version=None: XP}
-    methods = {**namespace, "__pow__": _power, "__rpow__": _power_of, **more}
+    more["__array_namespace__"] = lambda self, *, api_version=None: XP
+    more |= {"__pow__": _power, "__rpow__": _power_of}
     with _tracing, warnings.catch_warnings():
         warnings.filterwarnings("error", ".*lossy cast")
-        before = {name: vars(ndx.Array).get(name) for name in methods}
-        use(methods)
+        before = {name: vars(ndx.Array).get(name) for name in more}
+        _set_methods(more)
         try:
             yield
         finally:
-            use(before)
+            _set_methods(before)
+
+
+def _set_methods(methods: dict[str, Any]) -> None:
+    for name, method in methods.items():
+        delattr(ndx.Array, name) if method is None else setattr(ndx.Array, name, method)
 
 
 class RawRandom(Random):
@@ -230,7 +219,7 @@ class RawRandom(Random):
     def __init__(self, xp: Any, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
         self._xp, self._name, self._take, self._count = xp, name, take, 0
 
-    def _raw(self, kind: str, shape: Sequence[int], dtype: str) -> Any:
+    def _raw(self, kind: str, shape: Any, dtype: str) -> Any:
         self._count += 1
         wide = "float64" if dtype == "float64" else "float32"
         return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, wide)
@@ -240,25 +229,20 @@ class RawRandom(Random):
 
     def _floats(self, *given: Any) -> Any:
         """Return bounds. In integers, their difference may overflow."""
-        return (
-            self._cast(x, "float64") if hasattr(x, "dtype") and _is_whole(x) else x for x in given
-        )
+        kept = ((isinstance(x, int) or not _is_whole(x)) for x in given)
+        return (x if k else self._cast(x, "float64") for x, k in zip(given, kept, strict=True))
 
-    def uniform(
-        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         low, high = self._floats(low, high)
         return self._cast(self._raw("uniform", shape, dtype) * (high - low) + low, dtype)
 
-    def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         mean, std = self._floats(mean, std)
         return self._cast(self._raw("normal", shape, dtype) * std + mean, dtype)
 
-    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
         xp = self._xp
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
@@ -270,7 +254,7 @@ class RawRandom(Random):
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
         return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
 
-    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         xp = self._xp
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")

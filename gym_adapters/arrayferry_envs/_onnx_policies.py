@@ -25,8 +25,8 @@ def acting(policy: Any, params: Any) -> Any:
     Raises:
         arrayferry.OptionError: it is no policy that can be exported.
     """
-    agent = getattr(policy, "policy", policy)
-    if is_module(agent) and hasattr(agent, "squash_output"):
+    agent = policy if is_module(policy) else getattr(policy, "policy", None)
+    if is_module(agent) and hasattr(agent, "_predict"):  # of Stable-Baselines3
         return _by_module(_predicting(agent, policy), params, "policy.")
     check_policy(policy)
     if is_module(policy):
@@ -114,7 +114,11 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PyTorch to itself
         options: Any = {"kwargs": {"observation": filled(0)}, "dynamo": True, "verbose": False}
-        program: Any = torch.onnx.export(module, (), **options)
+        try:
+            program: Any = torch.onnx.export(module, (), **options)
+        except torch.onnx.errors.OnnxExporterError as error:
+            cause = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise of_policy(f"PyTorch cannot export it: {cause}") from error
     graph = program.model_proto.graph
     random = "Random", "Bernoulli", "Multinomial", "Dropout"
     draws = {node.op_type for node in graph.node if node.op_type.startswith(random)}

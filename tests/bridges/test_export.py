@@ -116,3 +116,22 @@ def test_recurrent_policies_are_refused(tmp_path):
     model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu")
     with pytest.raises(af.OptionError, match=r"the policy cannot be exported.*lstm_states"):
         export(None, tmp_path / "model.onnx", policy=model)
+
+
+class Around(torch.nn.Module):
+    """A module that has a policy, and does more."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observation):
+        return 1 - self.policy._predict(observation, deterministic=True)
+
+
+def test_a_module_around_a_policy_acts_itself(tmp_path):
+    model, path = PPO("MlpPolicy", "CartPole-v1", device="cpu"), tmp_path / "model.onnx"
+    options = {"observation_space": model.observation_space, "action_space": model.action_space}
+    export(None, path, policy=Around(model.policy), num_envs=8, **options)
+    assert check_export(path, Around(model.policy)) == 0
+    assert check_export(path, model) == 1

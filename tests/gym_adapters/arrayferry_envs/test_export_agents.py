@@ -295,3 +295,20 @@ except ImportError as error:
 """
     )
     assert re.match("BackendUnavailableError .*pip install onnxruntime", out)
+
+
+class Branch(torch.nn.Linear):
+    def forward(self, observation):
+        return super().forward(observation) if observation.sum() > 0 else observation[:, :1]
+
+
+@pytest.mark.long
+def test_what_pytorch_cannot_export_is_said_in_one_line(tmp_path):
+    with pytest.raises(af.OptionError, match="PyTorch cannot export it: Could not guard") as caught:
+        export(None, tmp_path / "policy.onnx", policy=Branch(3, 1), **OF_PENDULUM)
+    assert "\n" not in str(caught.value)
+
+
+def test_modules_without_weights_are_refused(tmp_path):
+    with pytest.raises(af.OptionError, match="uninitialized parameter"):
+        export(None, tmp_path / "policy.onnx", policy=torch.nn.LazyLinear(1), **OF_PENDULUM)
