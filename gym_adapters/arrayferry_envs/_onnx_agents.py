@@ -30,7 +30,7 @@ RUNS = 3
 class _Outside(FunctionalEnv):
     """An environment of which only the spaces are known."""
 
-    def reset(self, *_: Any) -> Any: ...
+    def reset(self, xp: Any, rng: Any, n: Any, params: Any = None, *_: Any) -> Any: ...
 
     step: Any = reset
     observe: Any = reset

@@ -110,9 +110,9 @@ def _place(find: Callable[..., Any], x: Any, /, **options: Any) -> Any:
 
 
 def _var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    count, var = (
-        math.prod(x.shape[i] for i in _axes(x, axis)),
+    var, count = (
         ndx.var(x, axis=axis, keepdims=keepdims),
+        math.prod(x.shape[i] for i in _axes(x, axis)),
     )
     with np.errstate(all="ignore"):
         return var * float(np.float64(count) / max(count - correction, 0)) if correction else var
@@ -128,14 +128,15 @@ def _sqrt(x: Any, /) -> Any:
     return ndx.sqrt(ndx.astype(x, getattr(ndx, dtype)))
 
 
-def _refused(*_args: Any, **_options: Any) -> Any:
-    raise NotImplementedError("ndonnx computes cumulative_prod by logarithms")
+def _refused(reason: str, *_args: Any, **_options: Any) -> Any:
+    raise NotImplementedError(reason)
 
 
 _OWN: dict[str, Callable[..., Any]] = {
     "argmax": functools.partial(_place, ndx.argmax), "argmin": functools.partial(_place, ndx.argmin),
     "cos": lambda x, /: 1 - 2 * ndx.sin(x / 2) ** 2 if x.dtype == ndx.float64 else ndx.cos(x),
-    "cumulative_prod": _refused, "cumulative_sum": _cumulative_sum, "logaddexp": _logaddexp, "prod": _prod, "sqrt": _sqrt,
+    "cumulative_prod": functools.partial(_refused, "ndonnx computes cumulative_prod by logarithms"),
+    "cumulative_sum": _cumulative_sum, "logaddexp": _logaddexp, "prod": _prod, "sqrt": _sqrt,
     "std": lambda x, /, **options: ndx.sqrt(_var(x, **options)), "sum": _sum,
     "take": lambda x, indices, /, **axis: ndx.take(x, ndx.astype(indices, ndx.int64), **axis),
     "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x), "var": _var,
@@ -151,11 +152,12 @@ def _power(x: Any, exponent: Any) -> Any:
         return _PLAIN[0](x, exponent)
     if isinstance(exponent, int) and exponent >= 0:
         return functools.reduce(operator.mul, [x] * exponent, ndx.ones_like(x))
-    raise NotImplementedError("onnxruntime computes powers of integers as floats")
+    return _refused("onnxruntime computes powers of integers as floats")
 
 
 def _power_of(x: Any, base: Any) -> Any:
-    return _PLAIN[1](x, base) if base == 2 or not _is_whole(base) else _power(base, x)
+    known = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
+    return _PLAIN[1](x, base) if known else _power(ndx.asarray(base), x)
 
 
 def _by_numpy(_self: Any, function: Any, _kind: Any, *given: Any, **options: Any) -> Any:
