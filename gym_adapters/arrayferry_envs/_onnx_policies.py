@@ -118,12 +118,13 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
             program: Any = torch.onnx.export(module, (), **options)
         except torch.onnx.errors.OnnxExporterError as error:
             cause = str(error.__cause__ or error).strip().partition("\n")[0]
-            raise of_policy(f"PyTorch cannot export it: {cause}") from error
+            raise of_policy(f"PyTorch cannot export it: {cause}", ALONE) from error
     graph = program.model_proto.graph
     random = "Random", "Bernoulli", "Multinomial", "Dropout"
     draws = {node.op_type for node in graph.node if node.op_type.startswith(random)}
     if draws:
-        raise of_policy(f"it draws random numbers ({', '.join(draws)}), which cannot be seeded")
+        reason = f"it draws random numbers ({', '.join(draws)}), which cannot be seeded"
+        raise of_policy(reason, ALONE)
     pairs = zip(graph.input, given.values(), strict=True)
     inputs = {each.name: x.unwrap_spox() for each, x in pairs}
     results = spox.inline(program.model_proto)(**inputs)
@@ -160,12 +161,15 @@ def _predicting(policy: Any, model: Any) -> Any:
     return Predicting()
 
 
-def of_policy(reason: str) -> af.OptionError:
-    return af.OptionError(
-        f"the policy cannot be exported: {reason}",
-        remedy="Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
-        "A module of PyTorch is exported as it is; a policy of JAX is not.",
-    )
+IN_ARRAY_API = (
+    "Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
+    "A module of PyTorch is exported as it is; a policy of JAX is not."
+)
+ALONE = "Let it return an action that follows from the observation and the weights alone."
+
+
+def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
+    return af.OptionError(f"the policy cannot be exported: {reason}", remedy=remedy)
 
 
 def named(tree: Any) -> dict[str, Any]:

@@ -175,8 +175,10 @@ class Squashed(torch.nn.Sequential):
 def test_a_module_that_cannot_be_copied_stays_as_it_is(tmp_path):
     path, module = tmp_path / "policy.onnx", Squashed()
     before = {name: x.clone() for name, x in module.state_dict().items()}
+    numbers = torch.get_rng_state()
     export(None, path, policy=module, **OF_PENDULUM)
     assert module.training
+    assert torch.equal(numbers, torch.get_rng_state())
     assert all(map(torch.equal, before.values(), module.state_dict().values()))
     other = Squashed()
     assert check_export(path, module) < 1e-5 < check_export(path, other)
