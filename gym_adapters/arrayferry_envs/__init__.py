@@ -13,7 +13,7 @@ from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import Problem
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
-from ._export import export
+from ._export import check_export, export
 from ._ids import register_all
 from ._minari import Stored, to_minari
 from ._served.single import FunctionalSingleEnv
@@ -59,6 +59,7 @@ __all__ = [
     "UnknownEnvError",
     "WrappedEnv",
     "check",
+    "check_export",
     "evaluate",
     "export",
     "freeze",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
-from collections.abc import Sequence
 from importlib.metadata import version
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -15,15 +14,16 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of, limit_of, missing_package
-from arrayferry.extending import dtype_name, map_arrays
-from arrayferry_gym import Random
+from arrayferry.extending import dtype_name
 from arrayferry_gym.extending import (
     Moments,
     autoreset_mode_of,
     before_resets,
     build,
+    cast_clipped,
     leaves,
     mapped,
+    namespace,
     select,
     split,
 )
@@ -33,8 +33,6 @@ from ._contract.checked import CheckedEnv
 from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line
 from ._contract.params import prepare
-from ._contract.policies import check_arguments, check_policy, checked_results
-from ._policies.policies import is_module
 from ._simulators.chains import chain_of
 from ._simulators.engine import Engine, Running, with_added
 
@@ -43,7 +41,8 @@ try:
 except ImportError as _error:
     raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
 
-from ._onnx_policies import by_module, named, of_policy
+from ._onnx_numbers import XP, RawRandom, exact
+from ._onnx_policies import acting, named, of_policy
 
 Arrays = dict[str, Any]
 """Arrays by the names of inputs or outputs."""
@@ -52,101 +51,18 @@ FEW = 64
 """The maximum number of numbers of a constant in the metadata."""
 
 
-class _Namespace(ModuleType):
-    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "cumulative_prod":
-            raise NotImplementedError("ndonnx computes cumulative_prod by logarithms")
-        found = getattr(ndx, name)
-        if not callable(found) or isinstance(found, type):
-            return found
-
-        def call(*args: Any, device: Any = None, **options: Any) -> Any:
-            args, options = map_arrays(_constant, (args, options))
-            if name == "take":
-                args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
-            if name == "where" and not any(hasattr(x, "dtype") for x in args[1:]):
-                dtype = None if isinstance(args[1], (bool, int)) else ndx.float32
-                args = args[0], ndx.asarray(args[1], dtype=dtype), args[2]
-            return found(*args, **options)
-
-        return call
-
-
-def _constant(x: Any) -> Any:
-    return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
-
-
-class _Random(Random):
-    """Random numbers from raw ones, which are inputs of the graph.
-
-    Args:
-        name: what they are for.
-        inputs: where inputs are added.
-        kinds: where it is added whether an input is "uniform" or "normal".
-    """
-
-    def __init__(self, name: str, inputs: Arrays, kinds: dict[str, str]) -> None:
-        self._name, self._inputs, self._kinds, self._count = name, inputs, kinds, 0
-
-    def _raw(self, kind: str, shape: Sequence[int], dtype: Any = ndx.float32) -> Any:
-        name = f"random.{self._name}.{self._count}"
-        self._count += 1
-        self._kinds[name] = kind
-        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=dtype)
-        return raw
-
-    def uniform(
-        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
-        numbers = ndx.astype(self._raw("uniform", shape), getattr(ndx, dtype))
-        return ndx.astype(_constant(low) + numbers * (_constant(high) - low), numbers.dtype)
-
-    def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
-    ) -> Any:
-        numbers = ndx.astype(self._raw("normal", shape), getattr(ndx, dtype))
-        return ndx.astype(_constant(mean) + numbers * _constant(std), numbers.dtype)
-
-    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
-        low, high = (ndx.astype(ndx.asarray(x), ndx.float64) for x in (low, high))
-        numbers = self._raw("uniform", shape, ndx.float64)  # float32 has no odd numbers from 2**24
-        drawn = ndx.minimum(ndx.floor(low + numbers * (high - low)), high - 1)
-        return ndx.astype(drawn, getattr(ndx, dtype))
-
-    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
-        logits = _constant(logits)
-        numbers = self._raw("uniform", (*shape, logits.shape[-1]))
-        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
-        waits = -ndx.log1p(-ndx.astype(numbers, ndx.float64)) + 1e-300
-        drawn = ndx.argmax(ndx.astype(logits, ndx.float64) - ndx.log(waits), axis=-1)
-        return ndx.astype(drawn, getattr(ndx, dtype))
-
-
-class HandedOn(NamedTuple):
-    """The form of what a run hands on to the next.
-
-    Attributes:
-        layout: its tree.
-        arrays: the shapes and dtypes of its arrays.
-    """
-
-    layout: af.Layout
-    arrays: list[tuple[tuple[int, ...], Any]]
-
-
 class OnnxGraph:
     """A step of environments as a graph.
 
     Args:
         env: the environment.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
+        library: that of its arrays.
     """
 
     def __init__(
         self, env: FunctionalEnv, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
-        autoreset_mode: Any,
+        autoreset_mode: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
         base = env.base
         if base.library is not None:
@@ -158,7 +74,8 @@ class OnnxGraph:
         self.n = count_of("num_envs", num_envs)
         self.mode = autoreset_mode_of(autoreset_mode)
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
+        backend = af.registry.backend(library)
+        self.xp = XP if library == "ndonnx" else namespace(backend)
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
         self.chain = chain_of(env, self.limit)
@@ -168,6 +85,8 @@ class OnnxGraph:
         self.engine = Engine(self.checked, self.mode, self.chain)
         self.kernels: Any = self.engine.kernel_states()
         self.act: Any = None
+        self.inputs: Arrays = {}
+        self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
@@ -191,19 +110,11 @@ class OnnxGraph:
 
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
-        check_policy(policy)
-        if not is_module(policy):
-            check_arguments("export", policy, None)
+        acts = functools.cache(lambda: acting(policy, params))
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                if is_module(policy):
-                    action = by_module(policy, params, observation)
-                else:
-                    constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
-                    result = policy(constants, observation, rng)
-                    action = checked_results(result, "action", "extras")[0]
-                return self._fitted(action)
+                return acts()(self.xp, observation, rng)
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -224,12 +135,12 @@ class OnnxGraph:
         parts = []
         for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
             shape = self.n, *(leaf.shape or ())
-            if not isinstance(x, ndx.Array) or tuple(x.shape) != shape:
+            if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
                 raise unlike(x, path, f"an array of ndonnx of shape {shape}")
             whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
-            if whole and not ndx.isdtype(x.dtype, "integral"):
+            if whole and not self.xp.isdtype(x.dtype, "integral"):
                 raise unlike(x, path, "whole numbers")
-            parts.append(ndx.astype(x, getattr(ndx, str(leaf.dtype))))
+            parts.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
         return build(space, parts)
 
     def written(self) -> tuple[bytes, dict[str, Any]]:
@@ -239,6 +150,11 @@ class OnnxGraph:
             arrayferry.OptionError: it is not possible.
         """
         outputs = self._outputs()
+        model = ndx.build(self.inputs, outputs)
+        # parameters that are drawn may have no effect
+        for name in self.inputs.keys() - _read(model.graph):
+            if name.startswith("params."):
+                del self.inputs[name]
         model, metadata = ndx.build(self.inputs, outputs), self._metadata(outputs)
         entry = model.metadata_props.add()
         entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
@@ -251,10 +167,11 @@ class OnnxGraph:
             arrayferry.OptionError: it is not possible.
         """
         try:
-            form = self._run(None)[1]
-            outputs, after = self._run(form)
-            if after.arrays != form.arrays:  # rewards with several numbers change statistics
-                outputs, after = self._run(after)
+            with exact():
+                form = self._run(None)[1]
+                outputs, after = self._run(form)
+                if _form(after) != _form(form):  # rewards with several numbers change statistics
+                    outputs, after = self._run(after)
         except af.ArrayFerryError:
             raise
         except Exception as error:
@@ -265,35 +182,34 @@ class OnnxGraph:
             ) from error
         return outputs
 
-    def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
-        """Trace one run. Without the form of what is handed on, only a reset."""
+    def _run(self, form: Any) -> tuple[Arrays, Any]:
+        """Trace one run, given arrays like those that are handed on; without them, only a reset."""
         env, xp, engine = self.checked, self.xp, self.engine
-        self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
-        self.kinds: dict[str, str] = {}
+        self.inputs = {}
+        begins = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
         rng, acting, choosing, resetting = (
-            _Random(name, self.inputs, self.kinds)
-            for name in ("step", "wrappers", "policy", "reset")
+            RawRandom(xp, name, self._raw) for name in ("step", "wrappers", "policy", "reset")
         )
         params = self._params()
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
         if form is None:
             running, observation, _ = engine.reset(fresh, params, self.kernels)
-            return {}, self._handed_on(running, observation)[1]
-        last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
-        self.inputs |= {f"last.{name}": x for name, x in named(last).items()}
+            return {}, self._handed_on(running, observation)
+        last = self._arguments({"last": form})["last"]
         kernels = tuple(
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        begins = self.inputs["reset"]
         # where an episode begins, the last state may be none that an environment has
         state = env.select(begins, fresh, last["state"])
         running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
-            action = self._actions()
+            batch: Any = batch_space(self.chain.outside.action, self.n)
+            like = build(batch, split(batch, batch.sample()))
+            action = self._arguments({"action": like})["action"]
         else:
-            action = self.act(last["observation"], choosing)
+            action = self._fitted(self.act(last["observation"], choosing))
             outputs = named({"action": action})
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
@@ -313,7 +229,7 @@ class OnnxGraph:
         infos = {**added, **info}
         if env.masks_actions and "action_mask" not in infos:
             infos["action_mask"] = env.observe(state, params)["action_mask"]
-        handed_on, after = self._handed_on(again, observation)
+        handed_on = self._handed_on(again, observation)
         outputs |= named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,
@@ -324,38 +240,38 @@ class OnnxGraph:
                 "final_info": outcome.final_info,
             }
             outputs |= named(final)
-        return outputs, after
+        return outputs, handed_on
 
-    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], HandedOn]:
-        """Return what a run hands on to the next, and its form."""
+    def _handed_on(self, running: Running, observation: Any) -> dict[str, Any]:
+        """Return what a run hands on to the next."""
         tree = {
             "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
             "wrappers": [state.episode for state in running.wrappers],
         }  # fmt: skip
         if self.act is not None:
             tree["observation"] = observation
-        arrays, layout = af.flatten(tree)
-        return tree, HandedOn(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+        return tree
+
+    def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
+        """Return raw random numbers, as an input."""
+        self.kinds[name] = kind
+        self.inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
+        return raw
 
     def _params(self) -> Any:
         """Return the parameters, as inputs if they are to be."""
         if not self.param_inputs:
             return self.params.tree
-        arrays = (
-            ndx.asarray(x, dtype=ndx.float32 if type(x) is float else None)
-            for x in self.params.values
-        )
-        tree = self.params.frame.join(ndx.argument(shape=x.shape, dtype=x.dtype) for x in arrays)
-        self.inputs |= named({"params": tree})
-        return tree
+        numbers = {float: np.float32, int: np.int64, bool: np.bool_}
+        values = (numbers.get(type(x), lambda x: x)(x) for x in self.params.values)
+        return self._arguments({"params": self.params.frame.join(values)})["params"]
 
-    def _actions(self) -> Any:
-        """Return the actions, as inputs."""
-        space = batch_space(self.chain.outside.action, self.n)
-        tree = build(space, (
-            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, str(leaf.dtype))) for leaf, _ in leaves(space)
-        ))  # fmt: skip
-        self.inputs |= named({"action": tree})
+    def _arguments(self, tree: Any) -> Any:
+        """Return inputs of the form of a tree of arrays, whose names are their places."""
+        arrays, layout = af.flatten(tree)
+        forms = ((tuple(x.shape), getattr(ndx, dtype_name(x.dtype))) for x in arrays)
+        tree = layout.unflatten(ndx.argument(shape=shape, dtype=dtype) for shape, dtype in forms)
+        self.inputs |= named(tree)
         return tree
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
@@ -369,14 +285,14 @@ class OnnxGraph:
             "num_envs": self.n,
             "autoreset_mode": self.mode.name,
             "max_episode_steps": self.limit,
-            "observation_space": _space(outside.observation),
-            "action_space": _space(outside.action),
-            "params": {name: _plain(x) for name, x in params.items() if x.size <= FEW},
+            "observation_space": space_in_json(outside.observation),
+            "action_space": space_in_json(outside.action),
+            "params": {name: plain(x) for name, x in params.items() if x.size <= FEW},
             "inputs": [
                 {
                     **_described(name, x),
                     **({"random": self.kinds[name]} if name in self.kinds else {}),
-                    **({"value": _plain(params[name])} if name in params else {}),
+                    **({"value": plain(params[name])} if name in params else {}),
                 }
                 for name, x in self.inputs.items()
             ],
@@ -390,26 +306,38 @@ def _reason(error: Exception) -> str:
         return "the value of an array is needed, which is known only when the file runs"
     if isinstance(error, NotImplementedError):
         return f"ndonnx does not compute this. {error}".strip()
+    if isinstance(error, Warning):
+        return f"digits would be lost. {error}. Cast to another dtype before"
     return f"{type(error).__name__}: {error}"
+
+
+def _form(tree: Any) -> Any:
+    return [(tuple(x.shape), x.dtype) for x in af.flatten(tree)[0]]
+
+
+def _read(graph: Any) -> set[str]:
+    """Return the names of all values that the nodes of a graph read."""
+    inner = (_read(x.g) for node in graph.node for x in node.attribute if x.HasField("g"))
+    return {name for node in graph.node for name in node.input}.union(*inner)
 
 
 def _described(name: str, x: Any) -> dict[str, Any]:
     return {"name": name, "dtype": dtype_name(x.dtype), "shape": list(x.shape)}
 
 
-def _space(space: Any) -> Any:
+def space_in_json(space: Any) -> Any:
     """Return a space in values of JSON: by its class and its arguments."""
     name = type(space).__name__
     if isinstance(space, spaces.Dict):
-        return {"class": name, "spaces": {key: _space(x) for key, x in space.spaces.items()}}
+        return {"class": name, "spaces": {key: space_in_json(x) for key, x in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
-        return {"class": name, "spaces": [_space(x) for x in space.spaces]}
+        return {"class": name, "spaces": [space_in_json(x) for x in space.spaces]}
     known = ("low", "high", "n", "nvec", "start")
-    bounds = {each: _plain(getattr(space, each)) for each in known if hasattr(space, each)}
+    bounds = {each: plain(getattr(space, each)) for each in known if hasattr(space, each)}
     return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
     """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))

@@ -1,0 +1,265 @@
+"""ndonnx computing as NumPy does, and random numbers from raw ones. This module imports ndonnx.
+
+onnxruntime adds integers of 64 bits as floats, selects uint64 as float64, and does not say where a NaN is. Functions in
+which that matters are written in other operations here, or refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import ndonnx as ndx
+import numpy as np
+
+from arrayferry.extending import dtype_name, map_arrays
+from arrayferry_gym import Random, check_integers
+
+
+class _Namespace(ModuleType):
+    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = _OWN.get(name) or getattr(ndx, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def call(*args: Any, device: Any = None, **options: Any) -> Any:
+            args, options = map_arrays(_constant, (args, options))
+            return found(*args, **options)
+
+        return call
+
+
+XP = _Namespace("ndonnx")
+"""The namespace of exported functions."""
+
+
+def _constant(x: Any) -> Any:
+    return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
+
+
+def _is_whole(x: Any) -> bool:
+    dtype = getattr(x, "dtype", None)
+    return isinstance(x, int) if dtype is None else "int" in dtype_name(dtype)
+
+
+def _where(condition: Any, x: Any, y: Any, /) -> Any:
+    if not hasattr(x, "dtype") and not hasattr(y, "dtype"):
+        x = ndx.asarray(x, dtype=None if isinstance(x, (bool, int)) else ndx.float32)
+    if ndx.result_type(x, y) != ndx.uint64:
+        return ndx.where(condition, x, y)
+    chosen = ndx.astype(condition, ndx.uint64)
+    return chosen * x + (1 - chosen) * y
+
+
+def _summands(x: Any, dtype: Any) -> Any:
+    """Return numbers in the dtype of their sum."""
+    if dtype is None and not ndx.isdtype(x.dtype, "real floating"):
+        dtype = ndx.uint64 if dtype_name(x.dtype).startswith("u") else ndx.int64
+    return x if dtype is None else ndx.astype(x, dtype)
+
+
+def _sum(x: Any, /, *, dtype: Any = None, **options: Any) -> Any:
+    x = _summands(x, dtype)
+    if not _is_whole(x):
+        return ndx.sum(x, **options)
+    whole = ndx.astype(x, ndx.int64)
+    high = whole // 2**32  # halves, whose sums are exact in float64
+    low = ndx.sum(whole - high * 2**32, **options)
+    return ndx.astype(ndx.sum(high, **options) * 2**32 + low, x.dtype)
+
+
+def _cumulative_sum(x: Any, /, *, dtype: Any = None, **options: Any) -> Any:
+    x = _summands(x, dtype)
+    known = ndx.astype(x, ndx.int64) if _is_whole(x) else x
+    return ndx.astype(ndx.cumulative_sum(known, **options), x.dtype)
+
+
+def _axes(x: Any, axis: Any) -> tuple[int, ...]:
+    given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(each % x.ndim for each in given)
+
+
+def _prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    x = _summands(x, dtype)
+    if not _is_whole(x):
+        return ndx.prod(x, axis=axis, keepdims=keepdims)
+    for each in (axes := _axes(x, axis)):
+        parts = (ndx.take(x, ndx.asarray([i]), axis=each) for i in range(x.shape[each]))
+        x = functools.reduce(operator.mul, parts)
+    return x if keepdims else ndx.squeeze(x, axis=axes)
+
+
+def _place(find: Callable[..., Any], x: Any, /, **options: Any) -> Any:
+    """Return where the largest or smallest number is, or the first NaN."""
+    found = find(x, **options)
+    if _is_whole(x):
+        return found
+    isnan = ndx.isnan(x)
+    first = ndx.argmax(ndx.astype(isnan, ndx.int32), **options)
+    return ndx.where(ndx.any(isnan, **options), first, found)
+
+
+def _var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    var, count = (
+        ndx.var(x, axis=axis, keepdims=keepdims),
+        math.prod(x.shape[i] for i in _axes(x, axis)),
+    )
+    with np.errstate(all="ignore"):
+        return var * float(np.float64(count) / max(count - correction, 0)) if correction else var
+
+
+def _logaddexp(x: Any, y: Any, /) -> Any:
+    most = ndx.maximum(x, y)  # infinities have no difference
+    return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
+
+
+def _sqrt(x: Any, /) -> Any:
+    dtype = np.sqrt(np.zeros((), dtype_name(x.dtype))).dtype.name
+    return ndx.sqrt(ndx.astype(x, getattr(ndx, dtype)))
+
+
+def _refused(reason: str, *_args: Any, **_options: Any) -> Any:
+    raise NotImplementedError(reason)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "argmax": functools.partial(_place, ndx.argmax), "argmin": functools.partial(_place, ndx.argmin),
+    "cos": lambda x, /: 1 - 2 * ndx.sin(x / 2) ** 2 if x.dtype == ndx.float64 else ndx.cos(x),
+    "cumulative_prod": functools.partial(_refused, "ndonnx computes cumulative_prod by logarithms"),
+    "cumulative_sum": _cumulative_sum, "logaddexp": _logaddexp, "prod": _prod, "sqrt": _sqrt,
+    "std": lambda x, /, **options: ndx.sqrt(_var(x, **options)), "sum": _sum,
+    "take": lambda x, indices, /, **axis: ndx.take(x, ndx.astype(indices, ndx.int64), **axis),
+    "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x), "var": _var,
+    "vecdot": lambda x, y, /, *, axis=-1: _sum(x * y, axis=axis, dtype=(x * y).dtype), "where": _where,
+}  # fmt: skip
+"""Functions of the standard in place of those of ndonnx."""
+
+_PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    if not (_is_whole(x) and _is_whole(exponent)):
+        return _PLAIN[0](x, exponent)
+    if isinstance(exponent, int) and exponent >= 0:
+        return functools.reduce(operator.mul, [x] * exponent, ndx.ones_like(x))
+    return _refused("onnxruntime computes powers of integers as floats")
+
+
+def _power_of(x: Any, base: Any) -> Any:
+    known = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
+    return _PLAIN[1](x, base) if known else _power(ndx.asarray(base), x)
+
+
+def _by_numpy(_self: Any, function: Any, _kind: Any, *given: Any, **options: Any) -> Any:
+    """Call what a function of NumPy is in the standard."""
+    name = re.sub("^arc", "a", function.__name__)
+    names = {"absolute": "abs", "concatenate": "concat", "dot": "matmul", "power": "pow"}
+    return getattr(XP, names.get(name, name))(*given, **options)
+
+
+def _astype(x: Any, dtype: Any, **copy: Any) -> Any:
+    known = isinstance(dtype, ndx.DType)
+    return _PLAIN[2](x, dtype if known else getattr(ndx, np.dtype(dtype).name), **copy)
+
+
+OF_NUMPY: dict[str, Callable[..., Any]] = {
+    "__array_ufunc__": _by_numpy,
+    "__array_function__": lambda x, f, types, given, options: _by_numpy(x, f, types, *given, **options),
+    "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options), "astype": _astype,
+}  # fmt: skip
+"""Methods by which arrays of ndonnx are taken by functions that are written in NumPy."""
+
+_tracing = threading.RLock()
+
+
+@contextlib.contextmanager
+def exact(**more: Any) -> Iterator[None]:
+    """Let arrays of ndonnx compute as `XP` in a block, by operators and in functions that ask for their namespace.
+
+    Where ndonnx warns that it casts to a dtype with fewer digits, that is an error.
+
+    Args:
+        **more: further methods of arrays.
+    """
+    more["__array_namespace__"] = lambda self, *, api_version=None: XP
+    more |= {"__pow__": _power, "__rpow__": _power_of}
+    with _tracing, warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*lossy cast")
+        before = {name: vars(ndx.Array).get(name) for name in more}
+        _set_methods(more)
+        try:
+            yield
+        finally:
+            _set_methods(before)
+
+
+def _set_methods(methods: dict[str, Any]) -> None:
+    for name, method in methods.items():
+        delattr(ndx.Array, name) if method is None else setattr(ndx.Array, name, method)
+
+
+class RawRandom(Random):
+    """Random numbers from raw ones.
+
+    Args:
+        xp: the namespace of the numbers.
+        name: what they are for.
+        take: called with the name, the kind ("uniform" or "normal"), the shape and the dtype of raw numbers; returns
+            them.
+    """
+
+    def __init__(self, xp: Any, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
+        self._xp, self._name, self._take, self._count = xp, name, take, 0
+
+    def _raw(self, kind: str, shape: Any, dtype: str) -> Any:
+        self._count += 1
+        wide = "float64" if dtype == "float64" else "float32"
+        return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, wide)
+
+    def _cast(self, x: Any, dtype: str) -> Any:
+        return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
+
+    def _floats(self, *given: Any) -> Any:
+        """Return bounds. In integers, their difference may overflow."""
+        kept = ((isinstance(x, int) or not _is_whole(x)) for x in given)
+        return (x if k else self._cast(x, "float64") for x, k in zip(given, kept, strict=True))
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
+        low, high = self._floats(low, high)
+        return self._cast(self._raw("uniform", shape, dtype) * (high - low) + low, dtype)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
+        mean, std = self._floats(mean, std)
+        return self._cast(self._raw("normal", shape, dtype) * std + mean, dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        xp = self._xp
+        shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
+        check_integers(low, high, dtype)
+        if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
+            raise NotImplementedError("a file draws from fewer than 2**63 integers")
+        low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
+        low, high = (self._cast(x, "int64") for x in (low, high))  # their difference is right
+        numbers = self._raw("uniform", shape, "float64")  # float32 has no odd numbers from 2**24
+        drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
+        return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        xp = self._xp
+        shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
+        numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
+        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
+        waits = -xp.log1p(-self._cast(numbers, "float64")) + 1e-300
+        return self._cast(xp.argmax(self._cast(logits, "float64") - xp.log(waits), axis=-1), dtype)

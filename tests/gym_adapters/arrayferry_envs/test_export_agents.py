@@ -1,0 +1,316 @@
+"""Policies exported without an environment choose as they do outside of the file, with their wrappers around them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from raw_random import Fed
+
+import arrayferry as af
+from arrayferry_envs import CartPole, Pendulum, check_export, export, wrap
+from arrayferry_gym.wrappers import kernels
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("ndonnx")
+
+OF_PENDULUM: Any = {
+    "observation_space": Pendulum.observation_space, "action_space": Pendulum.action_space
+}  # fmt: skip
+WEIGHTS = np.array([[0.5], [-1.0], [2.0]], np.float32)
+NORMALIZED = {"obs_rms": {"count": 9, "mean": [0.5, -0.5, 1.0], "var": [0.5, 2.0, 0.1]}}
+REWARDS = {"return_rms": {"count": 9, "mean": [1.0, 2.0], "var": [4.0, 1.0]}}
+
+
+def linear(weights, observation, rng):
+    xp = af.namespace_of(observation)
+    flat = xp.reshape(observation, (observation.shape[0], -1))
+    return flat[:, :3] @ weights, None
+
+
+def in_numpy(weights, observation, rng):
+    hidden = np.concatenate([np.tanh(observation), np.maximum(observation, 0.1)], axis=-1)
+    scores = np.where(hidden > 0.5, np.arctan(hidden), np.absolute(hidden))
+    best = scores.argmax(axis=-1).astype(np.float32)
+    return best[:, None] - weights[:1, :] @ np.ones((1, 1), np.float32), None
+
+
+def drawing(weights, observation, rng):
+    return observation @ weights + rng.normal((observation.shape[0], 1), 0.0, 0.5), None
+
+
+CHAINS = {
+    "none": [],
+    "normalised": [kernels.NormalizeObservation()],
+    "stacked": [kernels.NormalizeObservation(), kernels.FrameStackObservation(3)],
+    "stacked before": [kernels.DelayObservation(1), kernels.NormalizeObservation()],
+    "rescaled": [
+        kernels.RescaleAction(-1, 1), kernels.TransformObservation(lambda x: x * 2),
+        kernels.ClipAction(), kernels.RescaleObservation(-1, 1),
+    ],
+    "sticky": [kernels.StickyAction(0.5), kernels.ClipReward(0, 1), kernels.TimeAwareObservation()],
+    "rewards": [kernels.NormalizeReward(), kernels.NormalizeObservation(), kernels.ClipReward(0)],
+}  # fmt: skip
+
+
+class Shown(Pendulum):
+    """Its infos have the observation before the wrappers, and the action after them."""
+
+    max_episode_steps = 50
+
+    def reset(self, xp, rng, n, params):
+        return super().reset(xp, rng, n, params), xp.zeros((n, 1), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        inner, reward, terminated = super().step(xp, rng, state[0], action, params)
+        return (inner, action), reward, terminated
+
+    def observe(self, xp, state, params):
+        return super().observe(xp, state[0], params)
+
+    def info(self, xp, state, params):
+        return {"seen": self.observe(xp, state, params), "taken": state[1]}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_file_acts_as_a_policy_in_its_wrappers(chain, tmp_path):
+    """The environment, run in NumPy by its own engine, sees and takes the same."""
+    n, path, around = 5, str(tmp_path / "policy.onnx"), CHAINS[chain]
+    known = [x.statistics for x in around]
+    statistics = {}
+    if "obs_rms" in known:
+        statistics |= NORMALIZED
+    if "return_rms" in known:
+        statistics |= {"return_rms": {"count": 9, "mean": 1.0, "var": 4.0}}
+    options: Any = {"policy": linear, "policy_params": WEIGHTS, "kernels": around, "num_envs": n}
+    options |= {"max_episode_steps": 50, **OF_PENDULUM}
+    metadata = export(None, path, wrapper_state=statistics or None, **options)
+    assert check_export(path, linear, WEIGHTS) < 1e-5
+    assert check_export(path, linear, -WEIGHTS) > 0.01
+    session = onnxruntime.InferenceSession(path)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["arrayferry"]) == metadata
+    envs = wrap(Shown(), *around).make_vec(n)
+    observation, info = envs.reset(seed=1)
+    if statistics:
+        envs.load_state_dict(statistics)
+        envs.update_running_mean = False
+        observation, info = envs.reset(seed=2)
+    feed = {x["name"]: np.zeros(x["shape"], x["dtype"]) for x in metadata["inputs"]}
+    names = [x["name"] for x in metadata["outputs"]]
+    raw = np.random.default_rng(0)
+    for step in range(6):
+        feed["observation"] = info["seen"]
+        if "reset" in feed:
+            feed["reset"] = np.full(n, step == 0)
+        if chain == "sticky":
+            feed["random.wrappers.0"] = raw.random(n, np.float32)
+            envs._simulator.acting = Fed([feed["random.wrappers.0"], raw.random(n)])
+        outputs = dict(zip(names, session.run(names, feed), strict=True))
+        feed |= {f"last.{k}": x for k, x in outputs.items() if f"last.{k}" in feed}
+        observation, *_, info = envs.step(linear(WEIGHTS, observation, None)[0])
+        np.testing.assert_allclose(outputs["action"], info["taken"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", [in_numpy, drawing])
+def test_functions_of_numpy_and_functions_that_draw(policy, tmp_path):
+    path = tmp_path / "policy.onnx"
+    metadata = export(None, path, policy=policy, policy_params=WEIGHTS, num_envs=4, **OF_PENDULUM)
+    assert check_export(path, policy, WEIGHTS) < 1e-6
+    assert any("random" in x for x in metadata["inputs"]) == (policy is drawing)
+
+
+NESTED = spaces.Dict({
+    "at": spaces.Box(0, 1, (2,), np.float64), "of": spaces.Tuple((spaces.Discrete(3), spaces.MultiBinary(2)))
+})  # fmt: skip
+CHOICES = spaces.Dict({
+    "turn": spaces.MultiDiscrete([2, 3], start=[1, -1]), "go": spaces.Box(-100, 100, (2,), np.int8)
+})  # fmt: skip
+
+
+def nested(params, observation, rng):
+    xp = af.namespace_of(observation["at"])
+    kind, flags = observation["of"]
+    turn = xp.stack([kind + 1, xp.astype(flags[:, 0], xp.int64)], axis=1)
+    return {"turn": turn, "go": xp.astype(observation["at"] * 300 - 150, xp.int64)}, None
+
+
+@pytest.mark.parametrize("flattened", [False, True])
+def test_trees_of_spaces(flattened, tmp_path):
+    path = tmp_path / "policy.onnx"
+    options: Any = {"observation_space": NESTED, "action_space": CHOICES, "num_envs": 40}
+    if flattened:
+
+        def policy(params, observation, rng):
+            parts = (observation[:, 2:5].argmax(axis=-1), observation[:, 5:])
+            return nested(params, {"at": observation[:, :2], "of": parts}, rng)
+
+        options["kernels"] = [kernels.FlattenObservation()]
+    else:
+        policy = nested
+    metadata = export(None, path, policy=policy, **options)
+    assert check_export(path, policy) == 0
+    vector = metadata["test_vectors"][0]
+    at, go = (
+        np.asarray(x) for x in (vector["inputs"]["observation.at"], vector["outputs"]["action.go"])
+    )
+    wanted = np.clip((at * 300 - 150).astype(int), -100, 100)
+    assert abs(go - wanted).max() <= flattened  # flattened observations are rounded to float32
+    assert {-100, 100} <= set(go.ravel().tolist())
+
+
+class Squashed(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+        self.held = super().forward(torch.ones(2, 3))  # such a tensor cannot be copied
+
+    def forward(self, observation):
+        return super().forward(observation) * 5
+
+
+def test_a_module_that_cannot_be_copied_stays_as_it_is(tmp_path):
+    path, module = tmp_path / "policy.onnx", Squashed()
+    before = {name: x.clone() for name, x in module.state_dict().items()}
+    numbers = torch.get_rng_state()
+    export(None, path, policy=module, **OF_PENDULUM)
+    assert module.training
+    assert torch.equal(numbers, torch.get_rng_state())
+    assert all(map(torch.equal, before.values(), module.state_dict().values()))
+    other = Squashed()
+    assert check_export(path, module) < 1e-5 < check_export(path, other)
+    assert check_export(path, other, module.state_dict()) < 1e-5
+
+
+def test_normalised_statistics_of_rewards_with_several_objectives_are_left_out(tmp_path):
+    options: Any = {"policy": linear, "policy_params": WEIGHTS, "wrapper_state": REWARDS}
+    path = tmp_path / "policy.onnx"
+    metadata = export(None, path, kernels=[kernels.NormalizeReward()], **options, **OF_PENDULUM)
+    assert [x["name"] for x in metadata["inputs"]] == ["observation"]
+
+
+def test_images(tmp_path):
+    space = spaces.Box(0, 255, (8, 9, 3), np.uint8)
+
+    def policy(params, observation, rng):
+        xp = af.namespace_of(observation)
+        return xp.astype(xp.max(observation, axis=(1, 2)) > 200, xp.int64), None
+
+    around = [kernels.GrayscaleObservation(), kernels.DtypeObservation(np.float32)]
+    options: Any = {"observation_space": space, "action_space": spaces.Discrete(2)}
+    export(None, tmp_path / "policy.onnx", policy=policy, kernels=around, num_envs=3, **options)
+    assert check_export(tmp_path / "policy.onnx", policy) == 0
+
+
+def of_jax(params, observation, rng):
+    import jax
+
+    return jax.numpy.tanh(observation), None
+
+
+class Changes(torch.nn.Linear):
+    def forward(self, observation):
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().forward(observation) + self.calls
+
+
+REFUSED = [
+    ({"policy": None}, "env=None was passed without a policy"),
+    ({"observation_space": None}, "but observation_space is None"),
+    ({"action_space": 3}, "but action_space is 3"),
+    ({"param_inputs": True}, "env_params and param_inputs are of an environment"),
+    ({"env": CartPole(), "action_space": CartPole.action_space}, "action_space of a policy alone"),
+    ({"kernels": [3]}, "wrap() was given 3"),
+    ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
+    ({"wrapper_state": NORMALIZED}, "but WrappedEnv has []"),
+    ({"policy": of_jax}, "a policy of JAX is not"),
+    ({"policy": Changes(3, 1)}, "changes what later ones return"),
+    ({"policy_params": WEIGHTS[:2]}, "the policy cannot be exported"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED)
+def test_what_cannot_be_exported_is_refused(options, words, tmp_path):
+    path = tmp_path / "policy.onnx"
+    known: Any = {"env": None, "policy": linear, "policy_params": WEIGHTS, **OF_PENDULUM, **options}
+    if isinstance(known["policy"], torch.nn.Module) or known["policy"] is None:
+        del known["policy_params"]
+    with pytest.raises(af.OptionError, match=re.escape(words)):
+        export(path=path, **known)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("package", ["equinox", "flax.nnx"])
+def test_modules_of_jax_are_refused_by_their_names(package, tmp_path):
+    jax, made = pytest.importorskip("jax"), pytest.importorskip(package)
+    if package == "equinox":
+        module = made.nn.Linear(3, 1, key=jax.random.key(0))
+    else:
+        module = made.Linear(3, 1, rngs=made.Rngs(0))
+    with pytest.raises(
+        af.OptionError, match="Linear computes in JAX, which takes no arrays of ndonnx"
+    ):
+        export(None, tmp_path / "policy.onnx", policy=module, **OF_PENDULUM)
+
+
+def test_files_of_environments_have_no_test_vectors(tmp_path):
+    path = tmp_path / "env.onnx"
+    export(CartPole(), path)
+    with pytest.raises(af.OptionError, match="has no test vectors"):
+        check_export(path)
+
+
+def test_a_check_notices_other_test_vectors(tmp_path):
+    import onnx
+
+    path = str(tmp_path / "policy.onnx")
+    export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
+    for wrong, found in ((0.5, 0.5), ("NaN", np.inf)):
+        model = onnx.load(path)
+        [entry] = [x for x in model.metadata_props if x.key == "arrayferry"]
+        metadata = json.loads(entry.value)
+        outputs = metadata["test_vectors"][1]["outputs"]
+        [[known]] = outputs["action"]
+        outputs["action"] = [[wrong if wrong == "NaN" else known + wrong]]
+        entry.value = json.dumps(metadata)
+        onnx.save(model, str(tmp_path / "other.onnx"))
+        assert check_export(tmp_path / "other.onnx") == pytest.approx(found)
+
+
+def test_only_a_check_needs_onnxruntime(run_python, tmp_path):
+    out = run_python(
+        f"""
+import sys
+sys.modules["onnxruntime"] = None
+from arrayferry_envs import *
+def policy(params, observation, rng):
+    return observation[:, :1], None
+space = Pendulum.observation_space, Pendulum.action_space
+export(None, {str(tmp_path / "p.onnx")!r}, policy=policy, observation_space=space[0], action_space=space[1])
+try:
+    check_export({str(tmp_path / "p.onnx")!r})
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    )
+    assert re.match("BackendUnavailableError .*pip install onnxruntime", out)
+
+
+class Branch(torch.nn.Linear):
+    def forward(self, observation):
+        return super().forward(observation) if observation.sum() > 0 else observation[:, :1]
+
+
+@pytest.mark.long
+def test_what_pytorch_cannot_export_is_said_in_one_line(tmp_path):
+    with pytest.raises(af.OptionError, match="PyTorch cannot export it: Could not guard") as caught:
+        export(None, tmp_path / "policy.onnx", policy=Branch(3, 1), **OF_PENDULUM)
+    assert "\n" not in str(caught.value)
+
+
+def test_modules_without_weights_are_refused(tmp_path):
+    with pytest.raises(af.OptionError, match="uninitialized parameter"):
+        export(None, tmp_path / "policy.onnx", policy=torch.nn.LazyLinear(1), **OF_PENDULUM)
