@@ -14,6 +14,7 @@ GYMNAX := .venv-gymnax/.ready
 VALUES := .venv-values/.ready
 BRIDGES := .venv-bridges/.ready
 FUNCTIONAL := .venv-functional/.ready
+AUDIT := .venv-audit/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries. Where pip does not find a
 # CPU build by itself, TORCH_INDEX is the address of an index that has one.
 TORCH_INDEX ?=
@@ -34,7 +35,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -326,6 +327,21 @@ suites-all: $(BRIDGES) $(FUNCTIONAL)  ## the same for each environment that suit
 translated: $(FUNCTIONAL)  ## step environments of JAX in NumPy and PyTorch, compare with JAX, and write the table: 20 minutes
 	.venv-functional/bin/python tools/translated.py run build/translated.json
 	$(BIN)/python tools/translated.py table build/translated.json
+
+# What vectorises environments, with versions that conflict with those of others.
+$(AUDIT): $(READY) tests/audit_all/requirements.txt
+	@echo "Installing what vectorises environments into .venv-audit"
+	$(call on_top,.venv-audit)
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/audit_all/requirements.txt
+	@touch $@
+
+audit-all: $(AUDIT)  ## audit each implementation of vector environments, and write the table of docs/evidence.md: 15 minutes
+	.venv-audit/bin/python tools/audit_all.py run build/audit.json
+	.venv-audit/bin/python tools/audit_all.py reproduce
+	$(BIN)/python tools/audit_all.py table build/audit.json
+
+curves: $(READY)  ## train agents with wrong ends of episodes, and draw what that costs: 15 minutes
+	$(BIN)/python benchmarks/curves.py
 
 # The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
 # newest version.

@@ -1,0 +1,8 @@
+"""The mode that the docstring describes is missing in the metadata."""
+
+import gymnasium as gym
+from agilerl.vector.dummy_vec_env import DummyVecEnv
+
+envs = DummyVecEnv(gym.make("CartPole-v1"))
+print(envs.metadata)
+assert "autoreset_mode" not in (envs.metadata or {})

@@ -1,0 +1,13 @@
+"""Rewards are int32, infos have no masks, and those of the last step are missing in SAME_STEP mode."""
+
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+
+envs = AtariVectorEnv("breakout", num_envs=4, autoreset_mode=AutoresetMode.SAME_STEP)
+envs.reset(seed=1)
+_, reward, ended, _, infos = envs.step(np.ones(4, np.int64))
+while not ended.any():
+    _, reward, ended, _, infos = envs.step(np.ones(4, np.int64))
+assert reward.dtype == np.int32
+assert not {"_lives", "final_info"} & infos.keys(), infos.keys()

@@ -1,0 +1,8 @@
+"""The spaces of four environments are those of one."""
+
+import envpool
+
+envs = envpool.make_gymnasium("CartPole-v1", num_envs=4, seed=1)
+observation, _ = envs.reset()
+print(envs.observation_space, observation.shape)
+assert not envs.observation_space.contains(observation)

@@ -1,0 +1,13 @@
+"""A reset with the same seed gives another run if an episode had just ended."""
+
+import gymnasium as gym
+import numpy as np
+
+envs = gym.make_vec("phys2d/CartPole-v1", 4, vectorization_mode="vector_entry_point")
+envs.reset(seed=1)
+one = np.asarray(envs.step(np.ones(4, int))[0])
+while not envs.step(np.ones(4, int))[2].any():
+    pass
+envs.reset(seed=1)
+two = np.asarray(envs.step(np.ones(4, int))[0])
+assert (one != two).any(), (one, two)

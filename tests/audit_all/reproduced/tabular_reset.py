@@ -1,0 +1,15 @@
+"""The first automatic reset raises an error."""
+
+import numpy as np
+from gymnasium.envs.functional_jax_env import FunctionalJaxVectorEnv
+from gymnasium.envs.tabular.blackjack import BlackjackFunctional
+
+envs = FunctionalJaxVectorEnv(BlackjackFunctional(), 4)
+envs.reset(seed=1)
+try:
+    for _ in range(9):
+        envs.step(np.zeros(4, int))
+except AttributeError as error:
+    print(error)
+else:
+    raise AssertionError("nine steps without an error")
