@@ -35,7 +35,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves trainers matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -342,6 +342,9 @@ audit-all: $(AUDIT)  ## audit each implementation of vector environments, and wr
 
 curves: $(READY)  ## train agents with wrong ends of episodes, and draw what that costs: 15 minutes
 	$(BIN)/python benchmarks/curves.py
+
+trainers: $(AUDIT)  ## train PPO of several projects on several vector environments, one line changed: 15 minutes
+	.venv-audit/bin/python benchmarks/trainers.py
 
 # The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
 # newest version.

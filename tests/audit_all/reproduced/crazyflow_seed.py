@@ -1,4 +1,4 @@
-"""Two resets with one seed begin differently."""
+"""Two resets with one seed have other goals."""
 
 import crazyflow  # noqa: F401
 import gymnasium as gym

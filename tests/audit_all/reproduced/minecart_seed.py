@@ -1,4 +1,4 @@
-"""Episodes of one seed differ: what mines give comes from NumPy's global generator."""
+"""Once the cart mines, episodes of one seed differ: amounts come from NumPy's global generator."""
 
 import mo_gymnasium
 import numpy as np

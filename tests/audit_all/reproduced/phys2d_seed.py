@@ -1,4 +1,4 @@
-"""A reset with the same seed gives another run if an episode had just ended."""
+"""After a reset right after an end, the first step resets again, so that the run of a seed differs."""
 
 import gymnasium as gym
 import numpy as np

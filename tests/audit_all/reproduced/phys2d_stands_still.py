@@ -1,4 +1,4 @@
-"""In a step that resets one environment, all others lose their move."""
+"""In a step that resets some environments, the others lose their move, but not its reward."""
 
 import gymnasium as gym
 import numpy as np
