@@ -17,11 +17,15 @@ those also give the return without a limit.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# JAX 0.10.2 once waited for itself for ever, with matrix products in several threads
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
 import jax.numpy as jnp

@@ -7,7 +7,6 @@ from gymnasium.envs.tabular.blackjack import BlackjackFunctional
 envs = FunctionalJaxVectorEnv(BlackjackFunctional(), 4)
 envs.reset(seed=1)
 try:
-    [envs.step(np.zeros(4, int)) for _ in range(9)]
-    raise SystemExit("nine steps without an error")
+    assert [envs.step(np.zeros(4, int)) for _ in range(9)] == []
 except AttributeError as error:
     print(error)
