@@ -1,4 +1,4 @@
-"""A small sample of `make audit-all` and `make curves`, and the form of what they rest on."""
+"""A small sample of `make audit-all`, `make curves` and `make trainers`, and the form of what they rest on."""
 
 import importlib.util
 import subprocess
@@ -71,3 +71,14 @@ def test_a_training_is_measured(arm, monkeypatch):
         "curve": (2, 2), "return": (2,), "true": (2,), "error": (2,)
     }  # fmt: skip
     assert np.isfinite(result["return"]).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trainer", ["Stable-Baselines3", "a loop"])
+def test_a_trainer_stops_and_is_measured(trainer, monkeypatch):
+    trainers = load(ROOT / "benchmarks/trainers.py")
+    monkeypatch.setattr(trainers, "MOST", 600)
+    found = trainers.train(trainer, "arrayferry, numpy", 0)
+    assert (found["reached"], found["steps"]) == (False, 600)
+    assert found["wall"] > 0
+    assert found["processor"] > 0

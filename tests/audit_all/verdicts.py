@@ -20,12 +20,12 @@ class Verdict(NamedTuple):
     script: str
 
 
-MASKS = 'Gymnasium says: "Every `key` of `info` is paired with a boolean mask `_key`"'
+MASKS = "infos have no masks"
 AGENTS = 'SuperSuit: "a num_envs parameter equal to the max number of agents"'
 VERDICTS = [
     Verdict("CartPoleJax", "others_step_while_one_resets", "fault", "what others do in that step is lost", "phys2d_stands_still"),
     Verdict("CartPoleJax", "steps_that_only_reset_return_nothing_else", "fault", "it states NEXT_STEP", "phys2d_reset_pays"),
-    Verdict("CartPoleJax", "seeds_decide_all", "fault", 'Gymnasium: "seed: The environment reset seed"', "phys2d_seed"),
+    Verdict("CartPoleJax", "seeds_decide_all", "fault", "`reset` takes a seed", "phys2d_seed"),
     Verdict("PendulumJax", "modes_are_stated", "not declared", "the metadata are replaced by some without a mode", "phys2d_mode"),
     Verdict("PendulumJax", "actions_of_resets_do_not_count", "fault", "a reward is computed in the step that resets", "phys2d_pendulum"),
     Verdict("PendulumJax", "steps_that_only_reset_return_nothing_else", "fault", "as for CartPole", "phys2d_pendulum"),
@@ -34,12 +34,12 @@ VERDICTS = [
     Verdict("Atari", "rewards_and_flags_have_their_dtypes", "not declared", "rewards are int32", "ale_infos"),
     Verdict("Atari", "infos_have_masks", "not declared", MASKS, "ale_infos"),
     Verdict("Atari", "infos_are_of_their_episode", "not declared", "there is no final_info", "ale_infos"),
-    Verdict("MOSync", "seeds_decide_all", "fault", 'Gymnasium: "seed: The environment reset seed"', "minecart_seed"),
+    Verdict("MOSync", "seeds_decide_all", "fault", "`reset` takes a seed", "minecart_seed"),
     Verdict("MOSync", "nothing_is_shared", "fault", "the cause is the same global generator", "minecart_seed"),
     Verdict("Gymnax", "infos_have_masks", "not declared", MASKS, "gymnax_infos"),
     Verdict("Gymnax", "ends_have_last_observations", "not declared", "the name is final_observation, without a mask", "gymnax_infos"),
     Verdict("Gymnax", "infos_are_of_their_episode", "not declared", "there is no final_info", "gymnax_infos"),
-    Verdict("Drone", "seeds_decide_all", "fault", 'Gymnasium: "seed: The environment reset seed"', "crazyflow_seed"),
+    Verdict("Drone", "seeds_decide_all", "fault", "`reset` takes a seed", "crazyflow_seed"),
     Verdict("Drone", "nothing_is_shared", "fault", "the cause is the same", "crazyflow_seed"),
     Verdict("Dummy", "modes_are_stated", "not declared", "its docstring says NEXT_STEP, its metadata do not", "agilerl_mode"),
     Verdict("EnvPool", "seeds_decide_all", "by design", 'EnvPool warns: "EnvPool seeds are fixed when the environment is created"', "envpool_seed"),
