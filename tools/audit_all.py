@@ -130,6 +130,7 @@ def table(place: Path) -> int:
     found = json.loads(place.read_text(encoding="utf-8"))
     rows = ["| vector environments | version | faults | by design | not declared | by `make_vec` |"]
     rows += ["|---|---|---|---|---|---|"]
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, each in found.items():
         judged = {check: verdict_of(name, check) for check, *_ in each.get("found", ())}
         cells = []
@@ -138,12 +139,18 @@ def table(place: Path) -> int:
             cells.append(", ".join(f"`{x}`" for x in sorted(scripts)))
         ours = each.get("ours")
         told = (
-            "" if ours is None else ", ".join(sorted({x for x, *_ in ours} - {"no_end"})) or "none"
+            ""
+            if ours is None
+            else ", ".join(sorted({x for x, *_ in ours} - {"no_end"})) or "nothing"
         )
         if "failed" in each:
             cells = ["does not start", "", ""]
-        row = [name, f"{each['package']} {each['version']}", *cells, told]
-        rows.append(f"| {' | '.join(row)} |")
+        elif not judged:
+            cells = ["none", "", ""]
+        alike.setdefault((f"{each['package']} {each['version']}", *cells, told), []).append(name)
+    for rest, names in alike.items():
+        name = ", ".join(names).replace(", EnvPool ", ", ")
+        rows.append(f"| {' | '.join((name, *rest))} |")
     verdicts = sorted({x.script: x for x in reversed(VERDICTS)}.items())
     listed = [
         textwrap.fill(

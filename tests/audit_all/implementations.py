@@ -88,10 +88,10 @@ def by_gymnasium(name: str) -> Callable[[], Any]:
 
 CARTS = [partial(gym.make, "CartPole-v1")] * 4
 ROWS = {
-    "SyncVectorEnv": Row("gymnasium", partial(SyncVectorEnv, CARTS), ours="gymnasium/CartPole-v1"),
+    "SyncVectorEnv": Row("gymnasium", partial(SyncVectorEnv, CARTS)),
     "SyncVectorEnv, SAME_STEP": Row("gymnasium", partial(SyncVectorEnv, CARTS, autoreset_mode=SAME_STEP)),
     "AsyncVectorEnv": Row("gymnasium", partial(AsyncVectorEnv, CARTS)),
-    "CartPoleVectorEnv": Row("gymnasium", by_gymnasium("CartPole-v1")),
+    "CartPoleVectorEnv": Row("gymnasium", by_gymnasium("CartPole-v1"), ours="gymnasium/CartPole-v1"),
     "CartPoleJaxVectorEnv": Row("gymnasium", by_gymnasium("phys2d/CartPole-v1"), ours="gymnasium/phys2d/CartPole-v1"),
     "PendulumJaxVectorEnv": Row("gymnasium", by_gymnasium("phys2d/Pendulum-v0"), ours="gymnasium/phys2d/Pendulum-v0"),
     "FunctionalJaxVectorEnv, Blackjack": Row("gymnasium", partial(tabular, "blackjack", "BlackjackFunctional"), ours="gymnasium/tabular/Blackjack-v0"),
@@ -106,7 +106,7 @@ ROWS = {
     "DroneEnv": Row("crazyflow", crazyflow),
     "DummyVecEnv": Row("agilerl", agilerl),
     **{
-        f"EnvPool, {family}": Row("envpool", partial(envpool, name), ours=f"envpool/{name}")
+        f"EnvPool {family}": Row("envpool", partial(envpool, name), ours=f"envpool/{name}")
         for family, name in {
             "classic control": "CartPole-v1", "toy text": "FrozenLake-v1", "Box2D": "LunarLander-v3",
             "MuJoCo": "HalfCheetah-v4", "Atari": "Breakout-v5", "dm_control": "CheetahRun-v1",

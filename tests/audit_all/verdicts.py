@@ -45,8 +45,8 @@ VERDICTS = [
     Verdict("EnvPool", "seeds_decide_all", "by design", 'EnvPool warns: "EnvPool seeds are fixed when the environment is created"', "envpool_seed"),
     Verdict("EnvPool", "spaces_are_of_batches", "not declared", "the spaces of four environments are those of one", "envpool_spaces"),
     Verdict("EnvPool", "infos_have_masks", "not declared", MASKS, "envpool_spaces"),
-    Verdict("EnvPool, Box2D", "observations_are_in_their_space", "fault", "the lower bound is the least positive number", "envpool_bounds"),
-    Verdict("EnvPool, dm_control", "observations_are_in_their_space", "fault", "as for Box2D", "envpool_bounds"),
+    Verdict("EnvPool Box2D", "observations_are_in_their_space", "fault", "the lower bound is the least positive number", "envpool_bounds"),
+    Verdict("EnvPool dm_control", "observations_are_in_their_space", "fault", "as for Box2D", "envpool_bounds"),
     Verdict("EnvPool", "observations_are_in_their_space", "not declared", "int32 of a space that is int64", "envpool_dtypes"),
     *(
         Verdict(row, check, verdict, text, script)
