@@ -79,8 +79,9 @@ class Bridged:
                 f"{envs!r:.80} resets in the step after the last, whose action does not count, but {trainer} "
                 "learns from every step",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
-                'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). Where it has no such mode, as in '
-                "EnvPool, write a loop that leaves out these steps: see how-to/autoreset.",
+                'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). Where it has no such mode, '
+                "arrayferry_envs.make_vec may add it, as for EnvPool; or write a loop that leaves out these steps: see "
+                "how-to/autoreset.",
             )
         self._trainer = trainer
         if self.loses_final and needs_final:
