@@ -24,8 +24,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# JAX 0.10.2 once waited for itself for ever, with matrix products in several threads
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+# on two processors, JAX 0.10.2 was seen to wait for itself for ever
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import jax
 import jax.numpy as jnp
@@ -157,15 +158,15 @@ def learned(task: str, arm: str, agent: Agent, state: Any, seen: Any, key: Any, 
     )[0]
 
 
-def returns(totals: Any, score: Any, after: Any) -> Any:
-    """Return the rewards so far of episodes that go on, and the mean return of those that ended, else that of before."""
+def returns(totals: Any, after: Any) -> Any:
+    """Return the rewards so far of episodes that go on, the sum of the returns of those that ended, and their number."""
 
     def step(total: Any, now: Any) -> Any:
         total = total + now[0]
-        return jnp.where(now[1], 0.0, total), total
+        return jnp.where(now[1], 0.0, total), jnp.where(now[1], total, 0.0)
 
     totals, reached = jax.lax.scan(step, totals, (after.reward, after.ended))
-    return totals, jnp.where(after.ended.any(), reached.mean(where=after.ended), score)
+    return totals, (reached.sum(), after.ended.sum())
 
 
 def train(task: str, arm: str, seeds: Any) -> Any:
@@ -180,17 +181,16 @@ def train(task: str, arm: str, seeds: Any) -> Any:
         agent = made(env, making)
 
         def update(carry: Any, key: Any) -> Any:
-            agent, state, envs, totals, score = carry
+            agent, state, envs, totals = carry
             acting, learning = jax.random.split(key)
             envs, seen = play(env, functions, agent, envs, acting, LENGTH)
             agent, state = learned(task, arm, agent, state, seen, learning, by)
-            totals, score = returns(totals, score, seen[2])
-            return (agent, state, envs, totals, score), score
+            totals, score = returns(totals, seen[2])
+            return (agent, state, envs, totals), score
 
-        start = jnp.zeros(ENVS), jnp.nan
-        carry = agent, by.init(agent), functions.reset(beginning, ENVS), *start
+        carry = agent, by.init(agent), functions.reset(beginning, ENVS), jnp.zeros(ENVS)
         keys = jax.random.split(going, UPDATES)
-        (agent, *_), rewards = jax.lax.scan(update, carry, keys)
+        (agent, *_), (sums, counts) = jax.lax.scan(update, carry, keys)
         _, (observation, _, after) = play(
             env, endless, agent, endless.reset(testing, 256), testing, limit + AFTER
         )
@@ -201,7 +201,8 @@ def train(task: str, arm: str, seeds: Any) -> Any:
         true = (rewards_on[limit:] * discounts[:, None]).sum(0)
         error = value(agent, observation[limit]) - true
         return {
-            "curve": rewards,
+            "curve": sums,
+            "ended": counts,
             "return": (after.reward * on)[:500].sum(0).mean(),
             "true": jnp.where(alive, true, 0).sum() / alive.sum(),
             "error": jnp.where(alive, error, 0).sum() / alive.sum(),
@@ -220,9 +221,11 @@ def draw(found: dict[str, Any], path: Path) -> None:
         row[2].set(title="error of values at truncations (0 is right)", yticks=places)
         row[2].axvline(0, color="grey", linewidth=0.8)
         for place, (arm, result) in zip(places, arms.items(), strict=True):
-            curve = np.array(result["curve"])
+            sums, counts = np.array(result["curve"]), np.array(result["ended"])
+            some = (counts > 0).all(0)  # where episodes of all seeds have ended
+            curve = (sums / np.maximum(counts, 1))[:, some]
             middle, wide = curve.mean(0), interval(curve)
-            steps = ENVS * LENGTH * np.arange(1, 1 + curve.shape[1])
+            steps = ENVS * LENGTH * np.arange(1, 1 + len(some))[some]
             (line,) = row[0].plot(steps, middle, label=arm)
             row[0].fill_between(steps, middle - wide, middle + wide, alpha=0.2)
             for axes, name in zip(row[1:], ("return", "error"), strict=True):
@@ -249,7 +252,7 @@ def main() -> None:
         shown = (
             f"{name} {x.mean():.2f} +- {interval(x):.2f}"
             for name, x in result.items()
-            if name != "curve"
+            if name not in ("curve", "ended")
         )
         print(f"{task} | {arm} | {' | '.join(shown)} | {time.perf_counter() - started:.0f} s")
     if len(seeds) >= 10:

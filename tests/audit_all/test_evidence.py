@@ -68,7 +68,7 @@ def test_a_training_is_measured(arm, monkeypatch):
         monkeypatch.setattr(curves, name, value)
     result = curves.train("CartPole, limit 50", arm, np.arange(2))
     assert {name: x.shape for name, x in result.items()} == {
-        "curve": (2, 2), "return": (2,), "true": (2,), "error": (2,)
+        "curve": (2, 2), "ended": (2, 2), "return": (2,), "true": (2,), "error": (2,)
     }  # fmt: skip
     assert np.isfinite(result["return"]).all()
 
