@@ -132,9 +132,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def _inside(self) -> Episodes | None:
         """Return the episodes of a wrapper inside that returns flags as it has read them, None if there is none."""
-        env = self.env
-        known = isinstance(env, KernelVectorWrapper) and type(env).step.__module__ in _OWN
-        return env._episodes if known else None
+        if not isinstance(env := self.env, KernelVectorWrapper):
+            return None
+        return env._episodes if type(env).step.__module__ in _OWN else None
 
     def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
