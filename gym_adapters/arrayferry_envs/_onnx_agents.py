@@ -187,12 +187,11 @@ def _apart(found: Arrays, wanted: Arrays) -> float:
         x, y = np.asarray(own), np.asarray(wanted[name])
         if x.shape != y.shape:
             return math.inf
-        if {x.dtype.kind, y.dtype.kind} <= set("biuO"):  # all digits count
-            most = max(most, float(abs(x.astype(object) - y.astype(object)).max(initial=0)))
-            continue
-        x, y = x.astype(np.float64), y.astype(np.float64)
+        whole = {x.dtype.kind, y.dtype.kind} <= set("biuO")
+        x, y = (each.astype(object if whole else np.float64) for each in (x, y))
         with np.errstate(all="ignore"):
-            apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, abs(x - y))
+            equal = (x == y) | ((x != x) & (y != y))
+            apart = np.where(equal, 0, abs(x - y)).astype(np.float64)
         most = max(most, float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0)))
     return most
 
