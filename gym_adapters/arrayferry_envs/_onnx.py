@@ -36,6 +36,7 @@ from ._contract.checked import CheckedEnv
 from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line, line_of
 from ._contract.params import prepare
+from ._contract.plain_spaces import plain, space_in_json
 from ._simulators.chains import chain_of
 from ._simulators.engine import Engine, Running, with_added
 
@@ -119,7 +120,8 @@ class OnnxGraph:
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                return acts()(self.xp, observation, rng)
+                with np.errstate(all="ignore"):  # samples may be what no environment returns
+                    return acts()(self.xp, observation, rng)
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -366,22 +368,3 @@ def sampler(space: Any, n: int) -> Callable[[], Any]:
         return build(space, [usual(x, leaf) for x, (leaf, _) in pairs])
 
     return sample
-
-
-def space_in_json(space: Any) -> Any:
-    """Return a space in values of JSON: by its class and its arguments."""
-    name = type(space).__name__
-    if isinstance(space, spaces.Dict):
-        return {"class": name, "spaces": {key: space_in_json(x) for key, x in space.spaces.items()}}
-    if isinstance(space, spaces.Tuple):
-        return {"class": name, "spaces": [space_in_json(x) for x in space.spaces]}
-    known = ("low", "high", "n", "nvec", "start")
-    bounds = {each: plain(getattr(space, each)) for each in known if hasattr(space, each)}
-    return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
-
-
-def plain(x: Any) -> Any:
-    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
-    x = np.asarray(x)
-    texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
-    return np.where(np.isfinite(x), x.astype(object), texts).tolist()

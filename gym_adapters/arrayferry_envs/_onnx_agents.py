@@ -13,14 +13,15 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
-from arrayferry_gym.extending import namespace
+from arrayferry_gym.extending import build, leaves, namespace
 from arrayferry_gym.wrappers.kernels import Step
 
 from ._around.wrapped import wrap
 from ._contract.functional_env import FunctionalEnv
-from ._onnx import Arrays, OnnxGraph, described, plain, sampler, space_in_json
+from ._contract.plain_spaces import plain, space_in_json, space_of_json
+from ._onnx import Arrays, OnnxGraph, described, sampler
 from ._onnx_numbers import RawRandom
-from ._onnx_policies import acting, named
+from ._onnx_policies import acting, dotted, named
 
 RUNS = 3
 """The number of test vectors, each of which follows the one before."""
@@ -140,16 +141,17 @@ def difference(path: Any, policy: Any, params: Any) -> float:
     try:
         session = onnxruntime.InferenceSession(content)
         metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
+        names = [x.name for x in session.get_outputs()]
         for vector in metadata.get("test_vectors", ()):
             given, seen = (
                 {x["name"]: np.asarray(vector[part][x["name"]], x["dtype"]) for x in metadata[form]}
                 for part, form in (("inputs", "inputs"), ("seen", "policy_inputs"))
             )
-            names = [x.name for x in session.get_outputs()]
             results = dict(zip(names, session.run(names, given), strict=True))
             apart.append(_apart(results, vector["outputs"]))
-            seen = _tree(metadata["policy_observation_space"], seen, "observation")
-            runs.append((given, seen, vector["chosen"]))
+            space = space_of_json(metadata["policy_observation_space"])
+            parts = [seen[dotted(f"observation{path}")] for _, path in leaves(space)]
+            runs.append((given, build(space, parts), vector["chosen"]))
     except Exception as error:
         raise af.OptionError(
             f"{path} is damaged, or no ONNX file: {type(error).__name__}: {error}", remedy=_REMEDY
@@ -160,7 +162,8 @@ def difference(path: Any, policy: Any, params: Any) -> float:
         return max(apart)
     act, xp = acting(policy, params), namespace(af.registry.backend("numpy"))
     for given, seen, chosen in runs:
-        found = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, given)))
+        with np.errstate(all="ignore"):
+            found = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, given)))
         apart.append(_apart(named({"action": found}), chosen))
     return max(apart)
 
@@ -194,13 +197,3 @@ def _apart(found: Arrays, wanted: Arrays) -> float:
             apart = np.where(equal, 0, abs(x - y)).astype(np.float64)
         most = max(most, float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0)))
     return most
-
-
-def _tree(space: Any, arrays: Arrays, name: str) -> Any:
-    """Return the tree of a space in JSON, given its arrays by their names."""
-    inner = space.get("spaces")
-    if isinstance(inner, dict):
-        return {key: _tree(x, arrays, f"{name}.{key}") for key, x in inner.items()}
-    if inner is not None:
-        return tuple(_tree(x, arrays, f"{name}.{i}") for i, x in enumerate(inner))
-    return arrays[name]

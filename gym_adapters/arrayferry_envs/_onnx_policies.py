@@ -215,11 +215,15 @@ def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
     return af.OptionError(f"the policy cannot be exported: {reason}", remedy=remedy)
 
 
+def dotted(path: str) -> str:
+    """Return a path as "['state'][0]" with dots: "state.0"."""
+    return re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".")
+
+
 def named(tree: Any) -> dict[str, Any]:
     """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
     arrays, layout = af.flatten(tree)
-    paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
-    found = dict(zip(paths, arrays, strict=True))
+    found = dict(zip(map(dotted, layout.paths), arrays, strict=True))
     if len(found) < len(arrays):
         raise af.OptionError(
             f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."

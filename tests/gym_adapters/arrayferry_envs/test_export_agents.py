@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -398,6 +399,9 @@ def test_a_check_with_another_policy(tmp_path):
     export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
     for action in ([[1.0]], {"a": np.ones((1, 1))}, {}, np.ones(()), np.full((1, 1), np.inf)):
         assert check_export(path, lambda *_, action=action: (action, None)) == np.inf
+    with warnings.catch_warnings(action="error"):  # samples may be what no environment returns
+        export(None, path, policy=lambda _, x, __: (np.sqrt(x[:, :1] - 9), None), **OF_PENDULUM)
+        assert check_export(path, lambda _, x, __: (np.log(x[:, :1] - 9), None)) == 0
     with pytest.raises(af.OptionError, match="draws normal numbers of shape"):
         check_export(path, drawing, WEIGHTS)
     with pytest.raises(af.OptionError, match="policy_params was passed without"):
