@@ -156,15 +156,27 @@ def _updated(env: Any) -> list[Any]:
 class HasObsRms(HasStatistics):
     """Attributes of wrappers with statistics of observations."""
 
-    obs_rms = property(HasStatistics._statistics, HasStatistics._set_statistics)
-    """The statistics in NumPy. They can be set."""
+    @property
+    def obs_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasReturnRms(HasStatistics):
     """Attributes of wrappers with statistics of returns."""
 
-    return_rms = property(HasStatistics._statistics, HasStatistics._set_statistics)
-    """The statistics in NumPy. They can be set."""
+    @property
+    def return_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasDiscountedReward(HasReturnRms):
