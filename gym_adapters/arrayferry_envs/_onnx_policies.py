@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from functools import partial
@@ -102,24 +103,23 @@ def _by_module(module: Any, params: Any, prefix: str = "", examples: Any = None)
         return torch.func.functional_call(module, state, (given,), tie_weights=False)
 
     def act(xp: Any, observation: Any, rng: Any) -> Any:
-        modes, checks = [(x, x.training) for x in module.modules()], Distribution._validate_args
-        try:
-            module.eval()
+        with exact(), contextlib.ExitStack() as after:  # one thread at a time
+            for each in module.modules():
+                after.callback(setattr, each, "training", each.training)
+            after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
             Distribution.set_default_validate_args(False)  # a check depends on values
-            with torch.no_grad(), torch.random.fork_rng([]):
-                torch.default_generator.manual_seed(0)
-                if xp is XP:
-                    return _in_graph(call, examples[0], observation)
-                action = af.convert(call(af.convert(observation, "torch")), "numpy")
-            written = [name for name, x in state.items() if x is not before[name] or x._version]
-            if written:
-                reason = f"a call changes what later ones return {written}"
-                raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
-            return action
-        finally:
-            Distribution.set_default_validate_args(checks)
-            for each, mode in modes:
-                each.training = mode
+            module.eval()
+            after.enter_context(torch.no_grad())
+            after.enter_context(torch.random.fork_rng([]))
+            torch.default_generator.manual_seed(0)
+            if xp is XP:
+                return _in_graph(call, examples[0], observation)
+            action = af.convert(call(af.convert(observation, "torch")), "numpy")
+        written = [name for name, x in state.items() if x is not before[name] or x._version]
+        if written:
+            reason = f"a call changes what later ones return {written}"
+            raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
+        return action
 
     return act
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -496,6 +498,28 @@ def test_shared_modules_and_weights(tmp_path):
     assert check_export(path, other) < 1e-6
     assert module.again is module.first
     assert module.last.weight is module.first.weight
+
+
+class Slow(torch.nn.Linear):
+    inside, most = 0, 0
+
+    def forward(self, observation):
+        Slow.inside += 1
+        Slow.most = max(Slow.most, Slow.inside)
+        time.sleep(0.05)
+        Slow.inside -= 1
+        return super().forward(observation)
+
+
+def test_a_module_is_called_by_one_thread_at_a_time(tmp_path):
+    """Otherwise it would keep weights or modes of another call."""
+    path, module = tmp_path / "policy.onnx", Slow(3, 1)
+    export(None, path, policy=module, **OF_PENDULUM)
+    weight = module.weight
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(check_export, path, module) for _ in range(2)]
+        assert max(each.result() for each in found) < 1e-6
+    assert (Slow.most, module.weight is weight, module.training) == (1, True, True)
 
 
 class OneHot(torch.nn.Module):
