@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gymnasium import Space
@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag
+from arrayferry_gym.extending import autoreset_mode_of
 from arrayferry_gym.wrappers.kernels import Kernel
 
 from ._contract.functional_env import FunctionalEnv, checked_env
@@ -72,7 +73,7 @@ def export(
             They are constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. `wrap` puts them around an environment.
         observation_space: of a policy alone, the space of an observation of the environment, inside of the kernels. The
-            default is that of a model of Stable-Baselines3.
+            default without kernels is that of a model of Stable-Baselines3.
         action_space: likewise, of an action.
 
     Returns:
@@ -118,12 +119,21 @@ def export(
     if policy is None and (policy_params is not None or env is None):
         given = "env=None" if env is None else "policy_params"
         raise af.OptionError(f"{given} was passed without a policy", remedy="Pass policy=.")
-    others = (
-        (env_params, param_inputs) if env is None else (*kernels, observation_space, action_space)
-    )
-    if any(x is not None and x is not False for x in others):
+    if not isinstance(kernels, Iterable):
         raise af.OptionError(
-            "env_params and param_inputs are of an environment; kernels, observation_space and action_space of a policy alone",
+            f"kernels={kernels!r:.80} is no sequence", remedy="Pass [kernel, ...]."
+        )
+    kernels = tuple(kernels)
+    resets = autoreset_mode_of(autoreset_mode) is not AutoresetMode.DISABLED or None
+    others = (
+        (env_params, param_inputs or None, resets)
+        if env is None
+        else (*kernels, observation_space, action_space)
+    )
+    if any(x is not None for x in others):
+        raise af.OptionError(
+            "env_params, param_inputs and autoreset_mode are of an environment; kernels, observation_space and action_space "
+            "of a policy alone",
             remedy="Leave out the others. Kernels are put around an environment by wrap(env, *kernels).",
         )
     graph: Any
@@ -131,7 +141,8 @@ def export(
         from ._onnx_agents import AgentGraph
 
         known = {"observation_space": observation_space, "action_space": action_space}
-        known = {name: x or getattr(policy, name, None) for name, x in known.items()}
+        if not kernels:  # a model knows only what it sees itself
+            known = {k: getattr(policy, k, None) if x is None else x for k, x in known.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
         graph = AgentGraph(known, kernels, num_envs, limit, wrapper_state, policy, policy_params)
     else:
@@ -160,10 +171,11 @@ def check_export(
         policy_params: its parameters, as for `export`.
 
     Returns:
-        The largest absolute difference of two numbers, inf where only one is NaN.
+        The largest absolute difference of two numbers, inf where only one is NaN, or shapes or names differ.
 
     Raises:
-        arrayferry.OptionError: the file has no test vectors.
+        arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws other numbers than in it.
+        FileNotFoundError: there is no file.
         arrayferry.BackendUnavailableError: onnxruntime or ndonnx is not installed.
 
     Examples:

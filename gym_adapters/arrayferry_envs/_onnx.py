@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.caller import authors_line
 from arrayferry._utilities.options import count_of, limit_of, missing_package
 from arrayferry.extending import dtype_name
 from arrayferry_gym.extending import (
@@ -27,12 +29,14 @@ from arrayferry_gym.extending import (
     select,
     split,
 )
+from arrayferry_gym.wrappers.kernels import Kernel
 
 from ._around.wrapped import WrappedEnv, check_wrapped
 from ._contract.checked import CheckedEnv
 from ._contract.functional_env import FunctionalEnv
-from ._contract.mistakes import last_line
+from ._contract.mistakes import last_line, line_of
 from ._contract.params import prepare
+from ._contract.plain_spaces import plain, space_in_json
 from ._simulators.chains import chain_of
 from ._simulators.engine import Engine, Running, with_added
 
@@ -78,7 +82,7 @@ class OnnxGraph:
         self.xp = XP if library == "ndonnx" else namespace(backend)
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
-        self.chain = chain_of(env, self.limit)
+        self.chain = chain_of(env, self.limit, _refuse)
         own, draws = env.default_params, env._draws_params
         self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
         self.param_inputs = param_inputs
@@ -110,11 +114,14 @@ class OnnxGraph:
 
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
-        acts = functools.cache(lambda: acting(policy, params))
+        sample = sampler(self.chain.outside.observation, self.n)
+        examples = sample(), sample()
+        acts = functools.cache(lambda: acting(policy, params, examples))
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                return acts()(self.xp, observation, rng)
+                with np.errstate(all="ignore"):  # samples may be what no environment returns
+                    return acts()(self.xp, observation, rng)
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -137,8 +144,11 @@ class OnnxGraph:
             shape = self.n, *(leaf.shape or ())
             if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
                 raise unlike(x, path, f"an array of ndonnx of shape {shape}")
-            whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
-            if whole and not self.xp.isdtype(x.dtype, "integral"):
+            x, whole = (
+                self.xp.asarray(x),
+                not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f",
+            )
+            if whole and not self.xp.isdtype(x.dtype, ("bool", "integral")):
                 raise unlike(x, path, "whole numbers")
             parts.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
         return build(space, parts)
@@ -168,18 +178,21 @@ class OnnxGraph:
         """
         try:
             with exact():
-                form = self._run(None)[1]
-                outputs, after = self._run(form)
-                if _form(after) != _form(form):  # rewards with several numbers change statistics
-                    outputs, after = self._run(after)
+                return self._traced()
         except af.ArrayFerryError:
             raise
         except Exception as error:
             line = last_line(self.env.base, error, "step")
             raise af.OptionError(
                 f"{self.env!r:.80} cannot be exported, because of {line}: {_reason(error)}",
-                remedy="Write it with functions of xp and rng alone, without a branch on the value of an array.",
+                remedy=OF_XP,
             ) from error
+
+    def _traced(self) -> Arrays:
+        form = self._run(None)[1]
+        outputs, after = self._run(form)
+        if _form(after) != _form(form):  # rewards with several numbers change statistics
+            outputs, after = self._run(after)
         return outputs
 
     def _run(self, form: Any) -> tuple[Arrays, Any]:
@@ -205,8 +218,7 @@ class OnnxGraph:
         running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
-            batch: Any = batch_space(self.chain.outside.action, self.n)
-            like = build(batch, split(batch, batch.sample()))
+            like = sampler(self.chain.outside.action, self.n)()
             action = self._arguments({"action": like})["action"]
         else:
             action = self._fitted(self.act(last["observation"], choosing))
@@ -290,15 +302,27 @@ class OnnxGraph:
             "params": {name: plain(x) for name, x in params.items() if x.size <= FEW},
             "inputs": [
                 {
-                    **_described(name, x),
+                    **described(name, x),
                     **({"random": self.kinds[name]} if name in self.kinds else {}),
                     **({"value": plain(params[name])} if name in params else {}),
                 }
                 for name, x in self.inputs.items()
             ],
-            "outputs": [_described(name, x) for name, x in outputs.items()],
+            "outputs": [described(name, x) for name, x in outputs.items()],
             "versions": {name: version(name) for name in ("arrayferry", "ndonnx", "onnx", "numpy")},
         }
+
+
+OF_XP = "Write it with functions of xp and rng alone, without a branch on the value of an array."
+
+
+def _refuse(kernel: Kernel, error: Exception) -> None:
+    """Refuse a kernel, given an error that it has raised."""
+    line = authors_line(error) or line_of(type(kernel).step)
+    if not isinstance(error, af.ArrayFerryError):
+        raise af.OptionError(
+            f"{kernel!r:.80} cannot be exported, because of {line}: {_reason(error)}", remedy=OF_XP
+        ) from error
 
 
 def _reason(error: Exception) -> str:
@@ -321,24 +345,26 @@ def _read(graph: Any) -> set[str]:
     return {name for node in graph.node for name in node.input}.union(*inner)
 
 
-def _described(name: str, x: Any) -> dict[str, Any]:
+def described(name: str, x: Any) -> dict[str, Any]:
     return {"name": name, "dtype": dtype_name(x.dtype), "shape": list(x.shape)}
 
 
-def space_in_json(space: Any) -> Any:
-    """Return a space in values of JSON: by its class and its arguments."""
-    name = type(space).__name__
-    if isinstance(space, spaces.Dict):
-        return {"class": name, "spaces": {key: space_in_json(x) for key, x in space.spaces.items()}}
-    if isinstance(space, spaces.Tuple):
-        return {"class": name, "spaces": [space_in_json(x) for x in space.spaces]}
-    known = ("low", "high", "n", "nvec", "start")
-    bounds = {each: plain(getattr(space, each)) for each in known if hasattr(space, each)}
-    return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
+def sampler(space: Any, n: int) -> Callable[[], Any]:
+    """Return a function that draws n samples of a space. In large ranges of floats they are near 0, as observations are."""
+    batch: Any = batch_space(space, n)
+    batch.seed(0)
+    rng = np.random.default_rng(0)
 
+    def usual(x: Any, leaf: Any) -> Any:
+        if x.dtype.kind != "f":
+            return x
+        low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
+        near = np.clip(np.clip(0, low, high) + rng.standard_normal(x.shape), low, high)
+        with np.errstate(over="ignore"):
+            return np.where((abs(x) < 1e3) | (high - low < 1e3), x, near).astype(x.dtype)
 
-def plain(x: Any) -> Any:
-    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
-    x = np.asarray(x)
-    texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
-    return np.where(np.isfinite(x), x.astype(object), texts).tolist()
+    def sample() -> Any:
+        pairs = zip(split(space, batch.sample()), leaves(space), strict=True)
+        return build(space, [usual(x, leaf) for x, (leaf, _) in pairs])
+
+    return sample

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
+import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
-from arrayferry.extending import map_arrays
-from arrayferry_gym.extending import build, namespace, split
+from arrayferry_gym.extending import build, leaves, namespace
 from arrayferry_gym.wrappers.kernels import Step
 
 from ._around.wrapped import wrap
 from ._contract.functional_env import FunctionalEnv
-from ._onnx import Arrays, OnnxGraph, plain, space_in_json
-from ._onnx_numbers import RawRandom, exact
-from ._onnx_policies import acting, named
+from ._contract.plain_spaces import plain, space_in_json, space_of_json
+from ._onnx import Arrays, OnnxGraph, described, sampler
+from ._onnx_numbers import RawRandom
+from ._onnx_policies import acting, dotted, named
 
 RUNS = 3
 """The number of test vectors, each of which follows the one before."""
@@ -61,8 +61,7 @@ class AgentGraph(OnnxGraph):
         values = None if wrapper_state is None else whole._numbers(wrapper_state)
         self.use_statistics(values if env._statistics() else None)
         self.act_by(policy, params)
-        self._batch = batch_space(known["observation_space"], self.n)
-        self._batch.seed(0)
+        self._sample = sampler(known["observation_space"], self.n)
 
     def _turn(self, given: Arrays, take: Any) -> tuple[Arrays, Any, Any]:
         """Return the results of a run, what the policy has seen, and the actions that it has chosen.
@@ -87,17 +86,14 @@ class AgentGraph(OnnxGraph):
 
     def _first(self) -> Arrays:
         """Return the inputs of a first run, but for random numbers: samples."""
-        space = self.env.base.observation_space
         handed_on = [state.episode for state in self.kernels]
-        given = {"observation": build(space, split(space, self._batch.sample()))}
-        if af.flatten(handed_on)[0]:
-            given["reset"] = np.ones(self.n, bool)
-        return {**given, "last.wrappers": handed_on}
+        begins = {"reset": np.ones(self.n, bool)} if af.flatten(handed_on)[0] else {}
+        return {"observation": self._sample(), **begins, "last.wrappers": handed_on}
 
-    def _outputs(self) -> Arrays:
+    def _traced(self) -> Arrays:
         self.inputs, self.kinds = {}, {}
-        with exact():
-            return named(self._turn(self._arguments(self._first()), self._raw)[0])
+        results, self._seen, _ = self._turn(self._arguments(self._first()), self._raw)
+        return named(results)
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
         metadata = super()._metadata(outputs)
@@ -105,15 +101,15 @@ class AgentGraph(OnnxGraph):
             del metadata[name]
         metadata["policy_observation_space"] = metadata["observation_space"]
         metadata |= {name: space_in_json(space) for name, space in self._given[0].items()}
+        seen = [described(*each) for each in named({"observation": self._seen}).items()]
         beside = AgentGraph(*self._given, library="numpy")
-        return {**metadata, "test_vectors": beside._vectors()}
+        return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
         """Return the inputs and the results of some runs."""
         rng, found, handed_on = np.random.default_rng(0), [], None
         for number in range(RUNS):
             given = self._first()
-            given["observation"] = map_arrays(partial(_usual, rng), given["observation"])
             if number:
                 given["last.wrappers"] = handed_on
                 given |= {"reset": rng.random(self.n) < 0.3} if "reset" in given else {}
@@ -125,12 +121,6 @@ class AgentGraph(OnnxGraph):
             vector = {key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()}
             found.append(vector)
         return found
-
-
-def _usual(rng: Any, x: Any) -> Any:
-    """Replace extreme numbers, which the samples of large spaces are."""
-    usual = (x.dtype.kind != "f") | (abs(x) < 1e3)
-    return np.where(usual, x, rng.standard_normal(x.shape)).astype(x.dtype)
 
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
@@ -145,41 +135,65 @@ def difference(path: Any, policy: Any, params: Any) -> float:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise missing_package("arrayferry_envs.check_export", "onnxruntime", error) from error
-    session = onnxruntime.InferenceSession(os.fspath(path))
-    metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
-    if "test_vectors" not in metadata:
+    if policy is None and params is not None:
+        raise af.OptionError("policy_params was passed without a policy", remedy="Pass policy=.")
+    content, runs, apart = Path(path).read_bytes(), [], []
+    try:
+        session = onnxruntime.InferenceSession(content)
+        metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
+        names = [x.name for x in session.get_outputs()]
+        for vector in metadata.get("test_vectors", ()):
+            given, seen = (
+                {x["name"]: np.asarray(vector[part][x["name"]], x["dtype"]) for x in metadata[form]}
+                for part, form in (("inputs", "inputs"), ("seen", "policy_inputs"))
+            )
+            results = dict(zip(names, session.run(names, given), strict=True))
+            apart.append(_apart(results, vector["outputs"]))
+            space = space_of_json(metadata["policy_observation_space"])
+            parts = [seen[dotted(f"observation{path}")] for _, path in leaves(space)]
+            runs.append((given, build(space, parts), vector["chosen"]))
+    except Exception as error:
         raise af.OptionError(
-            f"{path} has no test vectors",
-            remedy="Pass a file that export(None, path, policy=...) wrote.",
-        )
-    act = None if policy is None else acting(policy, params)
-    xp, apart = namespace(af.registry.backend("numpy")), [0.0]
-    names = [x["name"] for x in metadata["outputs"]]
-    dtypes = {x["name"]: x["dtype"] for x in metadata["inputs"]}
-    for vector in metadata["test_vectors"]:
-        given = {name: np.asarray(vector["inputs"][name], dtypes[name]) for name in dtypes}
-        results = zip(names, session.run(names, given), strict=True)
-        apart += [_apart(x, vector["outputs"][name]) for name, x in results]
-        if act is not None:
-            seen = _tree(metadata["policy_observation_space"], vector["seen"], "observation")
-            rng = RawRandom(xp, "policy", lambda name, *_, given=given: given[name])
-            chosen = named({"action": act(xp, seen, rng)})
-            apart += [_apart(x, vector["chosen"][name]) for name, x in chosen.items()]
+            f"{path} is damaged, or no ONNX file: {type(error).__name__}: {error}", remedy=_REMEDY
+        ) from error
+    if not runs:
+        raise af.OptionError(f"{path} has no test vectors", remedy=_REMEDY)
+    if policy is None:
+        return max(apart)
+    act, xp = acting(policy, params), namespace(af.registry.backend("numpy"))
+    for given, seen, chosen in runs:
+        with np.errstate(all="ignore"):
+            found = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, given)))
+        apart.append(_apart(named({"action": found}), chosen))
     return max(apart)
 
 
-def _apart(*given: Any) -> float:
-    x, y = (np.asarray(each, np.float64) for each in given)
-    with np.errstate(all="ignore"):
-        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, abs(x - y))
-    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0))
+_REMEDY = "Pass a file that export(None, path, policy=...) wrote."
 
 
-def _tree(space: Any, values: Arrays, name: str) -> Any:
-    """Return the tree of a space in JSON, given its arrays by their names."""
-    inner = space.get("spaces")
-    if isinstance(inner, dict):
-        return {key: _tree(x, values, f"{name}.{key}") for key, x in inner.items()}
-    if inner is not None:
-        return tuple(_tree(x, values, f"{name}.{i}") for i, x in enumerate(inner))
-    return np.asarray(values[name], space["dtype"])
+def _recorded(given: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
+    numbers = given.get(name)
+    if numbers is None or (numbers.shape, numbers.dtype) != (tuple(shape), dtype):
+        raise af.OptionError(
+            f"the policy draws {kind} numbers of shape {tuple(shape)}, which the file does not have as {name}",
+            remedy="Pass the policy that was exported.",
+        )
+    return numbers
+
+
+def _apart(found: Arrays, wanted: Arrays) -> float:
+    """Return the largest difference of two numbers, inf where names or shapes differ, or only one is NaN."""
+    if found.keys() != wanted.keys():
+        return math.inf
+    most = 0.0
+    for name, own in found.items():
+        x, y = np.asarray(own), np.asarray(wanted[name])
+        if x.shape != y.shape:
+            return math.inf
+        whole = {x.dtype.kind, y.dtype.kind} <= set("biuO")
+        x, y = (each.astype(object if whole else np.float64) for each in (x, y))
+        with np.errstate(all="ignore"):
+            equal = (x == y) | ((x != x) & (y != y))
+            apart = np.where(equal, 0, abs(x - y)).astype(np.float64)
+        most = max(most, float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0)))
+    return most

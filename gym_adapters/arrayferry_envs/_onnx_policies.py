@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
+from functools import partial
 from typing import Any
 
 import ndonnx as ndx
@@ -13,24 +15,51 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry_gym.extending import namespace
 
 from ._contract.policies import check_arguments, check_policy, checked_results
-from ._onnx_numbers import OF_NUMPY, XP, exact
+from ._onnx_numbers import OF_NUMPY, XP, RawRandom, exact
 from ._policies.policies import is_module
 
 
-def acting(policy: Any, params: Any) -> Any:
+def acting(policy: Any, params: Any, examples: Any = None) -> Any:
     """Return a function that acts by a policy: `act(xp, observation, rng) -> action`, with XP in the graph, or in NumPy.
+
+    Args:
+        policy: as for `export`.
+        params: its parameters, likewise.
+        examples: two batches of observations in NumPy, if it is to be exported. It is called with them.
 
     Raises:
         arrayferry.OptionError: it is no policy that can be exported.
     """
     agent = policy if is_module(policy) else getattr(policy, "policy", None)
     if is_module(agent) and hasattr(agent, "_predict"):  # of Stable-Baselines3
-        return _by_module(_predicting(agent, policy), params, "policy.")
+        act = _by_module(_predicting(agent, policy), params, "policy.", examples)
+    elif is_module(policy):
+        act = _by_module(policy, params, "", examples)
+    else:
+        act = _by_function(policy, params)
+    if examples is not None:
+        _check_repeats(act, *examples)
+    return act
+
+
+def _check_repeats(act: Any, one: Any, other: Any) -> None:
+    xp = namespace(af.registry.backend("numpy"))
+
+    def called(observation: Any) -> Any:
+        rng = RawRandom(xp, "policy", lambda name, kind, shape, dtype: np.full(shape, 0.5, dtype))
+        return af.flatten(act(xp, observation, rng))[0]
+
+    first, _, again = map(called, (one, other, one))
+    if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
+        reason = "a call changes what later ones return, or draws numbers by itself"
+        raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
+
+
+def _by_function(policy: Any, params: Any) -> Any:
     check_policy(policy)
-    if is_module(policy):
-        return _by_module(policy, params)
     origins = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
     if origins & {"flax", "equinox"}:  # functions of JAX refuse arrays of ndonnx by themselves
         raise of_policy(f"{type(policy).__name__} computes in JAX, which takes no arrays of ndonnx")
@@ -38,51 +67,69 @@ def acting(policy: Any, params: Any) -> Any:
     constants = map_arrays(lambda x: af.convert(x, "numpy"), params)
 
     def act(xp: Any, observation: Any, rng: Any) -> Any:
+        # copies, since functions of NumPy may write into their arguments
+        given = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
         with exact(**OF_NUMPY):
-            result = policy(map_arrays(xp.asarray, constants), observation, rng)
+            result = policy(*given, rng)
         return checked_results(result, "action", "extras")[0]
 
     return act
 
 
-def _by_module(module: Any, params: Any, prefix: str = "") -> Any:
+def _by_module(module: Any, params: Any, prefix: str = "", examples: Any = None) -> Any:
     """Return such a function for a module of PyTorch, which stays as it is. The names of parameters lack a prefix."""
     import torch
     from torch.distributions import Distribution
 
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    state = {}  # a module that is used twice has one name here, as all names are put back one by one
+    for path, each in module.named_modules():
+        for name, x in (
+            *each.named_parameters("", False, False),
+            *each.named_buffers("", False, False),
+        ):
+            state[f"{path}.{name}".lstrip(".")] = x.detach().cpu().clone()
     if params is not None:
-        given, saved = af.convert(params, "torch", unsupported="keep"), module.state_dict()
-        own = {name: x for name, x in own.items() if name not in saved}
-        own |= {prefix + name: x for name, x in given.items()}
-    state = {name: x.detach().cpu().clone() for name, x in own.items()}
+        found = af.convert(params, "torch", unsupported="keep")
+        given, saved = {prefix + name: x for name, x in found.items()}, module.state_dict()
+        if given.keys() != saved.keys():
+            raise of_policy(
+                f"policy_params has {sorted(given)!r:.200}, but its module {sorted(saved)!r:.200}"
+            )
+        state |= {name: given[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
+    before = dict(state)
 
     def call(observation: Any) -> Any:
-        return torch.func.functional_call(module, state, (observation,), strict=True)
+        given = map_arrays(lambda x: x.clone(), observation)  # modules may write into them
+        return torch.func.functional_call(module, state, (given,), tie_weights=False)
 
     def act(xp: Any, observation: Any, rng: Any) -> Any:
-        modes, checks = [(x, x.training) for x in module.modules()], Distribution._validate_args
-        try:
-            module.eval()
+        with exact(), contextlib.ExitStack() as after:  # one thread at a time
+            for each in module.modules():
+                after.callback(setattr, each, "training", each.training)
+            after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
             Distribution.set_default_validate_args(False)  # a check depends on values
-            with torch.no_grad(), torch.random.fork_rng([]):
-                if xp is XP:
-                    return _in_graph(call, state, observation)
-                return af.convert(call(af.convert(observation, "torch")), "numpy")
-        finally:
-            Distribution.set_default_validate_args(checks)
-            for each, mode in modes:
-                each.training = mode
+            module.eval()
+            after.enter_context(torch.no_grad())
+            after.enter_context(torch.random.fork_rng([]))
+            torch.default_generator.manual_seed(0)
+            if xp is XP:
+                return _in_graph(call, examples[0], observation)
+            action = af.convert(call(af.convert(observation, "torch")), "numpy")
+        written = [name for name, x in state.items() if x is not before[name] or x._version]
+        if written:
+            reason = f"a call changes what later ones return {written}"
+            raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
+        return action
 
     return act
 
 
-def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
+def _in_graph(call: Any, example: Any, observation: Any) -> Any:
     """Return actions by PyTorch's own exporter.
 
     Args:
         call: takes an observation of PyTorch, and returns actions.
-        state: the parameters and buffers that it uses.
+        example: an observation of NumPy.
         observation: the observation of ndonnx.
     """
     import spox
@@ -92,28 +139,15 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise missing_package("the exporter of PyTorch", "onnxscript", error) from error
-    given, before = named({"observation": observation}), dict(state)
-
-    def filled(number: float) -> Any:
-        arrays = [np.full(x.shape, number).astype(dtype_name(x.dtype)) for x in given.values()]
-        return af.flatten(observation)[1].unflatten(af.convert(arrays, "torch"))
-
-    def called(number: float) -> Any:
-        torch.default_generator.manual_seed(0)
-        return af.flatten(call(filled(number)))
-
-    (first, layout), _, (again, _) = (called(number) for number in (0, 0.9, 0))
-    written = [name for name, x in state.items() if x is not before[name] or x._version]
-    same = (np.array_equal(x, y, equal_nan=True) for x, y in zip(first, again, strict=True))
-    if written or not all(same):
-        raise of_policy(
-            f"a call changes what later ones return {written}, and a file keeps nothing"
-        )
+    arrays, layout = af.flatten(observation)
+    pairs = zip(af.flatten(example)[0], arrays, strict=True)
+    like = [np.resize(x, y.shape).astype(dtype_name(y.dtype)) for x, y in pairs]
+    shown = layout.unflatten(af.convert(like, "torch"))
     module: Any = torch.nn.Module()
     module.forward = lambda observation: call(observation)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PyTorch to itself
-        options: Any = {"kwargs": {"observation": filled(0)}, "dynamo": True, "verbose": False}
+        options: Any = {"kwargs": {"observation": shown}, "dynamo": True, "verbose": False}
         try:
             program: Any = torch.onnx.export(module, (), **options)
         except torch.onnx.errors.OnnxExporterError as error:
@@ -125,10 +159,11 @@ def _in_graph(call: Any, state: dict[str, Any], observation: Any) -> Any:
     if draws:
         reason = f"it draws random numbers ({', '.join(draws)}), which cannot be seeded"
         raise of_policy(reason, ALONE)
-    pairs = zip(graph.input, given.values(), strict=True)
+    pairs = zip(graph.input, arrays, strict=True)
     inputs = {each.name: x.unwrap_spox() for each, x in pairs}
     results = spox.inline(program.model_proto)(**inputs)
-    return layout.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
+    form = af.flatten(call(shown))[1]
+    return form.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
 
 
 def _predicting(policy: Any, model: Any) -> Any:
@@ -139,6 +174,14 @@ def _predicting(policy: Any, model: Any) -> Any:
     space, known = policy.action_space, getattr(model, "get_vec_normalize_env", bool)()
     moments = known.obs_rms if known and known.norm_obs else {}
     moments = moments if isinstance(moments, dict) else {None: moments}
+    seen = policy.observation_space
+    for key, own in moments.items():
+        wanted = (seen if key is None else seen[key]).shape
+        if own.mean.shape != wanted:
+            raise of_policy(
+                f"its VecNormalize has statistics of shape {own.mean.shape} inside of other wrappers, but it observes {wanted}",
+                "Put VecNormalize outside of the wrappers that change observations, or export model.policy.",
+            )
 
     class Predicting(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -172,11 +215,15 @@ def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
     return af.OptionError(f"the policy cannot be exported: {reason}", remedy=remedy)
 
 
+def dotted(path: str) -> str:
+    """Return a path as "['state'][0]" with dots: "state.0"."""
+    return re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".")
+
+
 def named(tree: Any) -> dict[str, Any]:
     """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
     arrays, layout = af.flatten(tree)
-    paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
-    found = dict(zip(paths, arrays, strict=True))
+    found = dict(zip(map(dotted, layout.paths), arrays, strict=True))
     if len(found) < len(arrays):
         raise af.OptionError(
             f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."

@@ -160,7 +160,7 @@ class Episodes:
         envs: the environments.
         mode: their autoreset mode, None for the one that they declare.
         masks: converts both flags to the library of masks. The default leaves them as they are.
-        inside: those of a wrapper that `envs` is, None for none. What they have read of the same flags is not read again.
+        inside: those of a wrapper that `envs` is, None for none.
 
     Attributes:
         rule: that of their mode.
@@ -170,7 +170,6 @@ class Episodes:
 
     turn: Turn
     _envs: Any
-    _inside: Episodes | None = None  # also of older pickles
     _given: tuple[Any, ...] = ()
     _converted: dict[Any, tuple[Any, Any]]
 
@@ -180,7 +179,7 @@ class Episodes:
         inner = None if inside is None else inside._envs
         # kernels leave `final_obs` a whole batch
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
-        self._masks, self._inside = masks, inside
+        self._masks = masks
         self.rule: Rule = RULES[declared_mode(envs) if mode is None else mode]
         self.loses_final: bool = loses_final(envs)
         self.over: Any = None
@@ -190,13 +189,17 @@ class Episodes:
         """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
-    def step(self, results: Any, to_library: Callable[[Any], Any] | None = None) -> Step:
+    def step(
+        self, results: Any, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
+    ) -> Step:  # fmt: skip
         """Return what a step has returned. Flags are bool arrays, and rewards an array.
 
         Args:
             results: observations, rewards, both flags and infos. All but the flags may be None where they are not needed.
             to_library: converts a value to the library of the observations, if those before any reset are needed, as
                 `final_observation`.
+            inside: those of the wrapper that has taken this step and left its flags as they were, None for none. What
+                they have read of the same flags is not read again.
 
         Raises:
             arrayferry.OptionError: they are needed, but not in the infos.
@@ -206,7 +209,6 @@ class Episodes:
         if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
         given: Any = self.over, terminated, truncated
-        inside = self._inside
         if inside is not None and all(map(operator.is_, given, inside._given)):
             now, self._converted = inside.turn, inside._converted
         else:

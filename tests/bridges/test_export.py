@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_envs import CartPole, check_export, export
+from arrayferry_gym.wrappers import kernels
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):
     from sb3_contrib import RecurrentPPO
     from stable_baselines3 import DQN, PPO, SAC, TD3
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 SEEN = spaces.Box(-5, 5, (4,))
 MOVES = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 0.5], np.float32))
@@ -135,3 +136,16 @@ def test_a_module_around_a_policy_acts_itself(tmp_path):
     export(None, path, policy=Around(model.policy), num_envs=8, **options)
     assert check_export(path, Around(model.policy)) == 0
     assert check_export(path, model) == 1
+
+
+def test_spaces_of_a_model_are_not_those_inside_of_kernels(tmp_path):
+    model, around = model_of("moves"), [kernels.RescaleAction(-1, 1)]
+    with pytest.raises(af.OptionError, match="but observation_space is None"):
+        export(None, tmp_path / "model.onnx", policy=model, kernels=around)
+
+
+def test_statistics_inside_of_other_wrappers_are_refused(tmp_path):
+    envs = VecNormalize(DummyVecEnv([lambda: Shows(SEEN, MOVES)]))
+    model = PPO("MlpPolicy", VecFrameStack(envs, 3), device="cpu")
+    with pytest.raises(af.OptionError, match="VecNormalize has statistics of shape"):
+        export(None, tmp_path / "model.onnx", policy=model)

@@ -123,6 +123,7 @@ class WrappedEnv(AroundEnv):
         if isinstance(values, dict):
             self._named(values)
             return values
+        self._check_states(values)
         return {name: values[index].lasting[own].read() for name, index, own in self._statistics()}
 
     def _statistics(self) -> list[tuple[str, int, str]]:
@@ -185,11 +186,7 @@ class WrappedEnv(AroundEnv):
                 moments = lasting[own].given(xp, values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
             return tuple(states)
-        if not _is_state(values) or len(values) != len(states):
-            raise af.OptionError(
-                f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(states)} kernels",
-                remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
-            )
+        self._check_states(values)
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
             forms, given = _form(new.lasting), _form(old.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
@@ -202,6 +199,15 @@ class WrappedEnv(AroundEnv):
         return tuple(
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
         )
+
+    def _check_states(self, values: Any) -> None:
+        known = _is_state(values) and len(values) == len(self.kernels)
+        names = self._statistics()
+        if not known or any(own not in (values[index].lasting or {}) for _, index, own in names):
+            raise af.OptionError(
+                f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(self.kernels)} kernels",
+                remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
+            )
 
     def reset(self, *_given: Any, **_options: Any) -> Any:
         """Refuse: the kernels need the engine."""

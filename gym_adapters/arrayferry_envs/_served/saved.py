@@ -7,17 +7,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import mixed_seed, options_of, seed_of
-from arrayferry.extending import dtype_named
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.pickled import PickledArrays
+from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
 from arrayferry_gym.extending import reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
 
@@ -72,8 +71,8 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
         "autoreset_mode": envs.autoreset_mode.value,
         "max_episode_steps": envs._limit,
         "acts": engine.chain.acts,
-        "observation_space": _described(envs._chain.outside.observation),
-        "action_space": _described(envs._chain.outside.action),
+        "observation_space": space_in_json(envs._chain.outside.observation),
+        "action_space": space_in_json(envs._chain.outside.action),
     }
     save_all(path, programs, about)
 
@@ -104,7 +103,9 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         programs, about = read_all(path)
         try:
             count, self._name = about["num_envs"], about["name"]
-            observation, action = (_space(about[f"{x}_space"]) for x in ("observation", "action"))
+            observation, action = (
+                space_of_json(about[f"{x}_space"]) for x in ("observation", "action")
+            )
             self.autoreset_mode = AutoresetMode(about["autoreset_mode"])
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -202,40 +203,3 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Discard the states."""
         self._leaves = ()
-
-
-PARTS = {
-    "Discrete": ("n", "start", "dtype"), "MultiDiscrete": ("nvec", "start", "dtype"), "MultiBinary": ("n",),
-    "Box": ("low", "high", "shape", "dtype"),
-}  # fmt: skip
-"""What a space of each class is made of."""
-
-
-def _described(space: Space[Any]) -> Any:
-    """Return a space as plain data."""
-    if isinstance(space, spaces.Dict):
-        return ["Dict", {key: _described(part) for key, part in space.spaces.items()}]
-    if isinstance(space, spaces.Tuple):
-        return ["Tuple", [_described(part) for part in space.spaces]]
-    kind = next(name for name in PARTS if isinstance(space, getattr(spaces, name)))
-    parts = (getattr(space, name) for name in PARTS[kind])
-    return [kind, *(x.name if isinstance(x, np.dtype) else np.asarray(x).tolist() for x in parts)]
-
-
-def _space(described: Any) -> Space[Any]:
-    kind, *given = described
-    if kind == "Dict":
-        return spaces.Dict({key: _space(part) for key, part in given[0].items()})
-    if kind == "Tuple":
-        return spaces.Tuple([_space(part) for part in given[0]])
-    parts: dict[str, Any] = dict(zip(PARTS[kind], given, strict=True))
-    if "dtype" in parts:
-        dtype: Any = dtype_named(parts["dtype"])
-        parts["dtype"] = dtype
-    if kind == "Box":
-        low, high = (
-            np.array(parts[edge], dtype).reshape(parts["shape"]) for edge in ("low", "high")
-        )
-        return spaces.Box(low, high, dtype=dtype.type)
-    made: Space[Any] = getattr(spaces, kind)(**parts)
-    return made

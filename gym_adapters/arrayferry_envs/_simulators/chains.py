@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
@@ -13,11 +14,17 @@ from arrayferry_gym.extending import Chain
 from arrayferry_gym.wrappers.kernels import Kernel, Spaces
 
 
-def chain_of(env: FunctionalEnv, limit: int | None) -> Chain:
-    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
+def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain:
+    """Return the kernels of an environment around its spaces, for episodes with a step limit.
+
+    Args:
+        env: the environment.
+        limit: the step limit.
+        refuse: as for `Chain`. The default refuses kernels that JAX cannot trace.
+    """
     base = env.base
     inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
-    return Chain(env.kernels, inside, refuse_untraceable)
+    return Chain(env.kernels, inside, refuse or refuse_untraceable)
 
 
 def refuse_untraceable(kernel: Kernel, error: Exception) -> None:

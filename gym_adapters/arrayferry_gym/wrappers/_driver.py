@@ -241,18 +241,8 @@ class Driver(HeldKernel):
         Returns:
             The result of the step and the observations after resets, for the agent.
         """
-        own = self.own
-        ended = cut = None
-        if flags is not None:
-            ended, cut = own(flags)
-        result = Step(
-            seen,
-            None if reward is None else own(reward),
-            ended,
-            cut,
-            {},
-            valid,
-        )
+        ended, cut = (None, None) if flags is None else self.own(flags)
+        result = Step(seen, None if reward is None else self.own(reward), ended, cut, {}, valid)
         if begins is None:
             self.state, result = self._step(self.state, result)
             return result, result.observation

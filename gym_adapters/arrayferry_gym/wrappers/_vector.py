@@ -19,6 +19,9 @@ from ._attributes import TO_NUMPY, HasStatistics, add_infos, kernels_in, masks_o
 from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, Step
 
+_OWN = __name__, f"{__name__}_only"
+"""The modules whose `step` leaves flags as they are, unlike what users write."""
+
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
 else:  # it takes no parameters in Gymnasium 1.3 and older
@@ -61,8 +64,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             original_space(env.single_action_space),
             step_limit(env),
         )
-        inner = env._episodes if isinstance(env, KernelVectorWrapper) else None
-        self._episodes = episodes = Episodes(env, masks=TO_NUMPY, inside=inner)
+        self._episodes = episodes = Episodes(env, masks=TO_NUMPY, inside=self._inside())
         rule = episodes.rule
         self._driver = driver = Driver(
             kernel, inside, self.num_envs, kernels_in(env), same_step=rule.same_step
@@ -113,7 +115,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         given = driver.own(observations) if driver.observes else None
         reward = rewards if driver.rewarded else None
         to_library = driver.own if driver.observes and not self._lost else None
-        step = self._episodes.step((given, reward, *flags, infos), to_library)
+        step = self._episodes.step((given, reward, *flags, infos), to_library, self._inside())
         valid, begins = self._episodes.masks_in(driver.own, driver.device)
         if self._lost and begins is not None:
             valid = ~begins
@@ -127,6 +129,12 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         if driver.rewarded:
             rewards = result.reward
         return observations, rewards, step.terminated, step.truncated, infos
+
+    def _inside(self) -> Episodes | None:
+        """Return the episodes of a wrapper inside that returns flags as it has read them, None if there is none."""
+        if not isinstance(env := self.env, KernelVectorWrapper):
+            return None
+        return env._episodes if type(env).step.__module__ in _OWN else None
 
     def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""

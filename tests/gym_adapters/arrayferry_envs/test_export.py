@@ -478,7 +478,11 @@ def test_modules_of_pytorch_that_take_dicts_draw_or_return_pairs(tmp_path):
     for env, options, words in (
         (CartPole, {"policy": Draws()}, "draws random numbers"),
         (CartPole, {"policy": Pair()}, "its action is"),
-        (CartPole, {"policy": of_dict, "policy_params": {"no": torch.ones(1)}}, "RuntimeError"),
+        (
+            CartPole,
+            {"policy": of_dict, "policy_params": {"no": torch.ones(1)}},
+            "policy_params has",
+        ),
     ):
         with pytest.raises(af.OptionError, match=words):
             export(env, tmp_path / "env.onnx", **options)

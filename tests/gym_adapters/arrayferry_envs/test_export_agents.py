@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from raw_random import Fed
 import arrayferry as af
 from arrayferry_envs import CartPole, Pendulum, check_export, export, wrap
 from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers.kernels import State
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
@@ -217,11 +221,53 @@ class Changes(torch.nn.Linear):
         return super().forward(observation) + self.calls
 
 
+class Sums(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sum = 0
+
+    def forward(self, observation):
+        self.sum = self.sum + observation[:, :1].float()
+        return self.sum
+
+
+def draws_by_numpy(params, observation, rng):
+    return observation[:, :1] + np.random.standard_normal((1, 1)).astype(np.float32), None
+
+
+def branches(observation):
+    return observation if observation.sum() > 0 else -observation
+
+
+WITH_STATISTICS = wrap(Pendulum(), kernels.NormalizeObservation())
 REFUSED = [
     ({"policy": None}, "env=None was passed without a policy"),
     ({"observation_space": None}, "but observation_space is None"),
     ({"action_space": 3}, "but action_space is 3"),
-    ({"param_inputs": True}, "env_params and param_inputs are of an environment"),
+    ({"param_inputs": True}, "param_inputs and autoreset_mode are of an environment"),
+    ({"autoreset_mode": "SameStep"}, "autoreset_mode are of an environment"),
+    ({"autoreset_mode": "never"}, "autoreset_mode='never' is not valid"),
+    ({"kernels": None}, "kernels=None is no sequence"),
+    ({"kernels": kernels.ClipAction()}, "kernels=ClipAction() is no sequence"),
+    ({"kernels": [kernels.TransformObservation(branches)]}, "because of test_export_agents.py"),
+    (
+        {"kernels": [kernels.NormalizeObservation()], "wrapper_state": 3},
+        "wrapper_state=3 does not belong",
+    ),
+    (
+        {"kernels": [kernels.NormalizeObservation()], "wrapper_state": ()},
+        "wrapper_state=() does not belong",
+    ),
+    ({"env": WITH_STATISTICS, "wrapper_state": (State(),)}, "does not belong to this environment"),
+    ({"policy": draws_by_numpy}, "or draws numbers by itself"),
+    (
+        {"policy": Sums(), "observation_space": spaces.Box(0, 9, (3,), np.uint8)},
+        "or draws numbers by itself",
+    ),
+    (
+        {"policy": torch.nn.Linear(3, 1), "policy_params": {"weight": WEIGHTS.T}},
+        "its module ['bias', 'weight']",
+    ),
     ({"env": CartPole(), "action_space": CartPole.action_space}, "action_space of a policy alone"),
     ({"kernels": [3]}, "wrap() was given 3"),
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
@@ -235,8 +281,9 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "words"), REFUSED)
 def test_what_cannot_be_exported_is_refused(options, words, tmp_path):
     path = tmp_path / "policy.onnx"
-    known: Any = {"env": None, "policy": linear, "policy_params": WEIGHTS, **OF_PENDULUM, **options}
-    if isinstance(known["policy"], torch.nn.Module) or known["policy"] is None:
+    of_pendulum = {} if "env" in options and "action_space" not in options else OF_PENDULUM
+    known: Any = {"env": None, "policy": linear, "policy_params": WEIGHTS, **of_pendulum, **options}
+    if "policy" in options and "policy_params" not in options:
         del known["policy_params"]
     with pytest.raises(af.OptionError, match=re.escape(words)):
         export(path=path, **known)
@@ -263,21 +310,228 @@ def test_files_of_environments_have_no_test_vectors(tmp_path):
         check_export(path)
 
 
-def test_a_check_notices_other_test_vectors(tmp_path):
+def changed(path, change):
+    """Change the metadata of a file."""
+    import onnx
+
+    model = onnx.load(path)
+    [entry] = [x for x in model.metadata_props if x.key == "arrayferry"]
+    metadata = json.loads(entry.value)
+    change(metadata)
+    entry.value = json.dumps(metadata)
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "found"),
+    [
+        ("outputs", {"action": [[np.inf]]}, np.inf), ("outputs", {"action": [["NaN"]]}, np.inf),
+        ("outputs", {"action": [[0.0], [0.0]]}, np.inf), ("outputs", {}, np.inf),
+        ("outputs", {"action": [[3.0]]}, 1.0), ("chosen", {"action": [[7.0]]}, 5.0), ("chosen", {}, np.inf),
+    ],
+)  # fmt: skip
+def test_a_check_notices_other_test_vectors(part, wrong, found, tmp_path):
+    def two(params, observation, rng):
+        return observation[:, :1] * 0 + 2, None
+
+    path = str(tmp_path / "policy.onnx")
+    export(None, path, policy=two, **OF_PENDULUM)
+    changed(path, lambda metadata: metadata["test_vectors"][1].update({part: wrong}))
+    assert check_export(path, two) == found
+
+
+def test_a_check_notices_other_weights(tmp_path):
     import onnx
 
     path = str(tmp_path / "policy.onnx")
     export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
-    for wrong, found in ((0.5, 0.5), ("NaN", np.inf)):
-        model = onnx.load(path)
-        [entry] = [x for x in model.metadata_props if x.key == "arrayferry"]
-        metadata = json.loads(entry.value)
-        outputs = metadata["test_vectors"][1]["outputs"]
-        [[known]] = outputs["action"]
-        outputs["action"] = [[wrong if wrong == "NaN" else known + wrong]]
-        entry.value = json.dumps(metadata)
-        onnx.save(model, str(tmp_path / "other.onnx"))
-        assert check_export(tmp_path / "other.onnx") == pytest.approx(found)
+    model = onnx.load(path)
+    wrong = 0
+    for node in model.graph.node:
+        for x in node.attribute:
+            if x.name == "value" and list(x.t.dims) == [3, 1]:
+                x.t.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS + 0.1))
+                wrong += 1
+    onnx.save(model, path)
+    assert wrong == 1
+    assert check_export(path) > 0.01
+
+
+def test_a_check_notices_the_last_digit_of_large_integers(tmp_path):
+    path, space = str(tmp_path / "policy.onnx"), spaces.Discrete(2**62)
+    options: Any = {"observation_space": space, "action_space": space}
+    export(None, path, policy=lambda params, observation, rng: (observation, None), **options)
+    assert check_export(path) == 0
+    changed(path, lambda metadata: metadata["test_vectors"][0]["outputs"]["action"].append(0))
+    assert check_export(path) == np.inf
+
+    def one_more(metadata):
+        outputs = metadata["test_vectors"][0]["outputs"]
+        outputs["action"] = [outputs["action"][0] + 1]
+
+    changed(path, one_more)
+    assert check_export(path) == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda metadata: metadata.update(test_vectors=[]), "has no test vectors"),
+        (lambda metadata: metadata.update(test_vectors=[{}]), "is damaged, or no ONNX file: KeyError"),
+        (lambda metadata: metadata.update(inputs=[]), "is damaged, or no ONNX file"),
+        (None, "is damaged, or no ONNX file"),
+    ],
+)  # fmt: skip
+def test_damaged_files_are_refused(damage, words, tmp_path):
+    path = tmp_path / "policy.onnx"
+    export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
+    if damage is None:
+        path.write_bytes(path.read_bytes()[:-50])
+    else:
+        changed(str(path), damage)
+    with pytest.raises(af.OptionError, match=words):
+        check_export(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        check_export(path)
+
+
+def test_a_check_with_another_policy(tmp_path):
+    path = tmp_path / "policy.onnx"
+    export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
+    for action in ([[1.0]], {"a": np.ones((1, 1))}, {}, np.ones(()), np.full((1, 1), np.inf)):
+        assert check_export(path, lambda *_, action=action: (action, None)) == np.inf
+    with warnings.catch_warnings(action="error"):  # samples may be what no environment returns
+        export(None, path, policy=lambda _, x, __: (np.sqrt(x[:, :1] - 9), None), **OF_PENDULUM)
+        assert check_export(path, lambda _, x, __: (np.log(x[:, :1] - 9), None)) == 0
+    with pytest.raises(af.OptionError, match="draws normal numbers of shape"):
+        check_export(path, drawing, WEIGHTS)
+    with pytest.raises(af.OptionError, match="policy_params was passed without"):
+        check_export(path, None, WEIGHTS)
+
+
+def writes(weights, observation, rng):
+    observation *= 2
+    observation[observation > 0.5] = 0.5
+    weights += 1
+    return observation[:, :1] * weights, None
+
+
+class Writes(torch.nn.Module):
+    def forward(self, observation):
+        return observation.mul_(2)[:, :1]
+
+
+def constant(params, observation, rng):
+    return np.full((3, 1), 0.5, np.float32), None
+
+
+def halved(params, observation, rng):
+    return observation[:, :1] * 3, None
+
+
+OTHERS: dict[str, Any] = {
+    "writes": {"policy": writes, "policy_params": np.ones(1, np.float32)},
+    "module writes": {"policy": Writes()},
+    "constant": {"policy": constant},
+    "flags": {"policy": lambda _, x, __: (x > 0, None), "action_space": spaces.MultiBinary(3)},
+    "iterator of kernels": {"policy": halved, "kernels": (kernels.TransformObservation(lambda x: x / 2),)},
+    "other dtype": {
+        "policy": halved, "kernels": (kernels.TransformObservation(lambda x: x * 0.1),),
+        "observation_space": spaces.Box(0, 9, (3,), np.int32),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_policies_that_write_or_return_other_arrays(name, tmp_path):
+    path, options = tmp_path / "policy.onnx", {**OF_PENDULUM, **OTHERS[name]}
+    policy, params = options["policy"], options.get("policy_params")
+    before = None if params is None else params.copy()
+    export(None, path, **{**options, "kernels": iter(options.get("kernels", ())), "num_envs": 3})
+    assert check_export(path, policy, params) < 1e-6
+    assert params is None or np.array_equal(params, before)
+
+
+FAR = spaces.Dict({
+    "above": spaces.Box(1e4, 2e4, (2,)), "below": spaces.Box(-np.inf, -1e5, (2,)), "all": spaces.Box(-3e38, 3e38, (2,)),
+    "near": spaces.Box(2000, 2001, (2,), np.float64),
+})  # fmt: skip
+
+
+def test_test_vectors_are_in_their_space(tmp_path):
+    def policy(params, observation, rng):
+        xp = af.namespace_of(observation["above"])
+        return xp.sqrt(observation["above"][:, :1] - 1e4), None
+
+    path = tmp_path / "policy.onnx"
+    options: Any = {"observation_space": FAR, "action_space": spaces.Box(0, 9, (1,))}
+    metadata = export(None, path, policy=policy, num_envs=5, **options)
+    assert check_export(path, policy) < 1e-5
+    for vector in metadata["test_vectors"]:
+        for name, space in FAR.items():
+            x = np.asarray(vector["inputs"][f"observation.{name}"], space.dtype)
+            assert all(map(space.contains, x))
+            assert abs(x).max() < 2e5
+            assert len(np.unique(x)) > 1
+        assert any(0 < x < 9 for [x] in vector["outputs"]["action"])
+
+
+class Tied(torch.nn.Module):
+    """A module that is used twice, and a weight that is."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.again, self.last.weight = self.first, self.first.weight
+
+    def forward(self, observation):
+        return self.last(self.again(self.first(observation)))[:, :1]
+
+
+@pytest.mark.long
+def test_shared_modules_and_weights(tmp_path):
+    path, module, other = tmp_path / "policy.onnx", Tied(), Tied()
+    export(None, path, policy=module, **OF_PENDULUM)
+    assert check_export(path, module) < 1e-6 < check_export(path, other)
+    export(None, path, policy=module, policy_params=other.state_dict(), **OF_PENDULUM)
+    assert check_export(path, other) < 1e-6
+    assert module.again is module.first
+    assert module.last.weight is module.first.weight
+
+
+class Slow(torch.nn.Linear):
+    inside, most = 0, 0
+
+    def forward(self, observation):
+        Slow.inside += 1
+        Slow.most = max(Slow.most, Slow.inside)
+        time.sleep(0.05)
+        Slow.inside -= 1
+        return super().forward(observation)
+
+
+def test_a_module_is_called_by_one_thread_at_a_time(tmp_path):
+    """Otherwise it would keep weights or modes of another call."""
+    path, module = tmp_path / "policy.onnx", Slow(3, 1)
+    export(None, path, policy=module, **OF_PENDULUM)
+    weight = module.weight
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(check_export, path, module) for _ in range(2)]
+        assert max(each.result() for each in found) < 1e-6
+    assert (Slow.most, module.weight is weight, module.training) == (1, True, True)
+
+
+class OneHot(torch.nn.Module):
+    def forward(self, observation):
+        return torch.nn.functional.one_hot(observation - 5, 3).argmax(-1)
+
+
+def test_modules_are_called_with_samples_of_their_space(tmp_path):
+    path, options = tmp_path / "policy.onnx", {"action_space": spaces.Discrete(3), "num_envs": 9}
+    seen = spaces.Discrete(3, start=5)
+    export(None, path, policy=OneHot(), observation_space=seen, **options)
+    assert check_export(path, OneHot()) == 0
 
 
 def test_only_a_check_needs_onnxruntime(run_python, tmp_path):

@@ -32,6 +32,7 @@ from arrayferry_envs import (
     with_seeds,
     wrap,
 )
+from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
 from arrayferry_gym.wrappers import kernels
 from arrayferry_translate import ProgramError, read_all, translate
 
@@ -343,6 +344,7 @@ import os, sys
 import jax, numpy as np
 import arrayferry as af
 from arrayferry_envs import CartPole, make_vec, wrap
+from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
 from arrayferry_gym.wrappers import kernels
 from test_translated import Still
 
@@ -364,3 +366,19 @@ def test_results_are_on_the_device(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", DEVICES, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-np.inf, np.inf, (2,), np.float16),
+        spaces.Box(np.float64([-np.inf, 0]), np.float64([0.1, np.inf]), dtype=np.float64),
+        spaces.Box(0, 2**64 - 1, (1, 0), np.uint64), spaces.Box(-(2**63), 2**63 - 1, (), np.int64),
+        spaces.Discrete(3, start=-2), spaces.MultiDiscrete([2, 3], start=[1, -1], dtype=np.int32),
+        spaces.MultiBinary([2, 3]), spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), spaces.Dict({})])),
+    ],
+)  # fmt: skip
+def test_spaces_in_json_are_the_same(space):
+    given = json.loads(json.dumps(space_in_json(space), allow_nan=False))
+    assert space_of_json(given) == space
+    assert space_of_json(given).dtype == space.dtype

@@ -821,3 +821,45 @@ def test_methods_that_apply_to_values_of_a_batch(xp):
     assert af.convert(envs.rewards(x[:, 0]), "numpy").tolist() == [0.5, 0.5]
     envs = vector_wrappers.RescaleAction(batch(), np.float32(-1), np.float32(1))
     np.testing.assert_allclose(af.convert(envs.actions(x[:, :1]), "numpy"), [[2], [2]])
+
+
+class LiveFlags(gym.vector.VectorWrapper):
+    """Its flags are the same arrays in all steps."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.flags = np.zeros(3, bool), np.zeros(3, bool)
+
+    def step(self, actions):
+        observations, rewards, *flags, infos = self.env.step(actions)
+        for own, given in zip(self.flags, flags, strict=True):
+            own[:] = given
+        return observations, rewards, *self.flags, infos
+
+
+class Shortened(vector_wrappers.NormalizeObservation):
+    """It changes flags where they are."""
+
+    def step(self, actions):
+        results = super().step(actions)
+        results[3][1] = True
+        return results
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+@pytest.mark.parametrize("what", ["wrapper taken away", "flags changed"])
+def test_ends_are_those_of_the_step_itself(mode, what):
+    """Also where flags are the same arrays as those that a wrapper inside has read."""
+    inner = Shortened if what == "flags changed" else vector_wrappers.NormalizeObservation
+    recorded = []
+    for between in (lambda envs: envs, gym.vector.VectorWrapper):
+        envs = vector_wrappers.RecordEpisodeStatistics(between(inner(LiveFlags(vector(mode)))))
+        envs.reset(seed=1)
+        found: list[object] = []
+        for number, action in enumerate(actions(12)):
+            if number == 2 and inner is not Shortened:
+                envs.env = envs.env.env if type(envs.env) is inner else envs.env.env.env
+            found.append(envs.step(action)[4].get("episode", {}).get("l", np.zeros(3)).tolist())
+        recorded.append(found)
+    assert recorded[0] == recorded[1]
+    assert any(map(any, recorded[0]))

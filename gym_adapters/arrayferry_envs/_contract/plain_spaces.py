@@ -1,0 +1,50 @@
+"""Spaces and arrays as values of JSON, in files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from arrayferry.extending import dtype_named
+
+PARTS = {
+    "Box": ("low", "high"), "Discrete": ("n", "start"), "MultiDiscrete": ("nvec", "start"), "MultiBinary": ("n",)
+}  # fmt: skip
+"""What a space of each class is made of, besides its shape and dtype."""
+
+
+def plain(x: Any) -> Any:
+    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
+    x = np.asarray(x)
+    texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
+    return np.where(np.isfinite(x), x.astype(object), texts).tolist()
+
+
+def space_in_json(space: Any) -> dict[str, Any]:
+    """Return a space in values of JSON: by its class and its arguments."""
+    if isinstance(space, spaces.Dict):
+        return {"class": "Dict", "spaces": {k: space_in_json(x) for k, x in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"class": "Tuple", "spaces": [space_in_json(x) for x in space.spaces]}
+    kind = next(name for name in PARTS if isinstance(space, getattr(spaces, name)))
+    parts = {name: plain(getattr(space, name)) for name in PARTS[kind]}
+    return {"class": kind, **parts, "shape": list(space.shape), "dtype": space.dtype.name}
+
+
+def space_of_json(given: dict[str, Any]) -> Space[Any]:
+    """Return a space, given what `space_in_json` has returned."""
+    kind = given["class"]
+    if kind == "Dict":
+        return spaces.Dict({key: space_of_json(x) for key, x in given["spaces"].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([space_of_json(x) for x in given["spaces"]])
+    dtype: Any = dtype_named(given["dtype"])
+    parts: dict[str, Any] = {name: given[name] for name in PARTS[kind]}
+    if kind == "Box":
+        parts = {k: np.array(x, dtype).reshape(given["shape"]) for k, x in parts.items()}
+        return spaces.Box(**parts, dtype=dtype.type)
+    options: Any = {} if kind == "MultiBinary" else {"dtype": dtype}
+    made: Space[Any] = getattr(spaces, kind)(**parts, **options)
+    return made
