@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
 """Returns the dtype of NumPy or `ml_dtypes` with a name that is known."""
 
@@ -119,6 +120,28 @@ class Library:
         """Return the products of matrices, which may be of integers or bools."""
         return self.xp.matmul(x, y)
 
+    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+        """Return the elements in each window along all axes but the first two, as more axes at the end.
+
+        Args:
+            x: the array.
+            counts: how many windows there are along each axis, where they have other
+            sizes: lengths,
+            strides: distances from one to the next,
+            dilations: and distances of elements.
+        """
+        axes = zip(counts, sizes, strides, dilations, strict=True)
+        for axis, (count, size, stride, dilation) in enumerate(axes, 2):
+            span = (count - 1) * stride + 1
+            starts = range(0, size * dilation, dilation)
+            parts = ((*(slice(None),) * axis, slice(n, n + span, stride), ...) for n in starts)
+            x = self.xp.stack([x[part] for part in parts], axis=-1)
+        return x
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        """Return the library's own convolution, as PyTorch names and calls it. None if it has none for a dtype."""
+        return None
+
     def special(self, name: str) -> Callable[..., Any]:
         """Return a function that only libraries for special functions have.
 
@@ -155,6 +178,12 @@ class NumpyLibrary(Library):
 
     def matmul(self, x: Any, y: Any) -> Any:
         return self.native.asarray(self.native.matmul(x, y), dtype=x.dtype)
+
+    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+        spans = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, dilations, strict=True)]
+        view = self.native.lib.stride_tricks.sliding_window_view(x, spans, range(2, x.ndim))
+        steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
+        return view[tuple(steps)]
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
@@ -213,6 +242,9 @@ class TorchLibrary(Library):
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
             return (x[..., None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)  # it has no other
         return self.native.matmul(x, y)
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        return getattr(self.native, name, None) if "float" in dtype else None
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         if old in self.held:
