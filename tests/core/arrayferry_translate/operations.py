@@ -194,15 +194,14 @@ def places_of_pools(x):
 
 
 def gradients_of_pools(x, y):
-    """Of equal elements, each window selects one."""
+    """Each window selects the first of equal elements."""
 
     def pool(x):
         least = lax.reduce_window(x, np.float32(np.inf), lax.min, (3, 2), (2, 1), "SAME")
         return lax.reduce_window(x, np.float32(-np.inf), lax.max, (2, 2), (1, 1), "VALID"), least
 
-    x = jnp.round(x)
-    made, pull = jax.vjp(pool, x)
-    return pull(made), jax.jvp(pool, (x,), (y,))
+    made, pull = jax.vjp(pool, jnp.round(x))
+    return pull(made), jax.jvp(pool, (x,), (y,))  # in which JAX selects another
 
 
 def reduced(x, name):
@@ -343,14 +342,14 @@ def _operations():
     for name, how, least in (
         ("sum", lax.add, 0), ("prod", lax.mul, 1), ("max", lax.max, -np.inf), ("min", lax.min, np.inf)
     ):  # fmt: skip
-        windows = {
+        sizes = {
             "window_dimensions": (2, 3),
             "window_strides": (1, 2),
             "padding": ((1, 1), (2, 0)),
         }
-        yield f"pool {name}", partial(pooled, how=how, fill=least, **windows), 1, ROUGH, True
-        windows |= {"base_dilation": (2, 1), "window_dilation": (1, 2)}
-        yield f"pool {name} apart", partial(pooled, how=how, fill=least, **windows), 1, ROUGH, True
+        yield f"pool {name}", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
+        sizes |= {"base_dilation": (2, 1), "window_dilation": (1, 2)}
+        yield f"pool {name} apart", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
     yield (
         "pool of none",
         lambda x: lax.reduce_window(x, 0, lax.add, (5, 1), (2, 1), "VALID"),

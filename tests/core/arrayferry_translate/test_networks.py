@@ -8,7 +8,7 @@ import torch
 from jax import lax
 
 import arrayferry as af
-from arrayferry_translate import function_of, translate
+from arrayferry_translate import load, translate
 
 ROWS, IMAGES, SEQUENCES = (3, 8), (2, 12, 12, 3), (2, 5, 8)
 ACTIVATIONS = (
@@ -201,7 +201,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize(("make", "shape"), NETWORKS)
-def test_networks(make, shape):
+def test_networks(make, shape, tmp_path):
     apply, params = make(shape)
     rng = np.random.default_rng(0)
     params, x = jax.tree.map(np.asarray, params), rng.normal(size=shape).astype("float32")
@@ -211,9 +211,9 @@ def test_networks(make, shape):
         return sum((y * jnp.cos(y)).sum() for y in jax.tree.leaves(apply(params, x)))
 
     gradients = jax.jit(jax.grad(loss, (0, 1)))
-    program = translate(apply, "numpy").program(params, x)
+    translate(apply, "numpy").program(params, x).save(tmp_path / "network.afp")
     for to in ("numpy", "torch"):
-        same(function_of(program, to)(params, x), expected)
+        same(load(tmp_path / "network.afp", to)(params, x), expected)
         same(translate(gradients, to)(params, x), gradients(params, x))
     given = jax.tree.map(lambda x: torch.tensor(x, requires_grad=True), (params, x))
     translate(loss, "torch", differentiable=True)(*given).backward()
