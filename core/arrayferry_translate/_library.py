@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +187,9 @@ class NumpyLibrary(Library):
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
         return view[tuple(steps)]
 
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        return partial(_spread, self.native) if "transpose" in name else None
+
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
 
@@ -194,6 +199,26 @@ class NumpyLibrary(Library):
             return getattr(__import__(f"{package}.special", fromlist=[name]), name)  # type: ignore[no-any-return]
         except ImportError:
             raise NotImplementedError(f"{name} needs SciPy: pip install scipy") from None
+
+
+def _spread(
+    np: Any, x: Any, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
+) -> Any:  # fmt: skip
+    """Return what PyTorch's transposed convolutions do: each element is spread by the kernel, and all are added."""
+    count, _, *lengths = x.shape
+    _, features, *sizes = kernel.shape
+    x = x.reshape(count, groups, -1, math.prod(lengths))
+    kernel = kernel.reshape(groups, x.shape[2], -1).swapaxes(1, 2)
+    parts = np.matmul(kernel, x).reshape(count, groups * features, *sizes, *lengths)
+    spans = [(n - 1) * stride + 1 for n, stride in zip(lengths, strides, strict=True)]
+    ends = zip(spans, sizes, dilations, more, strict=True)
+    full = [span + (size - 1) * step + extra for span, size, step, extra in ends]
+    made = np.zeros((count, groups * features, *full), x.dtype)
+    for place in np.ndindex(*sizes):
+        starts = [n * step for n, step in zip(place, dilations, strict=True)]
+        part = (slice(n, n + span, by) for n, span, by in zip(starts, spans, strides, strict=True))
+        made[:, :, *part] += parts[:, :, *place]
+    return made[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
 
 
 def _put(np: Any, x: Any, indices: Any, updates: Any, how: str) -> Any:
