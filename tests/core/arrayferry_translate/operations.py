@@ -200,7 +200,7 @@ def gradients_of_pools(x, y):
         least = lax.reduce_window(x, np.float32(np.inf), lax.min, (3, 2), (2, 1), "SAME")
         return lax.reduce_window(x, np.float32(-np.inf), lax.max, (2, 2), (1, 1), "VALID"), least
 
-    made, pull = jax.vjp(pool, jnp.round(x))
+    made, pull = jax.vjp(pool, jnp.where(x > 0, 1.0, -1.0))
     return pull(made), jax.jvp(pool, (x,), (y,))  # in which JAX selects another
 
 
@@ -325,8 +325,11 @@ def _operations():
         },
         "padded": {"lhs": (2, 1, 2, 3), "rhs": (3, 1, 2, 2), "padding": ((2, 1), (-1, 2))},
         "spread": {"lhs": (2, 1, 2, 3), "rhs": (2, 1, 2, 3), "padding": ((1, 2), (2, 2)), "lhs_dilation": (2, 2)},
+        "spread along a line": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((1, 2),), "lhs_dilation": (3,)},
+        "spread to the right": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((0, 3),), "lhs_dilation": (2,)},
+        "spread to the left": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((2, 0),), "lhs_dilation": (2,)},
         "spread with strides": {
-            "lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((3, 1),), "lhs_dilation": (3,), "window_strides": (2,)
+            "lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((1, 2),), "lhs_dilation": (3,), "window_strides": (2,)
         },
         "in groups": {"lhs": (1, 4, 3), "rhs": (6, 2, 1), "feature_group_count": 2},
         "spread in groups": {
@@ -352,7 +355,7 @@ def _operations():
         yield f"pool {name} apart", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
     yield (
         "pool of none",
-        lambda x: lax.reduce_window(x, 0, lax.add, (5, 1), (2, 1), "VALID"),
+        lambda x: lax.reduce_window(x, 0, lax.add, (7, 1), (2, 1), "VALID"),
         1,
         ("int32",),
     )
