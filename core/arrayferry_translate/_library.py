@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
 """Returns the dtype of NumPy or `ml_dtypes` with a name that is known."""
 
@@ -119,6 +122,28 @@ class Library:
         """Return the products of matrices, which may be of integers or bools."""
         return self.xp.matmul(x, y)
 
+    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+        """Return the elements in each window along all axes but the first two, as more axes at the end.
+
+        Args:
+            x: the array.
+            counts: how many windows there are along each axis, where they have other
+            sizes: lengths,
+            strides: distances from one to the next,
+            dilations: and distances of elements.
+        """
+        axes = zip(counts, sizes, strides, dilations, strict=True)
+        for axis, (count, size, stride, dilation) in enumerate(axes, 2):
+            span = (count - 1) * stride + 1
+            starts = range(0, size * dilation, dilation)
+            parts = ((*(slice(None),) * axis, slice(n, n + span, stride), ...) for n in starts)
+            x = self.xp.stack([x[part] for part in parts], axis=-1)
+        return x
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        """Return the library's own convolution, as PyTorch names and calls it. None if it has none for a dtype."""
+        return None
+
     def special(self, name: str) -> Callable[..., Any]:
         """Return a function that only libraries for special functions have.
 
@@ -156,6 +181,15 @@ class NumpyLibrary(Library):
     def matmul(self, x: Any, y: Any) -> Any:
         return self.native.asarray(self.native.matmul(x, y), dtype=x.dtype)
 
+    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+        spans = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, dilations, strict=True)]
+        view = self.native.lib.stride_tricks.sliding_window_view(x, spans, range(2, x.ndim))
+        steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
+        return view[tuple(steps)]
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        return partial(_spread, self.native) if "transpose" in name else None
+
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
 
@@ -165,6 +199,26 @@ class NumpyLibrary(Library):
             return getattr(__import__(f"{package}.special", fromlist=[name]), name)  # type: ignore[no-any-return]
         except ImportError:
             raise NotImplementedError(f"{name} needs SciPy: pip install scipy") from None
+
+
+def _spread(
+    np: Any, x: Any, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
+) -> Any:  # fmt: skip
+    """Return what PyTorch's transposed convolutions do: each element is spread by the kernel, and all are added."""
+    count, _, *lengths = x.shape
+    _, features, *sizes = kernel.shape
+    x = x.reshape(count, groups, -1, math.prod(lengths))
+    kernel = kernel.reshape(groups, x.shape[2], -1).swapaxes(1, 2)
+    parts = np.matmul(kernel, x).reshape(count, groups * features, *sizes, *lengths)
+    spans = [(n - 1) * stride + 1 for n, stride in zip(lengths, strides, strict=True)]
+    ends = zip(spans, sizes, dilations, more, strict=True)
+    full = [span + (size - 1) * step + extra for span, size, step, extra in ends]
+    made = np.zeros((count, groups * features, *full), x.dtype)
+    for place in np.ndindex(*sizes):
+        starts = [n * step for n, step in zip(place, dilations, strict=True)]
+        part = (slice(n, n + span, by) for n, span, by in zip(starts, spans, strides, strict=True))
+        made[:, :, *part] += parts[:, :, *place]
+    return made[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
 
 
 def _put(np: Any, x: Any, indices: Any, updates: Any, how: str) -> Any:
@@ -213,6 +267,9 @@ class TorchLibrary(Library):
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
             return (x[..., None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)  # it has no other
         return self.native.matmul(x, y)
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        return getattr(self.native, name, None) if "float" in dtype else None
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         if old in self.held:

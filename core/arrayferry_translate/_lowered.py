@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend import random
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 Lowered = Callable[..., Any]
 """Takes the parameters of a primitive, and arrays. It is traced, too."""
@@ -88,6 +89,64 @@ def _reduce_xor(params: Any, x: Any) -> Any:
     return x
 
 
+def _windows(params: Any, combine: Any, arrays: Any, fills: Any) -> Any:
+    """Combine the elements of each window, along one axis after the other. The last axis goes first, so order counts."""
+    ones = (1,) * arrays[0].ndim
+    between = params.get("base_dilation", ones)
+    ends = [(*ends, step - 1) for ends, step in zip(params["padding"], between, strict=True)]
+    pairs = zip(arrays, fills, strict=True)
+    arrays = [lax.pad(x, jnp.asarray(fill, x.dtype), ends) for x, fill in pairs]
+    names = "window_dimensions", "window_strides", "window_dilation"
+    sizes, strides, steps = (params.get(name, ones) for name in names)
+    for axis in reversed(range(len(ones))):
+        size, stride, step, length = sizes[axis], strides[axis], steps[axis], arrays[0].shape[axis]
+        span = max(0, (length - (size - 1) * step - 1) // stride * stride + 1)
+        starts = [min(n, length - span) for n in range(0, size * step, step)]
+        parts = [[lax.slice_in_dim(x, n, n + span, stride, axis) for x in arrays] for n in starts]
+        arrays = functools.reduce(combine, parts)
+    return arrays
+
+
+def _reduce_window(params: Any, *inputs: Any) -> Any:
+    function = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
+    arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
+    combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
+    made = _windows(params, combine, arrays, fills)
+    return combine([jnp.broadcast_to(x, y.shape) for x, y in zip(fills, made, strict=True)], made)
+
+
+def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
+    """Return what reduces windows by a function, given that of whole arrays."""
+
+    def lowered(params: Any, x: Any) -> Any:
+        fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
+        return _windows(params, lambda x, y: [combine(x[0], y[0])], [x], [fill])[0]
+
+    return lowered
+
+
+def _selected(params: Any, x: Any) -> Any:
+    """Return the place of the element that each window selects, in the flat form. Outside it is the size."""
+
+    def better(first: Any, second: Any) -> Any:
+        (x, place), (y, other) = first, second
+        keeps = (other == size) | (place < size) & params["select_prim"].bind(x, y)
+        return [jnp.where(keeps, x, y), jnp.where(keeps, place, other)]
+
+    size = x.size
+    places = jnp.arange(size, dtype="int32").reshape(x.shape)
+    return _windows(params, better, [x, places], [0, size])[1]
+
+
+def _select_and_scatter_add(params: Any, source: Any, x: Any) -> Any:
+    flat = jnp.zeros(x.size, source.dtype).at[_selected(params, x)].add(source, mode="drop")
+    return flat.reshape(x.shape)
+
+
+def _select_and_gather_add(params: Any, tangents: Any, x: Any) -> Any:
+    return tangents.ravel().at[_selected(params, x)].get(mode="fill", fill_value=0)
+
+
 def _expanded(params: Any, *arrays: Any) -> Any:
     """Return what a primitive of JAX 0.12 consists of."""
     primitive = params["_prim"]
@@ -116,6 +175,12 @@ LOWERED: Mapping[str, Lowered] = {
     "clz": _count_leading_zeros,
     "reduce_xor": _reduce_xor,
     "cumlogsumexp": lambda params, x: lax.associative_scan(jnp.logaddexp, x, **params),
+    "reduce_window": _reduce_window,
+    "reduce_window_sum": _reduce_window_by(lax.reduce_sum, lax.add),
+    "reduce_window_max": _reduce_window_by(lax.reduce_max, lax.max),
+    "reduce_window_min": _reduce_window_by(lax.reduce_min, lax.min),
+    "select_and_scatter_add": _select_and_scatter_add,
+    "select_and_gather_add": _select_and_gather_add,
     "call_hi_primitive": _expanded,
 }
 """What rules need not know."""

@@ -4,7 +4,7 @@ A rule gets a `Site`, and returns a function of arrays. It may raise `NotImpleme
 is decided before anything is computed.
 """
 
-from . import control, elementwise, indexing, random, reductions, shapes  # noqa: F401
+from . import control, convolutions, elementwise, indexing, random, reductions, shapes  # noqa: F401
 from ._rule import RULES as RULES
 from ._rule import Run as Run
 from ._rule import Site as Site

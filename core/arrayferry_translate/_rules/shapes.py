@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, starmap
 from typing import Any
@@ -72,23 +72,36 @@ def _iota(site: Site, dimension: int, dtype: str, shape: tuple[int, ...]) -> Run
 
 @rule("pad")
 def _pad(site: Site, padding_config: Any) -> Run:
-    xp, shape = site.xp, site.shape
+    return padded(site.xp, site.ins[0].shape, padding_config)
+
+
+def padded(xp: Any, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
+    """Return a function that puts a value around and between the elements of an array, or cuts some off.
+
+    Args:
+        xp: the namespace of the array.
+        given: its shape.
+        config: how many are added before, after and between, along each axis.
+    """
+    shape: tuple[int, ...] = ()
     source: tuple[slice, ...] = ()
     place: tuple[slice, ...] = ()
-    for old, new, (low, _, inner) in zip(site.ins[0].shape, shape, padding_config, strict=True):
+    for old, (low, high, inner) in zip(given, config, strict=True):
         step = inner + 1
+        new = low + old + max(0, old - 1) * inner + high
         # the elements that are not cut off, and where they go
         first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
         start, end = low + first * step, low + (last - 1) * step + 1
         if last <= first:
             first = last = start = end = 0
         source, place = (*source, slice(first, last)), (*place, slice(start, end, step))
+        shape = (*shape, new)
 
     def run(x: Any, value: Any) -> Any:
-        padded = xp.asarray(xp.broadcast_to(value, shape), copy=True)
-        if hasattr(padded, "at"):  # JAX changes no array
-            return padded.at[place].set(x[source])
-        padded[place] = x[source]
-        return padded
+        made = xp.asarray(xp.broadcast_to(value, shape), copy=True)
+        if hasattr(made, "at"):  # JAX changes no array
+            return made.at[place].set(x[source])
+        made[place] = x[source]
+        return made
 
-    return run
+    return run if any(map(any, config)) else lambda x, value: x

@@ -168,6 +168,42 @@ def changed(x, y, how, mode):
     return getattr(x.at[at[:, 0], at[:, 1]], how)(y[:, 0], mode=mode)
 
 
+def convolved(x, y, lhs, rhs, **how):
+    """Convolve arrays that are reshaped to have a batch, features and more axes."""
+    how = {"window_strides": (1,) * (len(lhs) - 2), "padding": "VALID"} | how
+    return lax.conv_general_dilated(x.reshape(lhs), y.reshape(rhs), **how)
+
+
+def pooled(x, how, fill, **windows):
+    if np.isinf(fill) and x.dtype != "float32":
+        fill = jnp.iinfo(x.dtype).min if fill < 0 else jnp.iinfo(x.dtype).max
+    return lax.reduce_window(x, x.dtype.type(fill), how, **windows)
+
+
+def places_of_pools(x):
+    """Reduce two arrays together."""
+
+    def better(first, second):
+        which = first[0] >= second[0]
+        return jnp.where(which, first[0], second[0]), jnp.where(which, first[1], second[1])
+
+    least = np.float32(-np.inf) if x.dtype == "float32" else jnp.iinfo(x.dtype).min
+    fills = np.asarray(least, x.dtype)[()], np.int32(-1)
+    places = lax.broadcasted_iota("int32", x.shape, 1)
+    return lax.reduce_window((x, places), fills, better, (1, 2), (1, 1), "VALID")
+
+
+def gradients_of_pools(x, y):
+    """Each window selects the first of equal elements."""
+
+    def pool(x):
+        least = lax.reduce_window(x, np.float32(np.inf), lax.min, (3, 2), (2, 1), "SAME")
+        return lax.reduce_window(x, np.float32(-np.inf), lax.max, (2, 2), (1, 1), "VALID"), least
+
+    made, pull = jax.vjp(pool, jnp.where(x > 0, 1.0, -1.0))
+    return pull(made), jax.jvp(pool, (x,), (y,))  # in which JAX selects another
+
+
 def reduced(x, name):
     return getattr(jnp, name)(x, axis=1), getattr(jnp, name)(x)
 
@@ -281,6 +317,50 @@ def _operations():
     )
     yield "matrices", lambda x, y: x @ y.T, 2, ROUGH, True
     yield "batched matrices", lambda x, y: jnp.einsum("ij,ij->i", x, y), 2, ROUGH, True
+    convolutions = {
+        "along a line": {"lhs": (1, 2, 6), "rhs": (3, 2, 2)},
+        "apart": {
+            "lhs": (1, 2, 2, 3), "rhs": (2, 2, 3, 1), "padding": ((1, 0), (2, 1)), "rhs_dilation": (2, 1),
+            "window_strides": (1, 2), "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
+        },
+        "padded": {"lhs": (2, 1, 2, 3), "rhs": (3, 1, 2, 2), "padding": ((2, 1), (-1, 2))},
+        "spread": {"lhs": (2, 1, 2, 3), "rhs": (2, 1, 2, 3), "padding": ((1, 2), (2, 2)), "lhs_dilation": (2, 2)},
+        "spread along a line": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((1, 2),), "lhs_dilation": (3,)},
+        "spread to the right": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((0, 3),), "lhs_dilation": (2,)},
+        "spread to the left": {"lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((2, 0),), "lhs_dilation": (2,)},
+        "spread with strides": {
+            "lhs": (1, 2, 6), "rhs": (2, 2, 3), "padding": ((1, 2),), "lhs_dilation": (3,), "window_strides": (2,)
+        },
+        "in groups": {"lhs": (1, 4, 3), "rhs": (6, 2, 1), "feature_group_count": 2},
+        "spread in groups": {
+            "lhs": (1, 4, 3), "rhs": (4, 1, 3), "feature_group_count": 4, "lhs_dilation": (2,), "padding": ((1, 2),)
+        },
+        "in groups of the batch": {"lhs": (4, 1, 3), "rhs": (4, 1, 3), "batch_group_count": 2},
+        "in three dimensions": {"lhs": (1, 1, 2, 2, 3), "rhs": (3, 1, 2, 2, 1)},
+        "in four dimensions": {"lhs": (1, 1, 2, 2, 3, 1), "rhs": (3, 1, 1, 2, 2, 1)},
+        "of no windows": {"lhs": (1, 1, 2, 6), "rhs": (1, 1, 3, 4)},
+    }  # fmt: skip
+    for name, how in convolutions.items():
+        yield f"convolution {name}", partial(convolved, **how), 2, (*ROUGH, "bfloat16"), True
+    for name, how, least in (
+        ("sum", lax.add, 0), ("prod", lax.mul, 1), ("max", lax.max, -np.inf), ("min", lax.min, np.inf)
+    ):  # fmt: skip
+        sizes = {
+            "window_dimensions": (2, 3),
+            "window_strides": (1, 2),
+            "padding": ((1, 1), (2, 0)),
+        }
+        yield f"pool {name}", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
+        sizes |= {"base_dilation": (2, 1), "window_dilation": (1, 2)}
+        yield f"pool {name} apart", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
+    yield (
+        "pool of none",
+        lambda x: lax.reduce_window(x, 0, lax.add, (7, 1), (2, 1), "VALID"),
+        1,
+        ("int32",),
+    )
+    yield "places of pools", places_of_pools, 1, ROUGH
+    yield "gradients of pools", gradients_of_pools, 2, ("float32",), True
     config = ((1, 2, 1), (-1, 3, 0))
     yield "pad", lambda x: lax.pad(x, jnp.zeros((), x.dtype), config), 1, ALL
     for low, high in (((-2, -1, 0), (2, -1, 2)), ((-4, 0, 0), (0, -2, 1))):

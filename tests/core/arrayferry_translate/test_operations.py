@@ -96,4 +96,4 @@ def test_generated_programs():
 
 @pytest.mark.long
 def test_many_generated_programs():
-    assert min(programs(600).values()) >= 20
+    assert min(programs(700).values()) >= 20
