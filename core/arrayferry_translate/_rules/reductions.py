@@ -81,7 +81,9 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
         return lambda x: [xp.sort(x, axis=axis)]
     # few libraries sort these well
     better = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
-    keys = [(n, better.get(x.dtype, x.dtype)) for n, x in enumerate(site.ins[:num_keys])]
+    keys: list[tuple[int, Any]] = [
+        (n, better.get(x.dtype, x.dtype)) for n, x in enumerate(site.ins[:num_keys])
+    ]
 
     def run(*arrays: Any) -> Any:
         order = None
