@@ -340,7 +340,7 @@ audit-all: $(AUDIT)  ## audit each implementation of vector environments, and wr
 	.venv-audit/bin/python tools/audit_all.py reproduce
 	$(BIN)/python tools/audit_all.py table build/audit.json
 
-curves: $(READY)  ## train agents with wrong ends of episodes, and draw what that costs: 15 minutes
+curves: $(READY)  ## train agents with wrong ends of episodes, and draw what that costs: 4 minutes
 	$(BIN)/python benchmarks/curves.py
 
 trainers: $(AUDIT)  ## train PPO of several projects on several vector environments, one line changed: 15 minutes

@@ -218,7 +218,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     for row, (task, arms) in zip(figure.subplots(2, 3), found.items(), strict=True):
         row[0].set(title=f"{task}: return in training", xlabel="steps")
         row[1].set(title="return in 500 steps without a limit", yticks=places)
-        row[2].set(title="error of values at truncations (0 is right)", yticks=places)
+        row[2].set(title="error of values at truncations", yticks=places)
         row[2].axvline(0, color="grey", linewidth=0.8)
         for place, (arm, result) in zip(places, arms.items(), strict=True):
             sums, counts = np.array(result["curve"]), np.array(result["ended"])
