@@ -343,7 +343,7 @@ audit-all: $(AUDIT)  ## audit each implementation of vector environments, and wr
 curves: $(READY)  ## train agents with wrong ends of episodes, and draw what that costs: 4 minutes
 	$(BIN)/python benchmarks/curves.py
 
-trainers: $(AUDIT)  ## train PPO of several projects on several vector environments, one line changed: 15 minutes
+trainers: $(AUDIT)  ## train PPO of several projects on several vector environments, one line changed: 7 minutes
 	.venv-audit/bin/python benchmarks/trainers.py
 
 # The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
