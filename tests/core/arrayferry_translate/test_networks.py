@@ -200,6 +200,7 @@ def same(found, expected):
         np.testing.assert_allclose(af.convert(x, "numpy"), y, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.assumes_other("no_grad")
 @pytest.mark.parametrize(("make", "shape"), NETWORKS)
 def test_networks(make, shape, tmp_path):
     apply, params = make(shape)
@@ -220,6 +221,7 @@ def test_networks(make, shape, tmp_path):
     same([x.grad for x in jax.tree.leaves(given)], gradients(params, x))
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_second_gradients_of_networks():
     def loss(kernel, x):
         x = lax.conv_general_dilated(x, kernel, (2, 1), "SAME")

@@ -397,6 +397,7 @@ def test_errors_of_jax_name_the_function():
     assert "_function.py" not in str(error.value)
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_it_is_called_as_the_function_is():
     def double(x):
         """Twice."""
@@ -498,6 +499,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.assumes_other("no_grad")
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
     function, rng = GRADIENTS[name], np.random.default_rng(0)
@@ -521,6 +523,7 @@ def test_higher_gradients_and_transformations():
     np.testing.assert_allclose(found, jax.vmap(jax.grad(function))(rows.numpy()), rtol=1e-4)
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_gradients_of_trees():
     def function(tree, n, *, flag=None):
         return {"loss": (tree["w"] * n).sum(), "count": (tree["w"] > 0).astype("int32")}
@@ -534,6 +537,7 @@ def test_gradients_of_trees():
         assert found.tolist() == [n, n]
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_keys_and_numbers_have_no_gradients():
     def function(key, x, n):
         return (jax.random.normal(key, x.shape) * x).sum() * n

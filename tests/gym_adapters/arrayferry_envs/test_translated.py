@@ -201,6 +201,7 @@ def test_a_copy_in_another_process():
     process.join()
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_gradients_are_those_of_the_library_itself():
     found = []
     start = Pendulum().make_vec(3, xp="torch")
