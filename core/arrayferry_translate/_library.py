@@ -127,10 +127,10 @@ class Library:
 
         Args:
             x: the array.
-            counts: how many windows there are along each axis, where they have other
-            sizes: lengths,
-            strides: distances from one to the next,
-            dilations: and distances of elements.
+            counts: how many windows there are along each axis.
+            sizes: how many elements a window has along each axis.
+            strides: the distances from a window to the next.
+            dilations: the distances of elements within a window.
         """
         axes = zip(counts, sizes, strides, dilations, strict=True)
         for axis, (count, size, stride, dilation) in enumerate(axes, 2):

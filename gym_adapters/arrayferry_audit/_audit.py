@@ -23,15 +23,15 @@ SEEDS = 4
 
 SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
 TELL = "Tell ends in the step that resets, and reset only what has ended."
-CHANGES = (
+OWN = "Seed each environment by itself, as by seed + its number."
+DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
+
+OTHER_CHECKS = (
     "calls_can_be_read", "modes_are_stated", "seeds_decide_all", "nothing_is_shared", "seeds_differ",
     "limits_are_of_each_episode", "resets_are_told", "rows_are_independent", "arrays_are_free",
     "actions_of_resets_do_not_count",
 )  # fmt: skip
-"""The names of the checks that are no functions of one run."""
-
-OWN = "Seed each environment by itself, as by seed + its number."
-DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
+"""The names of what is checked besides `CHECKS`, by further runs or before any."""
 
 Difference = tuple[int, int] | None
 """The environment and the step in which two runs differ, None if they do not."""

@@ -20,10 +20,10 @@ import pytest
 
 from arrayferry_audit import check_vector_env
 
-from ._audit import CHANGES
+from ._audit import OTHER_CHECKS
 from ._checks import CHECKS
 
-NAMES = (*(check.__name__ for check in CHECKS), *CHANGES)
+NAMES = (*(check.__name__ for check in CHECKS), *OTHER_CHECKS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,7 @@ import arrayferry as af
 from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 
-@functools.cache
+@functools.lru_cache(64)
 def namespace(backend: af.Backend) -> Any:
     """Return the namespace of a library, as the methods of an environment get it."""
     x = backend.from_numpy(np.zeros((), np.float32))

@@ -68,8 +68,8 @@ class Rule(NamedTuple):
         """
         done = terminated | truncated
         if self.same_step:
-            return Turn(None, None if _nowhere(done) else done, done, None)
-        if over is None or _nowhere(over):
+            return Turn(None, None if nowhere(done) else done, done, None)
+        if over is None or nowhere(over):
             return Turn(None, None, done, done)
         valid = ~over
         done = done & valid
@@ -148,7 +148,7 @@ class Step(NamedTuple):
         return ended if self.valid is None else ended & self.valid
 
 
-def _nowhere(mask: Any) -> bool:
+def nowhere(mask: Any) -> bool:
     """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 

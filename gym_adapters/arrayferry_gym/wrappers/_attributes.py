@@ -18,7 +18,7 @@ from arrayferry._utilities.text import numbered
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._copies import Copied, layers
-from arrayferry_gym._episodes import RULES
+from arrayferry_gym._episodes import RULES, nowhere
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -333,7 +333,7 @@ class HasKernels(HasStatistics):
             if isinstance(shown, HasEpisodes):
                 key = shown._driver.kernel.stats_key
                 done = masks[key]
-                if 1 in done.tobytes():
+                if not nowhere(done):
                     shown._end(added[key], done)
                 begins = done if rule.same_step else self._ended
                 if begins is not None and rule.by_itself:

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
-from arrayferry_gym._episodes import checked_reset
+from arrayferry_gym._episodes import checked_reset, nowhere
 from arrayferry_gym._options.env_options import reset_mask_of
 
 from ._alone import HasObservations
@@ -79,7 +79,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         """Take a step in all environments."""
         *results, infos = super().step(actions)
         turn = self._episodes.turn
-        if 1 in turn.done.tobytes():
+        if not nowhere(turn.done):
             self._end(infos[self._stats_key], turn.done)
         if turn.reset is not None:
             self._begin(turn.reset)

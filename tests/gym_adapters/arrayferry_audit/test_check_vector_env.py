@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import arrayferry as af
 import arrayferry_envs
 from arrayferry_audit import check_vector_env
+from arrayferry_audit.pytest import NAMES
 from arrayferry_gym import vector
 from arrayferry_gym.wrappers import vector as wrappers
 
@@ -494,8 +495,10 @@ SIMILAR = {
 @pytest.mark.parametrize("fault", quick_if({**WRONG, **SIMILAR}, WRONG.__contains__))
 def test_each_fault_is_found(fault):
     make, message = {**WRONG, **SIMILAR}[fault]
-    told = "\n".join(map(str, check_vector_env(make(), steps=100)))
+    problems = check_vector_env(make(), steps=100)
+    told = "\n".join(map(str, problems))
     assert re.search(message, told), told
+    assert {problem.check for problem in problems} <= {*NAMES}
 
 
 def test_an_error_is_a_problem_too():
