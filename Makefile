@@ -32,7 +32,9 @@ JOBS ?= 2
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # The tests start many processes, which load faster what Python has compiled before. PyTorch takes one thread in each:
 # its threads wait for each other in loops, which takes ten times as long where processes share the processors.
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+# A test that hangs prints where all threads are after ten minutes, and ends its process.
+HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(HANGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves trainers matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
@@ -128,7 +130,7 @@ test-all: test alone  ## run the long tests too, and each package alone
 
 # The tests of each package where all packages that it does not need are missing.
 alone: $(EXAMPLES)  ## test each package without those that it does not need
-	$(FAST_XLA) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JOBS=$(JOBS) $(BIN)/python tools/alone.py
+	$(FAST_XLA) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JOBS=$(JOBS) $(BIN)/python tools/alone.py -- $(HANGS)
 
 # Sets the shell's $found to the interpreter of Python $version, or to nothing. The names that pyenv puts on the PATH may
 # start nothing, so its versions are tried too.

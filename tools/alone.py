@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "alone"
 PLUGINS = "arrayferry_plugins"
+LIMIT = 40 * 60
+"""Seconds after which the tests of a package count as hanging."""
 ROWS = re.findall(
     r"^\| `(\w+)` \| `(\w+)` \| .* \| (.*) \|$",
     (ROOT / "docs/internals.md").read_text(encoding="utf-8"),
@@ -114,14 +117,22 @@ def run(package: str, options: list[str]) -> tuple[int, str]:
     tests = Path("tests", TOPS[package], package)
     report = place / "coverage.json"
     command = [
-        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--cov={package}", "--cov-report",
-        f"json:{report}", tests, *options,
+        python, "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+        f"--cov={package}", "--cov-report", f"json:{report}", tests, *options,
     ]  # fmt: skip
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(command, cwd=tree, env=environment, **output)
-    print(done.stdout, flush=True)
+    # A file, since a process that a test has left behind would keep a pipe open.
+    output = place / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            status = process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # Python prints where its threads are
+            status = process.wait()
+    print(output.read_text(errors="replace"), flush=True)
     share = json.loads(report.read_text())["totals"]["percent_covered"] if report.exists() else 0
-    status = done.returncode
     return status, f"{package:22} status {status}, {share:.0f} % of its lines"
 
 
