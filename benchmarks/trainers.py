@@ -178,7 +178,7 @@ def main() -> None:
     print("| trainer | environments | reached | steps | seconds | processor | before |")
     print("|---|---|---|---|---|---|---|")
     for row, results in found.items():
-        cells = [f"{sum(x['reached'] for x in results)} of {len(results)}"]
+        cells = [f"{sum(x['reached'] for x in results)}/{len(results)}"]
         cells += [f"{median(x['steps'] for x in results):,.0f}"]
         cells += [f"{median(x[k] for x in results):.1f}" for k in ("wall", "processor", "before")]
         print(f"| {' | '.join((*row, *cells))} |")

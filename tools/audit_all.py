@@ -153,7 +153,7 @@ def table(place: Path) -> int:
     verdicts = sorted({x.script: x for x in reversed(VERDICTS)}.items())
     listed = [
         textwrap.fill(
-            f"- `{name}` ({x.verdict}): {said(name)}" + (f" {x.text}." if '"' in x.text else ""),
+            f"- `{name}`: {said(name)}" + (f" {x.text}." if '"' in x.text else ""),
             width=118,
             subsequent_indent="  ",
         )

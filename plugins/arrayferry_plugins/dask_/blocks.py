@@ -16,6 +16,7 @@ from contextlib import closing
 from typing import Any
 
 from arrayferry import ConversionError, OptionError
+from arrayferry._utilities.closing import close_apart, made_or_closed
 from arrayferry_streams import Blocks, Reader, Streaming
 
 from .computing import futures_of, owner_of, persisted, scheduler_of, without_planning
@@ -206,7 +207,9 @@ def _connect(address: str) -> Any:
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
     try:
-        return distributed.Client(address, set_as_default=False, timeout=timeout, security=security)
+        return made_or_closed(
+            distributed.Client, address, set_as_default=False, timeout=timeout, security=security
+        )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
         remedy = "Start one, or pass the address that it prints."
@@ -222,7 +225,7 @@ def _connect(address: str) -> Any:
 def _close(client: Any, process: int) -> None:
     """Close a client, in the process that made it."""
     if process == os.getpid():
-        client.close()
+        close_apart(client.close)
 
 
 class DaskBlocks(Blocks):

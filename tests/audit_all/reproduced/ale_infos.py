@@ -1,4 +1,4 @@
-"""Rewards are int32, infos have no masks, and those of the last step are missing in SAME_STEP mode."""
+"""Rewards are int32, infos have no masks, and those of last steps are missing in SAME_STEP mode."""
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv

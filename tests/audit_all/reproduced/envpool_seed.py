@@ -1,4 +1,4 @@
-"""Two resets with one seed begin differently: the seed of `reset` does not count."""
+"""The seed of `reset` does not count."""
 
 import envpool
 

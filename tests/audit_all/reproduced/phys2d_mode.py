@@ -1,4 +1,4 @@
-"""The mode is missing in the metadata of this one, and stated by its base class."""
+"""The mode is missing in its metadata, and stated by its base class."""
 
 import gymnasium as gym
 

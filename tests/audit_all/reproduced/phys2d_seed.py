@@ -1,4 +1,4 @@
-"""After a reset right after an end, the first step resets again, so that the run of a seed differs."""
+"""After a reset right after an end, the first step resets again, so that a seed's run differs."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""In a step that resets some environments, the others lose their move, but not its reward."""
+"""While some environments reset, the others lose their move, but not its reward."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""What a step returned as infos is changed by a later step."""
+"""Infos that a step returned are changed by a later step."""
 
 import copy
 

@@ -1,9 +1,11 @@
 """Streams that a cluster with TLS computes, also for other processes."""
 
+import gc
 import io
 import logging
 import multiprocessing
 import pickle
+import threading
 from pathlib import Path
 
 import chunks
@@ -101,6 +103,31 @@ def test_an_address_takes_the_settings_of_the_configuration(encrypted, files, el
     with pytest.raises(af.ConversionError, match=r"TLS expects.*distributed\.Security"):
         elsewhere(stream)
     assert chunks.first_values(pickle.loads(data)) == [process] * 2
+
+
+def test_what_is_collected_while_a_client_is_made_does_not_wait_for_it(encrypted, files):
+    """A thread that collects garbage may hold the lock of Dask's loops, which a client that is closed waits for."""
+    address, process = encrypted
+    for connects in (True, False):
+        stream = af.stream(PIDS, "numpy", client=address)
+        if connects:
+            with configured(files):
+                assert chunks.first_values(stream) == [process] * 2
+        else:
+            with pytest.raises(af.ConversionError, match="TLS expects"):
+                chunks.first_values(stream)
+        cycle = [stream]
+        cycle.append(cycle)
+        del stream, cycle
+
+        def collect():
+            with distributed.utils.LoopRunner._lock:
+                gc.collect()
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_where_the_files_are_elsewhere_the_configuration_holds(encrypted, files, tmp_path):

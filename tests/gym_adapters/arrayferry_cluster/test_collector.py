@@ -671,6 +671,8 @@ def test_a_cluster_with_tls(tmp_path):
         address = cluster.scheduler_address
         with pytest.raises(arrayferry_cluster.SchedulerLostError, match=r"TLS expects.*comm\.tls"):
             Collector([CARTPOLE] * 2, leaning, WEIGHTS, client=address, **options)
+        states = {x.status for x in gc.get_objects() if type(x) is distributed.Client}
+        assert states <= {"running", "closed"}  # what is closed by the garbage collector may hang
         names = {"ca-file": cert, "client.cert": cert, "client.key": key}
         own = {f"distributed.comm.tls.{name}": file for name, file in names.items()}
         with (

@@ -1,0 +1,32 @@
+"""Objects with threads of their own, such as clients of Dask, that are closed where no garbage is collected.
+
+The garbage collector runs between any two lines, also where its thread holds a lock that closing needs: then the thread
+waits for itself for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def made_or_closed(cls: type[Any], *args: Any, **options: Any) -> Any:
+    """Return a new object of a class, which is closed at once if it cannot be made."""
+    made: Any = object.__new__(cls)
+    try:
+        made.__init__(*args, **options)
+    except BaseException:
+        with contextlib.suppress(Exception):  # what has failed first is told
+            made.close()
+        raise
+    return made
+
+
+def close_apart(close: Callable[[], object]) -> None:
+    """Close something in another thread, but at the end of the process at once."""
+    if threading.main_thread().is_alive():
+        threading.Thread(target=close, daemon=True).start()
+    else:
+        close()
