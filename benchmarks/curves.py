@@ -177,7 +177,7 @@ def train(task: str, arm: str, seeds: Any) -> Any:
     by = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(RATE))
 
     def one(seed: Any) -> Any:
-        making, beginning, going, testing = jax.random.split(jax.random.key(seed), 4)
+        making, beginning, going, testing, opening = jax.random.split(jax.random.key(seed), 5)
         agent = made(env, making)
 
         def update(carry: Any, key: Any) -> Any:
@@ -192,7 +192,7 @@ def train(task: str, arm: str, seeds: Any) -> Any:
         keys = jax.random.split(going, UPDATES)
         (agent, *_), (sums, counts) = jax.lax.scan(update, carry, keys)
         _, (observation, _, after) = play(
-            env, endless, agent, endless.reset(testing, 256), testing, limit + AFTER
+            env, endless, agent, endless.reset(opening, 256), testing, limit + AFTER
         )
         on = jnp.cumsum(after.terminated, 0) - after.terminated == 0
         alive = on[limit]  # in CartPole, some fall before the limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import gymnasium as gym
@@ -30,7 +31,10 @@ COUNT = 1_024
 
 def wrapper_rows() -> list[Row]:
     """Wrappers."""
-    return [*_vector_rows(), _torch_row(), *_single_rows(), *map(_rollout_row, (64, COUNT))]
+    return [
+        *_vector_rows(), _torch_row(), *_single_rows(), *map(_rollout_row, (64, COUNT)),
+        *map(_four_row, (16, COUNT)),
+    ]  # fmt: skip
 
 
 class Still(VectorEnv):
@@ -238,3 +242,27 @@ def _rollout_row(count: int) -> Row:
     return Row(
         SECTION, f"three wrappers in a rollout of {count:,}", (check,), note, microseconds(times)
     )
+
+
+FOUR = {name: options for name, options in WRAPPERS.items() if name != "RescaleObservation"}
+
+
+def _four_row(count: int) -> Row:
+    """A step of environments in JAX with four wrappers: inside the compiled step, and around it."""
+    alone = CartPole().make_vec(count, xp="jax")
+    parts = [getattr(kernels, name)(**options) for name, options in FOUR.items()]
+    inside = wrap(CartPole(), *parts).make_vec(count, xp="jax")
+    around = CartPole().make_vec(count, xp="jax")
+    for name, options in FOUR.items():
+        around = getattr(ours_vector, name)(around, **options)
+    drawn = jax.random.bernoulli(jax.random.key(0), shape=(64, count)).astype(int)
+    statements = {}
+    for way, env in {"alone": alone, "inside": inside, "around": around}.items():
+        env.reset(seed=0)
+        statements[way] = Statement("block(step(next(actions)))", {
+            "block": jax.block_until_ready, "step": env.step, "actions": itertools.cycle([*drawn]),
+        })  # fmt: skip
+    times = fastest(statements, 3.0)
+    check = Check(times["inside"] / times["alone"], 1.3, "of a step without")
+    note = f"around the environment {times['around'] / times['alone']:.2f}"
+    return Row(SECTION, f"four wrappers of {count:,} in JAX", (check,), note, microseconds(times))
