@@ -46,6 +46,7 @@ for to in ("numpy", "torch"):
 """
 
 
+@pytest.mark.assumes_other("rbg")
 def test_a_file_needs_no_jax(path, run_python):
     def function(key, tree):
         def body(i, x):

@@ -202,6 +202,7 @@ def same(found, expected):
 
 @pytest.mark.assumes_other("no_grad")
 @pytest.mark.parametrize(("make", "shape"), NETWORKS)
+@pytest.mark.assumes_other("rank")
 def test_networks(make, shape, tmp_path):
     apply, params = make(shape)
     rng = np.random.default_rng(0)

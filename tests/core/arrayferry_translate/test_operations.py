@@ -36,6 +36,7 @@ def runs(operation, to):
 
 @pytest.mark.parametrize("to", [*LIBRARIES[:2], pytest.param(LIBRARIES[2], marks=pytest.mark.long)])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.assumes_other("rbg")
 def test_each_operation(operation, to):
     rng = np.random.default_rng(3)
     chosen = [*runs(operation, to)]

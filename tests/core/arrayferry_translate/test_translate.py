@@ -107,6 +107,7 @@ def test_with_64_bits(x64):
         assert [x.tolist() for x in found] == [x.tolist() for x in expected]
 
 
+@pytest.mark.assumes_other("rbg")
 def test_random_numbers_of_64_bits(x64):
     def function(key):
         return jax.random.uniform(key, (3,)), jax.random.normal(key, dtype="float32")
@@ -117,6 +118,7 @@ def test_random_numbers_of_64_bits(x64):
 
 
 @pytest.mark.parametrize("partitionable", [True, False])
+@pytest.mark.assumes_other("rbg")
 def test_random_numbers_follow_the_flags(partitionable):
     def function(key):
         return jax.random.bits(key, (3, 3)), jax.random.key_data(jax.random.split(key, 3))
@@ -128,6 +130,7 @@ def test_random_numbers_follow_the_flags(partitionable):
             assert all((x == y).all() for x, y in zip(found, expected, strict=True))
 
 
+@pytest.mark.assumes_other("rbg")
 def test_keys_come_and_go_as_numbers():
     function = lambda key: jax.random.split(key)  # noqa: E731
     found = translate(function, "torch")(torch.tensor([0, 7], dtype=torch.uint32))
@@ -435,6 +438,7 @@ def test_a_program_is_plain_data():
     np.testing.assert_allclose(found[1], jax.jit(function)(x)[1], rtol=1e-6)
 
 
+@pytest.mark.assumes_other("rbg")
 def test_a_program_of_shapes_alone():
     program = translate(jnp.cumsum, "numpy").program(jax.ShapeDtypeStruct((2,), "int32"))
     assert function_of(program, "numpy")(np.ones(2, "int32")).tolist() == [1, 2]
@@ -538,6 +542,7 @@ def test_gradients_of_trees():
 
 
 @pytest.mark.assumes_other("no_grad")
+@pytest.mark.assumes_other("rbg")
 def test_keys_and_numbers_have_no_gradients():
     def function(key, x, n):
         return (jax.random.normal(key, x.shape) * x).sum() * n

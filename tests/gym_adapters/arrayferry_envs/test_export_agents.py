@@ -176,6 +176,7 @@ class Squashed(torch.nn.Sequential):
         return super().forward(observation) * 5
 
 
+@pytest.mark.assumes_other("float64")
 def test_a_module_that_cannot_be_copied_stays_as_it_is(tmp_path):
     path, module = tmp_path / "policy.onnx", Squashed()
     before = {name: x.clone() for name, x in module.state_dict().items()}
@@ -279,6 +280,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSED)
+@pytest.mark.assumes_other("float64")
 def test_what_cannot_be_exported_is_refused(options, words, tmp_path):
     path = tmp_path / "policy.onnx"
     of_pendulum = {} if "env" in options and "action_space" not in options else OF_PENDULUM
@@ -511,6 +513,7 @@ class Slow(torch.nn.Linear):
         return super().forward(observation)
 
 
+@pytest.mark.assumes_other("float64")
 def test_a_module_is_called_by_one_thread_at_a_time(tmp_path):
     """Otherwise it would keep weights or modes of another call."""
     path, module = tmp_path / "policy.onnx", Slow(3, 1)

@@ -186,6 +186,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.assumes_other("seterr")
 def test_drawn_numbers(name, tmp_path):
     n, path = 400, str(tmp_path / "env.onnx")
     metadata = export(Draws(DRAWN[name]), path, num_envs=n)

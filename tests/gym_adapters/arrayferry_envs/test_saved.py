@@ -36,6 +36,8 @@ from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
 from arrayferry_gym.wrappers import kernels
 from arrayferry_translate import ProgramError, read_all, translate
 
+pytestmark = pytest.mark.assumes_other("rbg")  # whose bits are not translated
+
 MODES = "NextStep", "SameStep", "Disabled"
 SPACES = {
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 3), np.float64),

@@ -19,6 +19,8 @@ import arrayferry as af
 from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, make, make_vec, repeat_action, wrap
 from arrayferry_gym.wrappers import kernels
 
+pytestmark = pytest.mark.assumes_other("rbg")  # whose bits are not translated
+
 MODES = "NextStep", "SameStep", "Disabled"
 LIBRARIES = {"numpy": "numpy", "torch": "torch", "jax": "jax", "strict": array_api_strict}
 RNG = np.random.default_rng(0)
