@@ -25,8 +25,10 @@ def made_or_closed(cls: type[Any], *args: Any, **options: Any) -> Any:
 
 
 def close_apart(close: Callable[[], object]) -> None:
-    """Close something in another thread, but at the end of the process at once."""
+    """Close something in another thread, for which this one waits a second at most; at the end of the process, close it here."""
     if threading.main_thread().is_alive():
-        threading.Thread(target=close, daemon=True).start()
+        thread = threading.Thread(target=close, daemon=True)
+        thread.start()
+        thread.join(1.0)
     else:
         close()
