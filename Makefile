@@ -337,7 +337,7 @@ $(AUDIT): $(READY) tests/audit_all/requirements.txt
 	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/audit_all/requirements.txt
 	@touch $@
 
-audit-all: $(AUDIT)  ## audit each implementation of vector environments, and write the table of docs/evidence.md: 15 minutes
+audit-all: $(AUDIT)  ## audit each implementation of vector environments, and write the table of docs/evidence.md: 5 minutes
 	.venv-audit/bin/python tools/audit_all.py run build/audit.json
 	.venv-audit/bin/python tools/audit_all.py reproduce
 	$(BIN)/python tools/audit_all.py table build/audit.json

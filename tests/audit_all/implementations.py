@@ -89,14 +89,14 @@ def by_gymnasium(name: str) -> Callable[[], Any]:
 CARTS = [partial(gym.make, "CartPole-v1")] * 4
 ROWS = {
     "SyncVectorEnv": Row("gymnasium", partial(SyncVectorEnv, CARTS)),
-    "SyncVectorEnv, SAME_STEP": Row("gymnasium", partial(SyncVectorEnv, CARTS, autoreset_mode=SAME_STEP)),
+    "SyncVectorEnv (SAME_STEP)": Row("gymnasium", partial(SyncVectorEnv, CARTS, autoreset_mode=SAME_STEP)),
     "AsyncVectorEnv": Row("gymnasium", partial(AsyncVectorEnv, CARTS)),
     "CartPoleVectorEnv": Row("gymnasium", by_gymnasium("CartPole-v1"), ours="gymnasium/CartPole-v1"),
     "CartPoleJaxVectorEnv": Row("gymnasium", by_gymnasium("phys2d/CartPole-v1"), ours="gymnasium/phys2d/CartPole-v1"),
     "PendulumJaxVectorEnv": Row("gymnasium", by_gymnasium("phys2d/Pendulum-v0"), ours="gymnasium/phys2d/Pendulum-v0"),
     "FunctionalJaxVectorEnv, Blackjack": Row("gymnasium", partial(tabular, "blackjack", "BlackjackFunctional"), ours="gymnasium/tabular/Blackjack-v0"),
     "AtariVectorEnv": Row("ale-py", ale, ours="ale/breakout"),
-    "AtariVectorEnv, SAME_STEP": Row("ale-py", partial(ale, autoreset_mode=SAME_STEP)),
+    "AtariVectorEnv (SAME_STEP)": Row("ale-py", partial(ale, autoreset_mode=SAME_STEP)),
     "MarkovVectorEnv": Row("supersuit", partial(supersuit, 1), SAME_STEP),
     "ConcatVecEnv": Row("supersuit", partial(supersuit, 2), SAME_STEP),
     "ProcConcatVec": Row("supersuit", partial(supersuit, 2, 2), SAME_STEP),
