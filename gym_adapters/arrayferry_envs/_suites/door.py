@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._policies.batch import RewardedBatch
 from arrayferry_envs._served.saved import ENDING, SavedVectorEnv
+from arrayferry_envs._served.single import FunctionalSingleEnv
 from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around, with_levels
@@ -27,14 +29,7 @@ BATCH = ("num_envs", "autoreset_mode")
 """The options of `make_vec` that `make` does not have."""
 OURS = (*BATCH, "xp", "device", "max_episode_steps")
 """The options of `make_vec`."""
-SERVED = (
-    "max_episode_steps",
-    "params",
-    "render_mode",
-    "check_actions",
-    "differentiable",
-    "translate",
-)
+SERVED = inspect.signature(FunctionalSingleEnv).parameters.keys() - {"env", "xp", "device"}
 """The options of a `FunctionalEnv` that is served, besides those that all have."""
 
 
