@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
@@ -18,7 +19,8 @@ from arrayferry._utilities.options import UNSET, check_flag, check_keywords, cou
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym.extending import select, summed
 
-from ._contract.functional_env import FunctionalEnv
+from ._contract.functional_env import FunctionalEnv, is_functional
+from ._contract.policies import Run
 from ._evaluation import Evaluation
 from ._progress import shown
 
@@ -134,7 +136,7 @@ def evaluate(
         >>> envs.close()
     """
     # its converters load the plugins
-    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+    from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
@@ -142,6 +144,10 @@ def evaluate(
     backend = af.first_array(discount)[1]
     if backend is None or not backend.is_traced(discount):
         discount = factor_of("discount", discount, scalar=True)
+    run = Run(
+        "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
+        wrapper_state, sharding,
+    )  # fmt: skip
     functional = is_functional(env)
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":
@@ -153,21 +159,12 @@ def evaluate(
         if isinstance(key, numbers.Integral):
             seed = count_of("key", key, "an integer of 0 or more, or a JAX key", 0)
             with jax.transfer_guard("allow"):  # a seed is always made a key
-                key = jax.random.key(seed)
-        call = Call(
-            "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
-            policy_state, wrapper_state, sharding,
-        )  # fmt: skip
+                run = dataclasses.replace(run, key=jax.random.key(seed))
+        call = Call(run, episodes, progress)
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
-            result: Evaluation[Any] = evaluate_compiled(
-                call, episodes, discount, show if progress else None
-            )
+            result: Evaluation[Any] = evaluate_compiled(call, discount, show)
             return result
-    options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
-    steps = Stepping(
-        "evaluate", env, options, library, policy, policy_params, policy_state, key,
-        AutoresetMode.SAME_STEP,
-    )  # fmt: skip
+    steps = Stepping(run, library, AutoresetMode.SAME_STEP)
     n = steps.envs.num_envs
     with (
         shown(progress, "evaluating", n * episodes) as show,

@@ -18,7 +18,8 @@ from arrayferry._utilities.options import UNSET, check_flag, check_keywords, cou
 from arrayferry.typing import Target
 
 from ._contract.errors import EnvResultError
-from ._contract.functional_env import FunctionalEnv
+from ._contract.functional_env import FunctionalEnv, is_functional
+from ._contract.policies import Run
 from ._progress import INSTALL, shown
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def record(
         ('cart.gif', True)
     """
     # its converters load the plugins
-    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+    from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
     episodes = count_of("episodes", episodes)
@@ -100,11 +101,11 @@ def record(
     check_flag("progress", progress)
     functional = is_functional(env)
     library = library_of("record", policy, policy_xp, key, policy_state, functional=functional)
-    options = EnvOptions(1 if functional else None, env_params, max_episode_steps, wrapper_state)
-    steps = Stepping(
-        "record", env, options, library, policy, policy_params, policy_state, key,
-        AutoresetMode.DISABLED, "rgb_array",
+    run = Run(
+        "record", env, policy, policy_params, key, 1 if functional else None, env_params, max_episode_steps,
+        policy_state, wrapper_state,
     )  # fmt: skip
+    steps = Stepping(run, library, AutoresetMode.DISABLED, "rgb_array")
     envs = steps.envs
     rate = (envs.metadata or {}).get("render_fps", 30) if fps is None else fps
     path = Path(path)

@@ -14,6 +14,6 @@ def ids() -> list[str]:
     return list(_ENVS)
 
 
-def load(name: str, **options: Any) -> Any:
-    """Make one."""
-    return _ENVS[name](**options)
+def load(name: str) -> Any:
+    """Return the class of one."""
+    return _ENVS[name]

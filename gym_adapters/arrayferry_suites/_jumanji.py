@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from importlib import import_module
 from typing import Any
 
 import jax
@@ -121,16 +120,6 @@ def _space(spec: Any) -> Space[Any]:
         low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
         return space_of(spec, np.asarray(low), np.asarray(high))
     return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})
-
-
-def ids() -> list[str]:
-    """Return what Jumanji lists."""
-    return list(import_module("jumanji").registered_environments())
-
-
-def load(name: str, **options: Any) -> Any:
-    """Make one."""
-    return import_module("jumanji").make(name, **options)
 
 
 def adapt(env: Any) -> Any:

@@ -56,16 +56,6 @@ class NavixEnv(JaxEnv):
         return import_module("navix.observations").rgb(kept.state)
 
 
-def ids() -> list[str]:
-    """Return what navix lists."""
-    return list(import_module("navix").registry())
-
-
-def load(name: str, **options: Any) -> Any:
-    """Make one."""
-    return import_module("navix").make(name, **options)
-
-
 def adapt(env: Any) -> Any:
     """Turn one into a `FunctionalEnv`."""
     return NavixEnv(env)

@@ -69,16 +69,6 @@ class PgxEnv(JaxEnv):
         return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
-def ids() -> list[str]:
-    """Return what pgx lists."""
-    return list(import_module("pgx").available_envs())
-
-
-def load(name: str, **options: Any) -> Any:
-    """Make one."""
-    return import_module("pgx").make(name, **options)
-
-
 def adapt(env: Any) -> Any:
     """Turn one into a `FunctionalEnv`."""
     return PgxEnv(env)

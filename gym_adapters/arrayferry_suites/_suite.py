@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections.abc import Iterable
 from importlib import import_module
@@ -20,7 +19,12 @@ class BuiltInSuite(Suite):
         name: its name, and that of the module after an underscore.
         package: the package that is imported.
         **stated: the other attributes.
+
+    Attributes:
+        ids_of: the function of the package that lists ids, where its `make` makes them, in place of `ids` and `load`.
     """
+
+    ids_of = ""
 
     def __init__(self, name: str, package: str, **stated: Any) -> None:
         self.name, self.package = name, package
@@ -32,25 +36,24 @@ class BuiltInSuite(Suite):
 
     def ids(self) -> Iterable[str]:
         """Return what the project lists."""
-        return self._module.ids()  # type: ignore[no-any-return]
+        ids = getattr(import_module(self.package), self.ids_of) if self.ids_of else self._module.ids
+        return ids()  # type: ignore[no-any-return]
 
     def load(self, name: str, *args: Any, **options: Any) -> Any:
         """Make an environment as the project does."""
-        return self._module.load(name, *args, **options)
+        load = import_module(self.package).make if self.ids_of else self._module.load
+        self._check_options(load, 1 + len(args), options)
+        return load(name, *args, **options)
 
     def adapt(self, env: Any, **options: Any) -> Any:
         """Turn an environment of the project into one of ours."""
-        if self.gives == "vector":
-            return self._module.adapt(env, **options)
-        return self._adapted(env, {name: x for name, x in options.items() if x is not None})
-
-    def _adapted(self, env: Any, options: dict[str, Any]) -> Any:
-        usable(af.registry.backend("jax"))
+        if self.gives != "vector":
+            usable(af.registry.backend("jax"))
         adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
-        for option in options.keys() - inspect.signature(adapt).parameters.keys():
-            raise af.OptionError(
-                f"{option} was passed, but {name} has none", remedy="Leave it out."
-            )
+        options = {name: x for name, x in options.items() if x is not None}
+        self._check_options(adapt, 1, options, name)
+        if self.gives == "vector":
+            return adapt(env, **options)
         try:
             return adapt(env, **options)
         except af.ArrayFerryError:
@@ -77,9 +80,11 @@ SUITES = [
     BuiltInSuite("brax", "brax", env_types=["brax.envs.base.Env"]),
     BuiltInSuite("playground", "mujoco_playground", install="pip install playground",
                  env_types=["mujoco_playground._src.mjx_env.MjxEnv"]),
-    BuiltInSuite("pgx", "pgx", env_types=["pgx.core.Env"]),
-    BuiltInSuite("jumanji", "jumanji", env_types=["jumanji.env.Environment"]),
-    BuiltInSuite("navix", "navix", env_types=["navix.environments.environment.Environment"]),
+    BuiltInSuite("pgx", "pgx", ids_of="available_envs", env_types=["pgx.core.Env"]),
+    BuiltInSuite("jumanji", "jumanji", ids_of="registered_environments",
+                 env_types=["jumanji.env.Environment"]),
+    BuiltInSuite("navix", "navix", ids_of="registry",
+                 env_types=["navix.environments.environment.Environment"]),
     BuiltInSuite("envpool", "envpool", gives="vector", seeds="construction", pickles=False,
                  env_types=["envpool.python.envpool.EnvPoolMixin"]),
     BuiltInSuite("ale", "ale_py", gives="vector", pickles=False),

@@ -84,10 +84,13 @@ def test_options_go_where_they_belong():
     assert env.unwrapped._sutton_barto_reward
     with pytest.raises(TypeError, match="wrong_option") as raised:
         make("gymnasium/CartPole-v1", wrong_option=1)
-    assert raised.value.__notes__ == ["This happened when 'gymnasium/CartPole-v1' was made."]
-    with pytest.raises(TypeError, match="takes exactly one argument") as raised:
-        make_vec("arrayferry/CartPole-v0", 2, wrong_option=1)
-    assert raised.value.__notes__ == ["This happened when 'arrayferry/CartPole-v0' was made."]
+    note = "This happened when 'gymnasium/CartPole-v1' was made with wrong_option."
+    assert raised.value.__notes__ == [note]
+    for function in (make, make_vec, make_functional):
+        with pytest.raises(
+            af.OptionError, match=r"wrong_option was .* suite 'arrayferry' has none\. Leave"
+        ):
+            function("arrayferry/CartPole-v0", wrong_option=1)
     with pytest.raises(af.UnknownBackendError):
         make_vec("gymnasium/CartPole-v1", 2, xp="nonsense")
 
@@ -98,6 +101,9 @@ def test_functional_environments():
         make_functional("gymnasium/CartPole-v1")
     with pytest.raises(af.OptionError, match=r"takes no xp\. Pass it to make_vec"):
         make_functional("arrayferry/CartPole-v0", xp="torch")
+    for option in ("num_envs", "autoreset_mode"):
+        with pytest.raises(af.OptionError, match=rf"takes no {option}\. Use make_vec"):
+            make("arrayferry/CartPole-v0", **{option: 3})
 
 
 @pytest.mark.parametrize(("env_id", "nearest", "words"), [
@@ -223,6 +229,25 @@ class Batch(Suite):
         return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode)
 
 
+class Strict(Suite):
+    name, package, env_types = "strict", "gymnasium", (f"{__name__}.Bolt",)
+
+    def ids(self):
+        return ["plain", "inner"]
+
+    def load(self, name, size=1, *, speed=2):
+        if name == "inner":
+            return CartPole(size)  # its own mistake
+        return {"plain": Pendulum}[name]
+
+    def adapt(self, env):
+        return Pendulum()
+
+
+class Bolt:
+    """What is adapted without options."""
+
+
 class Missing(Suite):
     name, package, install = "missing", "no_such_package", "pip install from-somewhere"
 
@@ -238,7 +263,10 @@ class Plugin:
 
 @pytest.fixture
 def ours():
-    manager, plugin = af.registry.manager, Plugin(Functional(), Single(), Batch(), Missing())
+    manager, plugin = (
+        af.registry.manager,
+        Plugin(Functional(), Single(), Batch(), Strict(), Missing()),
+    )
     manager.register(plugin, "shutters")
     yield
     manager.unregister(plugin)
@@ -270,6 +298,32 @@ def test_suites_of_others():
         assert env.reset()[0] < 1
     again = pickle.loads(pickle.dumps(make_vec("shutters/cart", 2)))
     assert "shutters/cart" in repr(again)
+
+
+@pytest.mark.usefixtures("ours")
+def test_options_that_a_suite_does_not_have():
+    for function in (make, make_vec, make_functional):
+        assert function("strict/plain", size=3, speed=4) is not None
+        words = (
+            r"weight was passed, but the suite 'strict' has none\. The options are size, speed\."
+        )
+        with pytest.raises(af.OptionError, match=words) as raised:
+            function("strict/plain", speed=4, weight=3)
+        assert raised.value.__notes__[0].endswith("was made with speed, weight.")
+        with pytest.raises(UnknownEnvError, match="weight was passed"):
+            function("strict/plein", weight=3)
+        with pytest.raises(TypeError, match="takes exactly one argument"):
+            function("strict/inner", size=3)
+    with pytest.raises(
+        af.OptionError, match=r"window was .* 'batch' has none\. The options are auto"
+    ):
+        make_vec("batch/Shut", 2, window=3)
+    with pytest.raises(TypeError, match="takes exactly one argument"):
+        from_env(Shutter(), window=3)
+    for option in ("num_envs", "params"):
+        with pytest.raises(af.OptionError, match=rf"{option} was passed, but \S*Bolt has none"):
+            from_env(Bolt(), **{option: 3})
+    assert isinstance(from_env(Bolt()), Pendulum)
 
 
 @pytest.mark.parametrize("mode", MODES)

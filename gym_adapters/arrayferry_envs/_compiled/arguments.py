@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import weakref
 from typing import Any, NamedTuple
 
 import jax
 
 import arrayferry as af
-from arrayferry._utilities.options import UNSET, count_of, limit_of
+from arrayferry._utilities.options import count_of, limit_of
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
-from arrayferry_envs._contract.policies import check_policy
+from arrayferry_envs._contract.policies import Run, check_policy
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.shardings import batch_sharding
 from arrayferry_gym.extending import Key, memo_of
@@ -40,54 +38,45 @@ class Values(NamedTuple):
     wrapper_state: Any
 
 
-@dataclasses.dataclass(eq=False)
 class Call:
-    """The arguments that `rollout` and `evaluate` have in common. They are checked when it is made.
+    """A run in JAX: its arguments, checked, and partitioned into values and a static part.
+
+    Args:
+        run: the run.
+        *options: the options for which code is compiled that only the called function has.
 
     Attributes:
-        what: the name of the function that is called.
         frame: the static part of the environment, the policy and its parameters.
         values: the arguments that are values.
     """
 
-    what: str
-    env: Any
-    policy: Any
-    policy_params: Any
-    key: Any
-    num_envs: Any
-    env_params: Any = None
-    max_episode_steps: Any = UNSET
-    policy_state: Any = None
-    wrapper_state: Any = None
-    sharding: Any = None
-
     @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # the user asks for what is transferred
-    def __post_init__(self) -> None:
-        self.env = env = checked_env(self.env)
-        self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
-        self.num_envs = n = count_of("num_envs", self.num_envs)
-        self.env_params = _prepared(env, self.env_params, n)
-        check_policy(self.policy)
-        leaves, self.frame = partition(env, self.policy, self.policy_params)
-        self.sharding = batch_sharding(self.sharding, n)
-        if self.what != "rollout":
-            warn_if_fresh(env, self.wrapper_state)
+    def __init__(self, run: Run, *options: Any) -> None:
+        env = checked_env(run.env)
+        self.run, self.options = run, options
+        self.max_episode_steps = limit_of(run.max_episode_steps, env.max_episode_steps)
+        self.num_envs = n = count_of("num_envs", run.num_envs)
+        self.env_params = _prepared(env, run.env_params, n)
+        check_policy(run.policy)
+        leaves, self.frame = partition(env, run.policy, run.policy_params)
+        self.sharding = batch_sharding(run.sharding, n)
+        if run.what != "rollout":
+            warn_if_fresh(env, run.wrapper_state)
         self.values = Values(
             leaves,
             self.env_params.values,
-            checked_key(self.key),
-            first_policy_state(self.policy_state, n),
-            lasting_state(self.env, self.wrapper_state),
+            checked_key(run.key),
+            first_policy_state(run.policy_state, n),
+            lasting_state(env, run.wrapper_state),
         )
 
-    def program(self, *options: Any) -> Program:
-        """Return the program of this call. `options` are those that only the called function has."""
-        params = self.env_params
-        rest = (
-            params.frame, params.batched, params.fixed, self.max_episode_steps, self.sharding, self.num_envs
-        )  # fmt: skip
-        return Program(self, rest, options)
+    def __call__(self, compiled: Any, *args: Any) -> Any:
+        """Call a compiled function with the program, the values and other arguments, and return its results."""
+        program = Program(self)
+        try:
+            return compiled(program, self.values, *args)
+        finally:
+            del program.call  # JAX keeps the program
 
 
 def _prepared(env: FunctionalEnv, given: Any, n: int) -> Params:
@@ -116,22 +105,16 @@ def _may_change(x: Any) -> Any:
 class Program(Key):
     """The static part of a call. Calls with equal static parts share compiled code, which keeps no call alive.
 
-    Args:
-        call: the call, whose static parts are read while code is compiled.
-        rest: the static values besides the frame of the call.
-        options: the options that only the called function has.
+    Attributes:
+        call: the call, which is read while code is compiled. It is gone when the call returns.
     """
 
-    __slots__ = ("_call", "options")
+    __slots__ = ("call",)
 
-    def __init__(self, call: Call, rest: tuple[Any, ...], options: tuple[Any, ...]) -> None:
-        super().__init__((call.frame.key, rest, options))
-        self._call = weakref.ref(call)
-        self.options = options
-
-    @property
-    def call(self) -> Call:
-        """The call, which is in progress."""
-        call = self._call()
-        assert call is not None
-        return call
+    def __init__(self, call: Call) -> None:
+        params = call.env_params
+        super().__init__((
+            call.frame.key, params.frame, params.batched, params.fixed, call.max_episode_steps,
+            call.sharding, call.num_envs, call.options,
+        ))  # fmt: skip
+        self.call = call

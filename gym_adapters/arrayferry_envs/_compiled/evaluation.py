@@ -23,22 +23,22 @@ _SHOW: list[Callable[[int], None]] = []
 
 @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # one compiled call hides none
 def evaluate_compiled(
-    call: Call, episodes: int, discount: Any, show: Callable[[int], None] | None
+    call: Call, discount: Any, show: Callable[[int], None]
 ) -> Evaluation[JaxArray]:
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:
-        call: the environments and the policy.
-        episodes: the number of episodes in each environment.
+        call: the environments and the policy. Its options are the number of episodes in each environment, and whether
+            somebody wants to know how many have ended.
         discount: the discount factor.
-        show: is called with the number of episodes that have ended, None if nobody wants to know.
+        show: is called with that number.
     """
-    program = call.program(episodes, show is not None)
-    if show is None:
-        return _evaluate(program, call.values, jnp.asarray(discount, float))  # type: ignore[no-any-return]
+    discount = jnp.asarray(discount, float)
+    if not call.options[1]:
+        return call(_evaluate, discount)  # type: ignore[no-any-return]
     _SHOW.append(show)
     try:
-        results = _evaluate(program, call.values, jnp.asarray(discount, float))
+        results = call(_evaluate, discount)
         jax.block_until_ready(results)
         jax.effects_barrier()
     finally:
@@ -53,7 +53,7 @@ def _show(count: Any) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(program: Program, values: Values, discount: Any) -> Any:
-    episodes, shown = program.options
+    episodes, shown = program.call.options
     num_envs = program.call.num_envs
     values = values._replace(wrapper_state=freeze(values.wrapper_state))
     steps = Steps(program, values, extras=False)

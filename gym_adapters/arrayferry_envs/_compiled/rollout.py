@@ -15,7 +15,7 @@ import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, count_of
 from arrayferry.typing import JaxArray
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_envs._contract.policies import Policy, check_arguments
+from arrayferry_envs._contract.policies import Policy, Run, check_arguments
 from arrayferry_gym.extending import summed
 from arrayferry_gym.typing import ArrT
 
@@ -166,14 +166,14 @@ def rollout(
     """
     num_steps = count_of("num_steps", num_steps)
     check_flag("final_observation", final_observation)
-    call = Call(
+    run = Run(
         "rollout", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
         wrapper_state, sharding,
     )  # fmt: skip
+    call = Call(run, num_steps, _collected(collect), final_observation)
     if carry is not None:
         _check_carry(carry, call)
-    program = call.program(num_steps, _collected(collect), final_observation)
-    return _rollout(program, call.values, carry)  # type: ignore[no-any-return]
+    return call(_rollout, carry)  # type: ignore[no-any-return]
 
 
 def first_carry(
@@ -199,8 +199,8 @@ def first_carry(
         >>> bool(same.all())
         True
     """
-    call = Call("rollout", env, policy, policy_params, key, num_envs, **options)
-    return _first_carry(call.program(), call.values)  # type: ignore[no-any-return]
+    run = Run("rollout", env, policy, policy_params, key, num_envs, **options)
+    return Call(run)(_first_carry)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -217,8 +217,8 @@ def _check_carry(carry: Any, call: Call) -> None:
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
         )
     for name, given, what in (
-        ("policy_state", call.policy_state, "the policy"),
-        ("wrapper_state", call.wrapper_state, "the wrappers"),
+        ("policy_state", call.run.policy_state, "the policy"),
+        ("wrapper_state", call.run.wrapper_state, "the wrappers"),
     ):
         if given is not None:
             raise af.OptionError(
@@ -235,7 +235,7 @@ def _check_carry(carry: Any, call: Call) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
-    num_steps, collect, final_observation = program.options
+    num_steps, collect, final_observation = program.call.options
     steps = Steps(program, values)
     start, key = jax.random.split(values.key)
     carry = steps.start(start) if carry is None else steps.resumed(carry, start)

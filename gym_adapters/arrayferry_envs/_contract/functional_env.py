@@ -217,16 +217,21 @@ class FunctionalEnv(Immutable, ABC):
         return f"<{type(self).__name__}>"
 
 
+def is_functional(env: Any) -> bool:
+    """Tell whether an environment is a `FunctionalEnv`, or its class."""
+    return isinstance(env, FunctionalEnv) or (
+        isinstance(env, type) and issubclass(env, FunctionalEnv)
+    )
+
+
 def checked_env(env: Any) -> FunctionalEnv:
     """Return an environment, made if its class was given.
 
     Raises:
         TypeError: it is not a `FunctionalEnv`.
     """
-    if isinstance(env, type) and issubclass(env, FunctionalEnv):
-        return env()
-    if isinstance(env, FunctionalEnv):
-        return env
+    if is_functional(env):
+        return env() if isinstance(env, type) else env  # type: ignore[no-any-return]
     raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}. {_meant(env)}.")
 
 

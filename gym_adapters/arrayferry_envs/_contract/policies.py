@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET
 
 Policy = Callable[..., tuple[Any, ...]]
 """`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A policy in environments, with the arguments that `rollout`, `evaluate` and `record` have in common, as they are passed.
+
+    Attributes:
+        what: the name of the function that is called, for errors.
+    """
+
+    what: str
+    env: Any
+    policy: Any
+    policy_params: Any
+    key: Any
+    num_envs: Any = None
+    env_params: Any = None
+    max_episode_steps: Any = UNSET
+    policy_state: Any = None
+    wrapper_state: Any = None
+    sharding: Any = None
 
 
 def check_policy(policy: Any) -> None:

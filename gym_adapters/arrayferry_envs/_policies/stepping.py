@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import numbers
 import warnings
 from collections.abc import Generator, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import Env, Wrapper
@@ -16,10 +17,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import arrayferry as af
 import arrayferry_gym
 from arrayferry._utilities.caller import caller_level
-from arrayferry._utilities.options import UNSET, count_of
+from arrayferry._utilities.options import count_of
 from arrayferry_envs._around import wrapped
-from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
-from arrayferry_envs._contract.policies import check_arguments, check_policy
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env, is_functional
+from arrayferry_envs._contract.policies import Run, check_arguments, check_policy
 from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, checked_reset, refuse_batch
 from arrayferry_gym.wrappers.kernels import Step
 
@@ -29,23 +30,6 @@ from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
 """Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
-
-
-class EnvOptions(NamedTuple):
-    """How the environments of a `FunctionalEnv` are made. Others have their own."""
-
-    num_envs: Any = None
-    env_params: Any = None
-    max_episode_steps: Any = UNSET
-    wrapper_state: Any = None
-    sharding: Any = None
-
-
-def is_functional(env: Any) -> bool:
-    """Tell whether an environment is a `FunctionalEnv`, or its class."""
-    return isinstance(env, FunctionalEnv) or (
-        isinstance(env, type) and issubclass(env, FunctionalEnv)
-    )
 
 
 def library_of(
@@ -97,14 +81,8 @@ class Stepping:
     """A policy in environments.
 
     Args:
-        what: the function that the user has called, for errors.
-        env: the environment, of any kind.
-        options: how the environments of a `FunctionalEnv` are made.
+        run: the policy, and the environment, of any kind.
         library: the library of the policy, None for that of the observations.
-        policy: the policy.
-        params: its parameters.
-        state: its state where an episode begins.
-        key: the seed of all random numbers.
         mode: when those of a `FunctionalEnv` are reset.
         render_mode: their render mode.
 
@@ -120,24 +98,19 @@ class Stepping:
     envs: VectorEnv[Any, Any, Any]
 
     def __init__(
-        self, what: str, env: Any, options: EnvOptions, library: af.Backend | None, policy: Any, params: Any,
-        state: Any, key: Any, mode: AutoresetMode, render_mode: str | None = None,
+        self, run: Run, library: af.Backend | None, mode: AutoresetMode, render_mode: str | None = None
     ) -> None:  # fmt: skip
-        self._what = what
-        self._seed = seed_of_key(key)
+        self._seed = seed_of_key(run.key)
         self._library = library
-        device = _device(library, policy, params)
-        if is_module(policy):  # whose mode, weights and statistics shall stay as they are
-            policy = _copied(what, policy).eval()
-        self._policy = policy, params, state
-        self._anew = False
-        if isinstance(env, (Env, VectorEnv)):
-            self.envs = _ordinary(what, env, options)
+        device = _device(library, run.policy, run.policy_params)
+        if is_module(run.policy):  # whose mode, weights and statistics shall stay as they are
+            run = dataclasses.replace(run, policy=_copied(run).eval())
+        self._run, self._anew = run, False
+        if isinstance(run.env, (Env, VectorEnv)):
+            self.envs = _ordinary(run)
         else:
-            env = _checked(what, env)
-            assert library is not None
-            self.envs = _served(env, options, library, device, mode, render_mode)
-            self._anew = options.wrapper_state is None
+            self.envs = _served(run, library, device, mode, render_mode)
+            self._anew = run.wrapper_state is None
         self.episodes = Episodes(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
@@ -150,7 +123,7 @@ class Stepping:
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(own, observation)
             # the state of a policy may have observations, which another step might overwrite
-            copies = None if self._policy[2] is None else True
+            copies = None if self._run.policy_state is None else True
             inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
             began, number = np.ones(envs.num_envs, np.bool_), 0
             yield None
@@ -159,7 +132,7 @@ class Stepping:
                 try:
                     observation, *results, _ = inside.step(action)
                 except af.ConversionError as error:
-                    if is_module(self._policy[0]) and isinstance(action, tuple):
+                    if is_module(self._run.policy) and isinstance(action, tuple):
                         error.remedy = "forward() of a module must return actions alone."
                     raise
                 step, number = episodes.step((observation, *TO_HOST(results), {})), number + 1
@@ -175,11 +148,10 @@ class Stepping:
 
     def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
         """Return the policy. Without a library of its own, it has that of the observations."""
-        policy, params, state = self._policy
-        library, n = self._library or own, self.envs.num_envs
-        device = _device(library, policy, params, observation)
-        made = make_policy(policy, library, (self._seed,), n, state, device)
-        made.load(params)
+        run, library, n = self._run, self._library or own, self.envs.num_envs
+        device = _device(library, run.policy, run.policy_params, observation)
+        made = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
+        made.load(run.policy_params)
         made.begin(0)
         return made
 
@@ -189,25 +161,25 @@ class Stepping:
         except Exception as error:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
                 with contextlib.suppress(Exception):  # if the observations cannot be converted
-                    note = f"It is from the policy, in step {number} of {self._what}, which passes {policy.given(observation)}."
+                    note = f"It is from the policy, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     other = (
-                        "" if is_module(self._policy[0]) else " policy_xp= names another library."
+                        "" if is_module(self._run.policy) else " policy_xp= names another library."
                     )
                     error.add_note(note + other)
             raise
 
 
-def _copied(what: str, module: Any) -> Any:
-    """Return a copy of a module.
+def _copied(run: Run) -> Any:
+    """Return a copy of a policy that is a module.
 
     Raises:
         arrayferry.OptionError: it cannot be copied.
     """
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(run.policy)
     except Exception as error:
         raise af.OptionError(
-            f"{what} uses a copy of the module, but copying it raised {type(error).__name__}: {error}",
+            f"{run.what} uses a copy of the module, but copying it raised {type(error).__name__}: {error}",
             remedy="Detach the tensors that it keeps and take files out of it, or pass a function with policy_xp='torch'.",
         ) from error
 
@@ -252,12 +224,14 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
 
 
-def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, Any]:
+def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
     """Return an environment of Gymnasium as a vector environment."""
-    refuse_batch(what, env)
+    env = run.env
+    refuse_batch(run.what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
-    for name, given, default in zip(EnvOptions._fields, options, EnvOptions(), strict=True):
-        if given is not default and (name != "num_envs" or given != n):
+    for name in ("num_envs", "env_params", "max_episode_steps", "wrapper_state", "sharding"):
+        given = getattr(run, name)
+        if given is not getattr(Run, name) and (name != "num_envs" or given != n):
             raise af.OptionError(
                 f"{name}={given!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
                 remedy="Leave it out.",
@@ -270,20 +244,20 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
 
 
 def _served(
-    env: Any, options: EnvOptions, library: af.Backend, device: Any, mode: AutoresetMode, render_mode: Any
+    run: Run, library: af.Backend | None, device: Any, mode: AutoresetMode, render_mode: Any
 ) -> Any:  # fmt: skip
     """Return the vector environment of a `FunctionalEnv`, in the library of the policy."""
-    count, params, limit, wrapper_state, sharding = options
-    if sharding is not None:
-        device = sharding  # only JAX has shardings
-    wrapped.warn_if_fresh(env, wrapper_state)
-    wrapped.check_wrapped(env, wrapper_state)
+    env: Any = _checked(run.what, run.env)
+    assert library is not None
+    wrapped.warn_if_fresh(env, run.wrapper_state)
+    wrapped.check_wrapped(env, run.wrapper_state)
     envs = env.make_vec(
-        count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
-        max_episode_steps=limit, render_mode=render_mode,
+        count_of("num_envs", run.num_envs), xp=library, autoreset_mode=mode, params=run.env_params,
+        device=device if run.sharding is None else run.sharding,  # only JAX has shardings
+        max_episode_steps=run.max_episode_steps, render_mode=render_mode,
     )  # fmt: skip
-    if wrapper_state is not None:
-        envs.load_state_dict(env._numbers(wrapper_state))
+    if run.wrapper_state is not None:
+        envs.load_state_dict(env._numbers(run.wrapper_state))
     return envs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -18,21 +19,17 @@ from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._policies.batch import RewardedBatch
 from arrayferry_envs._served.saved import ENDING, SavedVectorEnv
+from arrayferry_envs._served.single import FunctionalSingleEnv
 from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around, with_levels
 from .ids import EnvId, all_suites, find_id, named_suite
 
-OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
+BATCH = ("num_envs", "autoreset_mode")
+"""The options of `make_vec` that `make` does not have."""
+OURS = (*BATCH, "xp", "device", "max_episode_steps")
 """The options of `make_vec`."""
-SERVED = (
-    "max_episode_steps",
-    "params",
-    "render_mode",
-    "check_actions",
-    "differentiable",
-    "translate",
-)
+SERVED = inspect.signature(FunctionalSingleEnv).parameters.keys() - {"env", "xp", "device"}
 """The options of a `FunctionalEnv` that is served, besides those that all have."""
 
 
@@ -76,19 +73,15 @@ def make_functional(
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment.
         arrayferry.BackendUnavailableError: the package of the suite is not installed.
-        arrayferry.OptionError: the suite has no functional environments.
+        arrayferry.OptionError: the suite has no functional environments, or does not have an option.
 
     Examples:
         >>> from arrayferry_envs import make_functional
         >>> make_functional("arrayferry/CartPole-v0")
         <CartPole>
     """
-    for name in OURS:
-        if name in options:
-            raise af.OptionError(
-                f"make_functional({env_id!r}) takes no {name}",
-                remedy="Pass it to make_vec, or to make_vec or rollout of the result.",
-            )
+    remedy = "Pass it to make_vec, or to make_vec or rollout of the result."
+    _refuse(f"make_functional({env_id!r})", OURS, options, remedy)
     return _functional(find_id(env_id), seeds, options)
 
 
@@ -194,8 +187,15 @@ def make(
         >>> observation.shape
         (4,)
     """
+    _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     mode = AutoresetMode.NEXT_STEP  # of a batch of one
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
+
+
+def _refuse(call: str, names: Iterable[str], options: dict[str, Any], remedy: str) -> None:
+    for name in names:
+        if name in options:
+            raise af.OptionError(f"{call} takes no {name}", remedy=remedy)
 
 
 def _served(

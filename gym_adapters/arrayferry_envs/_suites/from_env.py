@@ -56,6 +56,7 @@ def from_env(env: Any, params: Any = None, **options: Any) -> Any:
             given = options if params is None else {"params": params, **options}
             if (mode := given.get("autoreset_mode")) is not None:
                 given["autoreset_mode"] = autoreset_mode_of(mode)
+            suite._check_options(suite.adapt, 1, given, _name(env))
             made = suite.adapt(env, **given)
             return made if isinstance(made, FunctionalEnv) else around(made, target_xp="numpy")
     raise TypeError(f"from_env was given {_shown(env)}. {_meant(env)}")

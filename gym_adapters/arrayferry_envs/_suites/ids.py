@@ -43,8 +43,10 @@ class EnvId(NamedTuple):
 
         Raises:
             UnknownEnvError: the suite fails, and does not list that name.
+            arrayferry.OptionError: it does not have an option.
         """
         try:
+            self.suite._check_options(self.suite.load, 1 + len(args), options)
             env = self.suite.load(self.name, *args, **options)
             if isinstance(env, type) and issubclass(env, FunctionalEnv):
                 env = env()
@@ -64,7 +66,8 @@ class EnvId(NamedTuple):
                     [f"{self.suite.name}/{each}" for each in near],
                     f"suites({self.suite.name!r}) lists its ids.",
                 ) from error
-            error.add_note(f"This happened when {self.text!r} was made.")
+            given = f" with {', '.join(options)}" if options else ""
+            error.add_note(f"This happened when {self.text!r} was made{given}.")
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:

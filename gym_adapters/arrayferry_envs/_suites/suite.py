@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -59,9 +60,9 @@ class Suite(Part):
         Args:
             name: what stands after the first slash of an id.
             *args: the number of environments, where the suite gives vectors.
-            **options: what the user passed besides the options of `make` and `make_vec`. Where the suite does not give
-                functional environments, also `max_episode_steps` and `render_mode`, if they were passed, and for vectors
-                `autoreset_mode`.
+            **options: what the user passed besides the options of `make` and `make_vec`. Names that are not in the
+                signature are refused before. Where the suite does not give functional environments, also
+                `max_episode_steps` and `render_mode`, if they were passed, and for vectors `autoreset_mode`.
         """
         raise NotImplementedError
 
@@ -130,6 +131,32 @@ class Suite(Part):
         if wrong:
             raise af.PluginError(f"ids() of {self!r} returned {wrong[0]!r:.80}, which is no text")
         return names
+
+    def _check_options(
+        self, function: Any, given: int, options: Iterable[str], whose: str = ""
+    ) -> None:
+        """Refuse options that a function of the suite does not have, as far as its signature tells.
+
+        Args:
+            function: the function.
+            given: how many arguments it gets by position.
+            options: the names of the options.
+            whose: what has them, for the error. The default is the suite.
+
+        Raises:
+            arrayferry.OptionError: it does not have one of them.
+        """
+        try:
+            parameters = [*inspect.signature(function).parameters.values()]
+        except (TypeError, ValueError):  # it does not tell
+            return
+        known = [x.name for x in parameters[given:]]
+        unknown = [name for name in options if name not in known]
+        if unknown and all(x.kind is not x.VAR_KEYWORD for x in parameters):
+            raise af.OptionError(
+                f"{unknown[0]} was passed, but {whose or f'the suite {self.name!r}'} has none",
+                remedy=f"The options are {', '.join(known)}." if known else "Leave it out.",
+            )
 
     @never_raises
     def __repr__(self) -> str:

@@ -56,20 +56,55 @@ add([x.numpy() for x in envs.step(torch.tensor([0, 1]))[:4]])
 }
 
 
+def kept_in(folder):
+    """Return the variables of the environment with which JAX keeps all that it compiles in a folder."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
 @pytest.mark.parametrize(
     "program",
     [pytest.param(name, marks=[pytest.mark.long] * (name == "more")) for name in PROGRAMS],
 )
 def test_a_second_process_compiles_nothing(program, run_python, tmp_path):
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
     found = []
     for seed in "12":  # of the hashes of text
-        environment = {**cache, "PYTHONHASHSEED": seed}
+        environment = {**kept_in(tmp_path), "PYTHONHASHSEED": seed}
         output = run_python(BEGIN + PROGRAMS[program] + END, env=environment)
         found.append(json.loads(output.splitlines()[-1]))
     (misses, _, before), (again, hits, after) = found
     assert (misses > 2, again, hits >= misses) == (True, 0, True)
     assert before == after
+
+
+def test_what_is_served_again_compiles_nothing_and_sees_what_has_changed(run_python, tmp_path):
+    output = run_python(
+        BEGIN
+        + """
+class Scaled(CartPole):
+    scale = 1.0
+
+    def step(self, xp, rng, state, action, params):
+        state, reward, *ends = super().step(xp, rng, state, action, params)
+        return state, reward * self.scale * SCALE, *ends
+
+SCALE, env, misses = 1.0, Scaled(), []
+
+def again(env, mode="SameStep"):
+    start, _ = len(seen), serve(env, mode)
+    misses.append(counts["cache_misses"])
+    return seen[start:][2]  # rewards
+
+rewards = [again(env), again(env), again(env, "NextStep"), again(wrap(env, kernels.ClipReward(0.0, 0.5)))]
+assert misses[0] == misses[1] < misses[2] < misses[3], misses
+SCALE = 3.0
+rewards.append(again(env))
+Scaled.scale = 5.0
+rewards.append(again(env))
+print(json.dumps([rewards]))
+""",
+        env=kept_in(tmp_path),
+    )
+    assert json.loads(output.splitlines()[-1]) == [[4.0, 4.0, 4.0, 2.0, 12.0, 60.0]]
