@@ -89,6 +89,14 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype of any library, "float32" for `torch.float32` and the class `warp.float32`."""
+    try:
+        return _dtype_name(dtype)  # NumPy takes 4 us for a name
+    except TypeError:  # it cannot be hashed
+        return _dtype_name.__wrapped__(dtype)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _dtype_name(dtype: Any) -> str:
     default = dtype.__name__ if isinstance(dtype, type) else dtype
     return str(getattr(dtype, "name", default)).rpartition(".")[2]
 

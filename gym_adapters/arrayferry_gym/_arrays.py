@@ -190,6 +190,8 @@ def cast_clipped(x: Any, dtype: Any) -> Any:
     if in_jax and wanted.endswith("int64"):
         wanted = held_dtype(wanted, af.registry.backend("jax"))
     if (limits := _limits(name, wanted)) is None:
+        if _widens(name, wanted):
+            return xp.astype(x, dtype)
         with np.errstate(under="ignore"):  # floats are rounded, also to zero
             return xp.astype(x, dtype)
     low, high, least, most = limits
@@ -201,6 +203,12 @@ def cast_clipped(x: Any, dtype: Any) -> Any:
     if (low, high) == (least, most):
         return cast
     return xp.where(x > high, most, xp.where(x >= low, cast, least))
+
+
+@functools.cache
+def _widens(name: str, wanted: str) -> bool:
+    """Return whether NumPy casts a dtype to another without a change of any number."""
+    return np.can_cast(*(np.dtype(dtype_named(x)) for x in (name, wanted)), "safe")
 
 
 @functools.cache

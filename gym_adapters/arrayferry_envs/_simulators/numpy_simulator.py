@@ -39,10 +39,8 @@ class NumpySimulator(Simulator):
         return env.join(leaves)
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
-        held = set(self.env.held())
-        for x in (*self.env.leaves(state), *params.arrays):
-            held.add(id(x))
-            held.add(id(x.base))
+        leaves = (*self.env.leaves(state), *params.arrays)
+        held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
         if self.running.wrappers:
             _hold(self.running.wrappers, held)
         return _copied_if_held(tree, held)
