@@ -15,7 +15,7 @@ from ._blocks import HOOK, Blocks, Reader
 
 
 class StreamingTests:
-    """The tests of how arrays are read block by block. A library that says nothing about that passes."""
+    """The tests of how arrays are read block by block. A library without `Streaming` passes."""
 
     def test_blocks(self: Any) -> None:
         """`blocks` reads every part of an array once, in any order, from several threads."""
@@ -49,7 +49,7 @@ class StreamingTests:
         self.equal([*map(sum, lengths)], expected, what)
         ends = [np.cumsum(each)[:-1] for each in lengths]
         parts = [np.split(x, own, axis) for x, own in zip(values, ends, strict=True)]
-        given = [
+        arguments = [
             self.given((array, block), part, f"(array, block) {(array, block)} of {case}")
             for array, own in enumerate(parts)
             for block, part in enumerate(own[: len(lengths[array])])
@@ -60,10 +60,10 @@ class StreamingTests:
                 return list(pool.map(lambda pair: blocks.read(*pair), pairs))
 
         for _ in range(2):  # the first time, the results are written to
-            for x in self.run(self.call("read() of blocks()", read), *given):
+            for x in self.run(self.call("read() of blocks()", read), *arguments):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1
-        pairs = [given[n : n + 2] for n in range(0, len(given), 2)]
+        pairs = [arguments[n : n + 2] for n in range(0, len(arguments), 2)]
         steps = [[each.x for each in pair] for pair in pairs]
         case, duty = f"blocks(), for {case}", ("an arrayferry_streams.Reader", Reader)
         reader = self.ask("open", steps, case=f"{steps} of {case}", of=blocks, duty=duty)

@@ -96,7 +96,7 @@ def stream(
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
             current client, or threads if there is none. Files are read in this process.
         timeout: seconds to wait for a block, None for no limit.
-        copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
+        copy: as in `convert`, but blocks own their memory by default. False is valid only for arrays in memory.
         narrowing: as in `convert`.
         unsupported: as in `convert`.
         sparse: as in `convert`.
