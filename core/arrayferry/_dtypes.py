@@ -83,8 +83,8 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
     with np.errstate(all="ignore"):
-        kept = special.astype(dtype).astype(float)
-    return frozenset(map(str, special)) & frozenset(map(str, kept))
+        cast = special.astype(dtype).astype(float)
+    return frozenset(map(str, special)) & frozenset(map(str, cast))
 
 
 def dtype_name(dtype: Any) -> str:

@@ -150,7 +150,7 @@ class Direct:
         return ys if right else None
 
     def _follows_options(self, x: Any, y: Any) -> bool:
-        """Return whether the result is a copy and on the right GPU, if the options ask for that."""
+        """Return whether the result is a copy and on the right GPU, if the options require that."""
         if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")
             return False
@@ -165,7 +165,7 @@ class Direct:
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Let an array for which the converter raised an error take another route, unless memory ran out."""
+        """Return `NotImplemented` after an error of the converter. If memory ran out, raise the error."""
         if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:

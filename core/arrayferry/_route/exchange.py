@@ -26,13 +26,13 @@ class NotHandledError(Exception):
 
 
 class Exchange(NamedTuple):
-    """Two libraries, one of which takes arrays of the other by DLPack.
+    """Two libraries, one of which accepts arrays of the other by DLPack.
 
     Attributes:
         source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
-        device: the device of the result, as `DLPack.load` takes it.
+        device: the device of the result, as `DLPack.load` accepts it.
         options: the user's options.
         device_name: the name of the device of the array.
     """
@@ -53,7 +53,7 @@ class Exchange(NamedTuple):
 
         Raises:
             NotHandledError: it must take another route.
-            CopyRequiredError: it cannot be shared, as `copy=False` asks.
+            CopyRequiredError: `copy` is False, and it cannot be shared.
         """
         before, after = self.before, self.after
         sharing = decide(self.source, after, self.options.copy)
@@ -101,8 +101,8 @@ class Exchange(NamedTuple):
         waits = _wait_for(y, before, after)
         if waits and before.memory == "immutable":  # `x` may even be donated now
             return y
-        kept = keep_source(after, shared, y)
-        return y if kept and (before.memory == "immutable" or waits is not None) else None
+        is_tracked = keep_source(after, shared, y)
+        return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
@@ -162,7 +162,7 @@ def _wait_for(y: Any, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
-        Whether all its later work waits, None if it may be that none does.
+        Whether all its later work waits, None if perhaps none does.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

@@ -80,8 +80,8 @@ class Cache(dict[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
             keys = list(self.copy())  # a copy is made at once, whatever other threads do
-            for each in keys[self._times % min(PART, self.limit) :: PART]:
-                self.pop(each, None)
+            for old in keys[self._times % min(PART, self.limit) :: PART]:
+                self.pop(old, None)
             self._times += 1
         super().__setitem__(key, value)
 
@@ -121,10 +121,10 @@ class CostlyCache(dict[K, V]):
         self._emptied = self._again = False
 
     def make_room(self, key: K) -> list[V] | None:
-        """Ask for room for one more entry, before it is made.
+        """Make room for one more entry, before the entry is made.
 
         Returns:
-            The values that were dropped, None if there is no room now: do without the entry.
+            The values that were dropped, or None if there is no room: then do not add the entry.
         """
         gone: list[V] = []
         if key in self._dropped:  # so it was dropped too early
@@ -138,10 +138,10 @@ class CostlyCache(dict[K, V]):
             longer = min(2 * self._wait, self.LONGEST)
             self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
         idle = [each for each, value in self.copy().items() if value not in self.used]
-        for each in idle[: max(1, self.limit // 4)]:
+        for unused in idle[: max(1, self.limit // 4)]:
             with suppress(KeyError):
-                gone.append(self.pop(each))
-                self._dropped[each] = None
+                gone.append(self.pop(unused))
+                self._dropped[unused] = None
         self.used.clear()
         self._waited, self._emptied, self._again = 0, bool(gone), False
         return gone or None
