@@ -164,7 +164,7 @@ BACKEND = CupyBackend()
 
 
 class NumpyToCupy(Packed):
-    """Brings the small arrays of a tree to the GPU in one transfer for each dtype."""
+    """Moves the small arrays of a tree to the GPU in one transfer for each dtype."""
 
     target = "cupy"
     backend: Backend = BACKEND

@@ -21,14 +21,14 @@ class Estimators(Container):
     def children(self, value: Any) -> list[Any]:
         if not hasattr(value, "__sklearn_array_api_convert__"):
             return list(_learned(value).values())
-        found: list[Any] = []
+        arrays: list[Any] = []
 
         def collect(x: Any) -> Any:
-            found.append(x)
+            arrays.append(x)
             return x
 
         value.__sklearn_array_api_convert__(collect)
-        return found
+        return arrays
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         if not children:
@@ -47,7 +47,7 @@ class Estimators(Container):
 
 
 def _learned(estimator: Any) -> dict[str, Any]:
-    """Return the attributes of an estimator that hold numbers in arrays, or estimators that do."""
+    """Return the attributes of an estimator that contain numeric arrays, or estimators with such attributes."""
     supports = False
     # there are no tags before scikit-learn 1.6, and those of other packages may raise
     with suppress(Exception):
