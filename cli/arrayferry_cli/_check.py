@@ -202,5 +202,5 @@ def _describe(report: Facts) -> list[str]:
     if report["containers"]:
         names = ", ".join(report["containers"])
         rest = "Test the rest by arrayferry.testing.check_container, with a value."
-        lines.append(f"Of {names}, only `types` was looked at. {rest}")
+        lines.append(f"Only `types` of {names} was checked. {rest}")
     return lines

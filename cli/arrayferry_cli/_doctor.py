@@ -1,4 +1,4 @@
-"""`arrayferry doctor`: what is installed here, whether it works, and what to do about what does not."""
+"""`arrayferry doctor`: what is installed here, whether it works, and how to fix what does not."""
 
 from __future__ import annotations
 

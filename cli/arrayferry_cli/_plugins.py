@@ -227,7 +227,7 @@ def _try_backend(step: Announce, backend: Backend) -> Facts:
     kind = type(backend)
     remedy = f"Change {kind.__qualname__} in {kind.__module__}, or report it to its authors."
     if extending.is_built_in(backend):
-        remedy = "Are the versions of the library and of NumPy made for each other?"
+        remedy = "Check that the versions of the library and of NumPy are compatible."
     step("devices.names(), devices.default() or dtypes() of its plugin", remedy)
     devices = [str(device) for device in backend.devices.names()]
     default, dtypes = str(backend.devices.default()), backend.dtypes()

@@ -114,7 +114,7 @@ def convert(
             `UnsupportedDtypeError`, or "keep" them unchanged.
         unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
             columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
-            or "convert" them. If `value` itself is such an object, a column or dataset of a known library is always
+            or "convert" them. If `value` itself is such an object, a column or dataset of a known library is
             converted, and any other object raises an error unless this is "convert". With "raise", a `value` that is
             not an array, a structure or plain Python data such as text raises an error too.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
@@ -315,7 +315,7 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
         return kind.backend
     raise NotAnArrayError(
         f"a {type_name(type(value))} is not an array of a known library",
-        remedy="See arrayferry.backends() for those that are known. Any library that follows the "
+        remedy="See arrayferry.backends() for the known libraries. Any library that follows the "
         "Array API works too.",
     )
 

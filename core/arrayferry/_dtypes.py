@@ -22,7 +22,7 @@ STANDARD_DTYPES = frozenset(
         "float16", "float32", "float64", "complex64", "complex128",
     )
 )  # fmt: skip
-"""The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
+"""The dtypes of the Array API standard, and float16. A backend that does not override `dtypes` has these."""
 
 _OF_ML_DTYPES = r"bfloat16|b?complex32|float\d_\w+|u?int[124]"
 """Names of dtypes of `ml_dtypes`. It need not be installed, and an older version may have fewer."""

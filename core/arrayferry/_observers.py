@@ -23,7 +23,7 @@ if hasattr(os, "register_at_fork"):
 
 
 Note = tuple[tuple[str, str], str]
-"""A pair of libraries, and why an array of theirs did not take the planned route."""
+"""A pair of libraries, and why an array did not take the planned route between them."""
 CallSite = tuple[str, int, str]
 """A line of code: its file, number and function."""
 

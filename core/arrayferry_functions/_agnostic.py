@@ -287,7 +287,7 @@ class _Function:
         backends: Sequence[Backend | None],
         refused: TracedValueError | None,
     ) -> Backend | None:
-        """Return the caller's library: that of the traced arrays, or the first other library with gradients."""
+        """Return the caller's library: the traced arrays' library, or the first other library with gradients."""
         target = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
         if refused is not None:
@@ -417,6 +417,6 @@ def _refuse_later_results(function: Callable[..., Any], name: str) -> None:
     ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     if any(is_one(function) for is_one in ways):
         raise OptionError(
-            f"{name} returns a coroutine or a generator, whose results come too late to be converted",
+            f"{name} returns a coroutine or a generator, so its results cannot be converted",
             remedy="Decorate a function that returns arrays, and call it from there.",
         )

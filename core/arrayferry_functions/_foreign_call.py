@@ -189,7 +189,7 @@ class ForeignCall:
             raise TracedValueError(
                 f"{self.name} is called from a traced function, and what it returns must be known before it runs",
                 remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
-                "one of the arguments.",
+                "one from the arguments.",
             )
         saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 

@@ -72,7 +72,7 @@ def take_apart(
     if not arrays:
         raise NotAnArrayError(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
-            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read a file, open it by Dask: dask.array.from_zarr(path).",
         )
     places = zip(arrays, layout.paths, strict=True)
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
@@ -208,7 +208,7 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             blocks = _streaming(reader).blocks(xs, axis, block=block, client=client)
             if blocks is None:
                 raise NotAnArrayError(
-                    f"{reader.name} does not tell how to read its arrays block by block",
+                    f"{reader.name} does not say how to read its arrays block by block",
                     remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
                 )
             for number, leaf in enumerate(arrays):

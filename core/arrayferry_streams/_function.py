@@ -84,7 +84,7 @@ def stream(
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
-            along the axis are equal. Arrays of objects that hold no arrays, such as texts, are cut too. Columns of
+            along the axis are equal. Object arrays without arrays in them, such as strings, are split too. Columns of
             tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
         to: the target: a name ("torch"), a namespace module or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`.

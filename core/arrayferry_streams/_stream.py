@@ -118,7 +118,7 @@ class Stream(Generic[B]):
         was, now = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
         if was != now:
             raise OptionError(
-                f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
+                f"the saved state has {was} where this stream has {now}, so rows would be lost or repeated",
                 remedy="Pass the same arrays, with the same block= and part of the stream, or begin a new epoch.",
             )
 

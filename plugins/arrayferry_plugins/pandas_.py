@@ -58,7 +58,7 @@ def _plain_dtype(x: Any) -> Any:
     dtype = x.dtype
     is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
     plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    plain = getattr(plain, "numpy_dtype", plain)  # of nullable ones and those of Arrow
+    plain = getattr(plain, "numpy_dtype", plain)  # of nullable and Arrow's dtypes
     zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
     if is_known and plain.kind in "biufcmM" and zone is None:
         return plain

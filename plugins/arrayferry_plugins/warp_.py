@@ -52,7 +52,7 @@ class WarpDLPack(DLPack):
         try:
             return _warp().from_dlpack(x)
         except IndexError as error:
-            raise NotImplementedError("Warp takes no 0-d array by DLPack") from error
+            raise NotImplementedError("Warp accepts no 0-d array by DLPack") from error
 
     def dtype_of(self, x: Any) -> str:
         return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)

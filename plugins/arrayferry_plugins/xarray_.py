@@ -63,7 +63,7 @@ class DataTrees(Container):
         return list(value.to_dict().values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        root_path = value.path  # paths begin at the root of the tree, also those of a child
+        root_path = value.path  # paths begin at the root of the tree, also for a child
         paths = [path.removeprefix(root_path) or "/" for path in value.to_dict()]
         nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)

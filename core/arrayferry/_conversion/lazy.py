@@ -109,7 +109,7 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            # one that is refused must not stop the others
+            # an array that is refused must not stop the others
             groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         value_by_id = dict(zip(first, computed, strict=True))
@@ -124,7 +124,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call; `_KEPT` for those that are returned unchanged."""
+        """Compute the values of arrays in one call; `_KEPT` for arrays that are returned unchanged."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])

@@ -192,7 +192,7 @@ class Pair:
         refuse_more_than_values(x)
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
-            with suppress(Exception):  # it is not installed, or does not take this object
+            with suppress(Exception):  # it is not installed, or does not accept this object
                 y = backend.dlpack.load(x)
                 break
         else:
@@ -251,4 +251,4 @@ class Pair:
             ):
                 return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
-            note(self.source.name, self.target.name, direct.converter, "does not take", what)
+            note(self.source.name, self.target.name, direct.converter, "does not accept", what)

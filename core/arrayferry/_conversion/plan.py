@@ -79,7 +79,7 @@ def write_plan(
     """Write and compile the code for values of the structure of `tree`.
 
     Args:
-        tree: a value that was taken apart.
+        tree: a flattened value.
         snippet_for: returns the code that converts arrays of a kind and type.
         structure: the result of `structure_of`.
         target: the name of the target, for tracebacks.
@@ -133,11 +133,11 @@ class _Scope:
     """The names, objects and snippets that the code of one plan shares.
 
     Args:
-        tree: a value that was taken apart.
+        tree: a flattened value.
         snippet_for: returns the code that converts arrays of a kind and type.
 
     Attributes:
-        tree: the value that was taken apart.
+        tree: the flattened value.
         objects: the objects that the code refers to, by name.
         leaves: the number of arrays and other values that were written out.
     """

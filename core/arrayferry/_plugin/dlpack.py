@@ -45,7 +45,7 @@ class DLPack:
                 then called with a compact copy on the same device. If this fails too, the values go through host
                 memory, with a `PluginWarning` unless the error is a NotImplementedError.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} takes no arrays by DLPack")
+        raise NotImplementedError(f"{type(self).__qualname__} accepts no arrays by DLPack")
 
     def compact(self, x: Any) -> Any:
         """Return a compact copy of an array on its device that other libraries accept.

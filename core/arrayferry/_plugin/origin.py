@@ -105,7 +105,7 @@ class Origin(ABC):
                 f"{self.name} is not installed{module}",
                 remedy=f"Run: pip install {self.install}"
                 if self.install
-                else "Install its library, as the documentation of that says.",
+                else "Install the library, as its documentation says.",
                 backend=self.name,
             )
         failure = failed_import(self.name, self.package, self.install)

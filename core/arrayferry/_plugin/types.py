@@ -35,7 +35,7 @@ def resolve_type(entry: Any) -> type | None:
 
 
 def resolve_types(entries: Iterable[Any]) -> list[type]:
-    """Find several types, leaving out those that are not found."""
+    """Find several types. Types that are not found are left out."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
 
 

@@ -94,8 +94,8 @@ class Catalog:
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
-                    f"a plugin asks for the parts of {hook} while it is asked for its own",
-                    remedy="Ask later: in a method of the part that it returns.",
+                    f"a plugin requests the parts of {hook} while its own parts are collected",
+                    remedy="Request them later, in a method of the part that it returns.",
                 )
             token = _asking.set((*_asking.get(), query))
             try:
@@ -124,7 +124,7 @@ class Catalog:
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
+            BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         if isinstance(to, Backend):
             registered = self.backends.get(to.name, to)

@@ -50,7 +50,7 @@ class Owners:
         self._replacing: list[Contribution] = []
         self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
         self._containers: dict[Any, Contribution] = {}
-        for new in sorted(contributions, key=lambda contribution: contribution.turn):
+        for new in sorted(contributions, key=lambda contribution: contribution.priority):
             if new.kind is Converter:
                 continue
             by = self._replacement(new) if self._replacing else None

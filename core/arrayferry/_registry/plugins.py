@@ -44,7 +44,7 @@ class Contribution(NamedTuple):
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
         point: the entry point of the plugin, None if it was registered at run time.
-        turn: the order in which parts claim names and types: built-in plugins first, then other installed plugins by
+        priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins by
             `tryfirst`, `trylast` and name, then plugins registered at run time in order.
         kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
     """
@@ -53,7 +53,7 @@ class Contribution(NamedTuple):
     part: Any
     plugin: str
     point: EntryPoint | None = None
-    turn: tuple[int, int, str] = (0, 0, "")
+    priority: tuple[int, int, str] = (0, 0, "")
     kind: type[Any] | None = None
 
     @property
@@ -89,14 +89,14 @@ class _Registered(NamedTuple):
         original: what was registered: a plugin, or a part.
         stand_in: the object that pluggy has in its place.
         point: its entry point, None if it was registered at run time.
-        turn: the first number of the turn of its parts.
+        priority: the first number of the priority of its parts.
         parts: its parts.
     """
 
     original: Any
     stand_in: Any
     point: EntryPoint | None
-    turn: int
+    priority: int
     parts: list[Contribution]
 
 
@@ -136,11 +136,11 @@ class PluginManager(pluggy.PluginManager):
         self._autoload = autoload
         self.warn: Callable[[str], None] = registry.warn
         self._registered: dict[str, _Registered] = {}
-        self._unfinished: set[str] = set()  # the names of those that are being registered
+        self._unfinished: set[str] = set()  # the names of plugins that are being registered
         self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
         self._user_blocked: set[str] = set()
-        self._turns = itertools.count(2)
+        self._priorities = itertools.count(2)
 
     def register(
         self, plugin: Any, name: str | None = None, parts: Mapping[str, object] | None = None
@@ -304,8 +304,8 @@ class PluginManager(pluggy.PluginManager):
         try:
             self._unfinished.add(name)
             stand_in = _as_plugin(plugin, name, parts)
-            turn = next(self._turns) if point is None else int(not is_ours(point))
-            new = self._registered[name] = _Registered(plugin, stand_in, point, turn, [])
+            priority = next(self._priorities) if point is None else int(not is_ours(point))
+            new = self._registered[name] = _Registered(plugin, stand_in, point, priority, [])
             super().register(stand_in, name)
             self.check_pending(stand_in)
             calls = self._calls(list(vars(self.hook)), stand_in)
@@ -368,14 +368,14 @@ class PluginManager(pluggy.PluginManager):
             if not results:
                 silent = hook
                 continue
-            turn = (plugin.turn, call.trylast - call.tryfirst, call.plugin_name)
+            priority = (plugin.priority, call.trylast - call.tryfirst, call.plugin_name)
             part_type = HOOKS.get(hook)
             for part in _of_kind(results[0], hook, part_type or kind):
-                new = Contribution(hook, part, call.plugin_name, plugin.point, turn, part_type)
+                new = Contribution(hook, part, call.plugin_name, plugin.point, priority, part_type)
                 contributions.append(new)
         if silent and not contributions:
             _of_kind(None, silent, HOOKS.get(silent, kind))
-        if plugin.turn == 0:
+        if plugin.priority == 0:
             trust(each.part for each in contributions)
             return contributions
         from .checks import check_part, near_misses

@@ -244,7 +244,7 @@ class Registry:
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
+            BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         __tracebackhide__ = True
         return self.catalog.backend(to)

@@ -26,7 +26,7 @@ from .memory import share_memory
 from .queued import let_go
 
 MAX_TYPES = 64
-"""The number of array types for which the answer of `Converter.takes` is cached."""
+"""The number of array types for which the result of `Converter.takes` is cached."""
 
 
 class _WrongResultError(Exception):
@@ -132,7 +132,7 @@ class Direct:
         return y if y is NotImplemented or self._follows_options(x, y) else NotImplemented
 
     def convert_many(self, xs: list[Any]) -> list[Any] | None:
-        """Convert several arrays in one call, with `NotImplemented` for those that must take another route.
+        """Convert several arrays in one call, with `NotImplemented` for arrays that must take another route.
 
         Returns:
             The results, None if the arrays must be converted one by one.

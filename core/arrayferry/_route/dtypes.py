@@ -61,8 +61,8 @@ def target_dtype(
     """Choose the dtype of the result by the dtype alone.
 
     Returns:
-        The dtype, and whether numbers must be checked, since it does not hold all of the source's and `narrowing` is
-        "checked".
+        The dtype, and whether numbers must be checked: `narrowing` is "checked", and the dtype does not hold all
+        numbers of the source's dtype.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.

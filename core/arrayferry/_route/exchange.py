@@ -1,4 +1,4 @@
-"""`Exchange`: one array handed over by DLPack, on the host or on a device."""
+"""`Exchange`: one array exchanged by DLPack, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Exchange(NamedTuple):
                 raise
             if not on_host and not isinstance(error, NotImplementedError):
                 warn_of_plugin(
-                    f"{before.name} could not hand over an array to {after.name} on its device "
+                    f"{before.name} could not export an array to {after.name} on its device "
                     f"({describe_error(error)}), so it goes through host memory"
                 )
             raise NotHandledError("dlpack") from error
@@ -105,7 +105,7 @@ class Exchange(NamedTuple):
         return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: Any) -> Any:
-        """Return an array of a dtype and of strides that can be handed over, on the same device."""
+        """Return an array of a dtype and of strides that can be exchanged, on the same device."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = call_backend(before, "dlpack.dtype_of", x)
@@ -130,7 +130,7 @@ class Exchange(NamedTuple):
         return fitting
 
     def _compact(self, x: Any) -> Any:
-        """Copy an array on its device, so that the target can take it."""
+        """Copy an array on its device, so that the target can accept it."""
         y = self.before.dlpack.compact(x)
         if y is NotImplemented:
             y = self.before.copy(x)
@@ -151,7 +151,7 @@ class Exchange(NamedTuple):
             if copy is False:
                 reason = f"{after.name} refused it ({describe_error(error)})"
                 raise copy_required(reason) from error
-            note(before.name, after.name, "DLPack took only a compact copy", error=error)
+            note(before.name, after.name, "DLPack accepted only a compact copy", error=error)
             return after.dlpack.load(before.dlpack.export(self._compact(x)), self.device)
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")

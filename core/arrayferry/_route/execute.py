@@ -104,7 +104,7 @@ class Executor:
                 y = self._follow(route, x, device, values)
             except NotHandledError as skipped:
                 by = "DLPack" if skipped.by == "dlpack" else skipped.by
-                note(source.name, target.name, by, "did not take it", error=skipped.__cause__)
+                note(source.name, target.name, by, "did not accept it", error=skipped.__cause__)
                 without |= {skipped.by}
                 route = None
                 continue

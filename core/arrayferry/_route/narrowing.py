@@ -144,7 +144,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     if lost is not None:
         raise NarrowingError(
             f"{name} holds {lost!s}, which does not fit {dtype.name}",
-            remedy="Ask for a wider dtype.",
+            remedy="Use a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,
         )

@@ -71,7 +71,7 @@ class _Equal:
 def exact_key(value: Any, special: Special | None = None) -> Hashable:
     """Return a key for the type and the contents of a value.
 
-    The contents of an object are those that pickle would store. An object whose class does not define `__eq__`, such as
+    The contents of an object are the values that pickle would store. An object whose class does not define `__eq__`, such as
     a function, is compared by identity, and so is an array of JAX. A value that may change without notice, such as a
     tensor of PyTorch, or that is too large, has a key that equals no other.
 

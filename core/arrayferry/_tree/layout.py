@@ -48,7 +48,7 @@ class Layout:
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Rebuild a tree around other leaves, one for each of the paths.
 
-        A container that occurred in several places is one object again if it gets the same objects in each.
+        A container that occurred in several places becomes one object again if its children are the same in each.
 
         Raises:
             StructureError: there are too many or too few leaves, or a container cannot hold them.
@@ -68,7 +68,7 @@ class Layout:
         return self._flat is cls
 
     def order_in(self, other: Layout) -> list[int] | None:
-        """Map the leaves to those of another layout that differs at most in the order of keys.
+        """Map the leaves to the leaves of another layout, which may differ only in the order of keys.
 
         Returns:
             For each leaf of this layout, the index of the same leaf in the other. None if anything else differs.

@@ -56,7 +56,7 @@ class Nodes:
 
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
-        branches: the containers, each after those that are in it.
+        branches: the containers, each after the containers in it.
         keeps: whether a container that cannot hold the results is returned unchanged. A container that cannot be
             rebuilt is returned unchanged only if nothing in it was converted.
 
@@ -164,7 +164,7 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
     if error is None:
         why, remedy = "", "Flatten it, or convert its parts one by one."
     else:
-        why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
+        why = f", or the code that reads or rebuilds a part of it recurses without end ({describe_error(error)})"
         remedy = "See the cause; flatten the tree, or convert its parts one by one."
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
 

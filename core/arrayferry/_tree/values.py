@@ -222,7 +222,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
             failures.append(error)
     why = f" ({describe_error(failures[0])})" if failures else ""
     if not failures and is_on_gpu(x):
-        why = ": it is on a GPU, and neither CuPy nor PyTorch could take it here"
+        why = ": it is on a GPU, and neither CuPy nor PyTorch could read it here"
     raise ConversionError(
         f"a value of type {name} offers no array of numbers{why}",
         remedy="Make a NumPy array of it with its own library, or write a plugin for that library.",
@@ -245,7 +245,7 @@ def refuse_more_than_values(x: Any) -> None:
     if mask.dtype == bool and mask.any():
         raise ConversionError(
             f"a value of type {type_name(type(x))} has masked elements, and its mask would be lost",
-            remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
+            remedy="Fill the masked elements first, for example by x.filled(value), or convert its data and its mask.",
         )
 
 

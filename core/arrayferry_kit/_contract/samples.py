@@ -26,7 +26,7 @@ SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
 LARGE = 4 * 1024 * 1024
 """The number of elements of the largest array: of float32 16 MiB."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
-"""Dtypes beyond those of the standard, for a library that has all of NumPy's."""
+"""Dtypes that the standard lacks, for a library that has all of NumPy's."""
 PARTS = {
     "strided": (slice(1, None, 2), 2, 1),
     "inside a larger array": (slice(1, -1), 1, 2),
@@ -36,7 +36,7 @@ PARTS = {
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
-    """Return the dtypes with these names. None stands for those of the standard and a few more of NumPy's."""
+    """Return the dtypes with these names. None stands for the standard's and a few more of NumPy's."""
     dtype_names = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
     return [dtype for dtype in map(dtype_named, dtype_names) if dtype is not None]
 

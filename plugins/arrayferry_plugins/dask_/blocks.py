@@ -23,7 +23,7 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""Seconds to wait for an answer of a client in this process, or of a cluster that nobody named here."""
+"""Seconds to wait for an answer of a client in this process, or of a cluster that was not named in this process."""
 
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
@@ -204,7 +204,9 @@ def _connect(address: str) -> Any:
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        security = security if all(map(os.path.isfile, files)) else None  # those of this process
+        security = (
+            security if all(map(os.path.isfile, files)) else None
+        )  # or the settings of this process
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
     try:
@@ -268,7 +270,7 @@ class DaskBlocks(Blocks):
 
     def open(self, steps: Sequence[Any]) -> Reader:
         wanted = [[self._keys[array][block] for array, block in step] for step in steps]
-        # optimizing may leave out what is persisted
+        # optimizing may leave out persisted results
         graph = {**self._persisted, **self._optimize(self._graph, wanted)}
         client, get = self._clients.find(self._futures)
         if client is None:

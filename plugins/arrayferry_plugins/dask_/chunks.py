@@ -62,7 +62,7 @@ def _by_axis(chunks: Any) -> Any:
 
 def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
     array, cause = f"an array of shape {x.shape} and dtype {x.dtype}", str(error).partition("\n")[0]
-    remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes."
+    remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask accepts."
     if any(length != length for length in x.shape):
         remedy = "Call x.compute_chunk_sizes() first, which computes the array."
     return ConversionError(f"chunks={chunks!r:.80} do not fit {array} ({cause})", remedy=remedy)

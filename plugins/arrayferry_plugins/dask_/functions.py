@@ -48,8 +48,8 @@ def to_dask(
         sparse: as for `arrayferry.convert`.
 
     Returns:
-        A value of the same structure. The dtype of each Dask array is that of its blocks, and its `_meta` an
-        empty array of their library, or of NumPy if Dask cannot hold one, as with PyTorch.
+        A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty
+        array of their library, or of NumPy if Dask does not support that library, as with PyTorch.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.

@@ -14,7 +14,7 @@ from arrayferry_functions import Autodiff, Crossing, Flat
 from .arrays import is_traced
 
 PIECE = 64 * 1024
-"""Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
+"""Size in bytes of the largest argument of a callback. JAX copies arguments of more than 100 kB in its thread pool,
 and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
 each costs 30 microseconds."""
 
@@ -142,8 +142,8 @@ class JaxAutodiff(Autodiff):
             def pull(cotangents: list[Any]) -> list[Any]:
                 if wide and not jax.config.jax_enable_x64:
                     raise ConversionError(
-                        "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
-                        remedy="Set it once at the start, or take the gradient in the same with block.",
+                        "a function was called with jax_enable_x64 on, and its gradient is computed with it off",
+                        remedy="Set it once at the start, or compute the gradient in the same with block.",
                     )
                 return list(backward(pullback, cotangents))
 
