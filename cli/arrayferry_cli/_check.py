@@ -70,7 +70,7 @@ def check(args: Arguments) -> Result:
         except CommandError as error:
             checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
         checks.append({"backend": backend, **checked})
-    status = max(each["status"] for each in checks)
+    status = max(run["status"] for run in checks)
     report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}
     report["containers"] = containers
     return report, _describe(report), status
@@ -93,7 +93,7 @@ def _matching(package: str, facts: Facts) -> list[Facts]:
     Raises:
         CommandError: there is no such plugin, or it cannot be used.
     """
-    owners = {each["plugin"] for each in facts["libraries"] if package in each["names"]}
+    owners = {library["plugin"] for library in facts["libraries"] if package in library["names"]}
     wanted = _normal(package)
     plugins = [x for x in facts["plugins"] if x["name"] in owners or wanted in _names(x)]
     if not plugins:
@@ -129,8 +129,8 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
     """
     owners = [plugin["name"] for plugin in plugins]
     backends = [x for x in facts["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
-    backends = [each for each in backends if package in each["names"]] or backends
-    installed = [each["name"] for each in backends if not each["problem"]]
+    backends = [backend for backend in backends if package in backend["names"]] or backends
+    installed = [backend["name"] for backend in backends if not backend["problem"]]
     if not installed:
         require(backends)
     return installed

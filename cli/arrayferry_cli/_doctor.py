@@ -49,7 +49,7 @@ def doctor(args: Arguments) -> Result:
 
 
 def _version(distribution: str) -> str | None:
-    return next((found.version for found in distributions(name=distribution)), None)
+    return next((match.version for match in distributions(name=distribution)), None)
 
 
 def _broken(kind: str, parts: list[Facts]) -> list[str]:

@@ -18,11 +18,11 @@ def envs(args: Arguments) -> Result:
         return report, facts["ids"], 0
     rows = [
         (
-            each["name"],
-            each["version"] or "not installed",
-            "" if each["version"] else each["install"],
+            suite["name"],
+            suite["version"] or "not installed",
+            "" if suite["version"] else suite["install"],
         )
-        for each in facts["suites"]
+        for suite in facts["suites"]
     ]
     return report, table(rows), 0
 
@@ -30,7 +30,7 @@ def envs(args: Arguments) -> Result:
 def suite_names(timeout: float) -> list[str]:
     """Return the names of the suites, none if the packages that they need are missing."""
     try:
-        return [each["name"] for each in ask(list_envs, timeout, None, suite=None)["suites"]]
+        return [suite["name"] for suite in ask(list_envs, timeout, None, suite=None)["suites"]]
     except CommandError:
         return []
 
@@ -52,11 +52,11 @@ def list_envs(step: Announce, suite: str | None) -> Facts:
         "suites": [
             {
                 "name": name,
-                "package": each.package,
-                "version": each.version or ("installed" if each.installed else None),
-                "install": each.install_line,
-                "gives": each.gives,
+                "package": suite.package,
+                "version": suite.version or ("installed" if suite.installed else None),
+                "install": suite.install_line,
+                "gives": suite.gives,
             }
-            for name, each in suites().items()
+            for name, suite in suites().items()
         ]
     }

@@ -48,8 +48,8 @@ def new_plugin(args: Arguments) -> Result:
         *(f"  {path}" for path in texts),
         "Next:",
         *(
-            f"  write {each}"
-            for each in _to_write(f"{folder}/{module}.py", folder, backend, args.suite)
+            f"  write {part}"
+            for part in _to_write(f"{folder}/{module}.py", folder, backend, args.suite)
         ),
         f"  pip install -e {shlex.quote(f'{place}[test]')}",
         f"  arrayferry check {backend}",

@@ -56,7 +56,7 @@ def try_libraries(libraries: list[Facts], facts: Facts, timeout: float) -> None:
         timeout: seconds that each library may take.
     """
     working("importing the libraries")
-    for library in (each for each in libraries if each["status"] != "not installed"):
+    for library in (library for library in libraries if library["status"] != "not installed"):
         try:
             library.update(ask(try_library, timeout, facts["chosen"], name=library["name"]))
         except CommandError as error:
@@ -94,8 +94,8 @@ def find_origin(name: str) -> extending.Origin:
         UnknownBackendError: there is no library of that name.
     """
     sources, backends = registry.sources(), registry.backends()
-    matches = [each for each in sources if each.name == name]
-    matches += [each for each in sources if each.package == name and name not in backends]
+    matches = [source for source in sources if source.name == name]
+    matches += [source for source in sources if source.package == name and name not in backends]
     return matches[0] if matches else registry.backend(name)
 
 
@@ -117,9 +117,9 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     step("loading all plugins together")
     with warnings.catch_warnings(record=True, action="always") as caught:
         origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
-    texts = [*(str(each.message) for each in caught), *registry.catalog.unknown_ends]
+    texts = [*(str(warning.message) for warning in caught), *registry.catalog.unknown_ends]
     faults = [part.why for part in registry.catalog.left_out if part.broken]
-    for plugin in (each for each in plugins if each["status"] == "loaded"):
+    for plugin in (plugin for plugin in plugins if plugin["status"] == "loaded"):
         home = plugin["distribution"]
         whole = f"the plugin {plugin['name']!r} of the distribution {home}"
         for why in faults:
@@ -176,8 +176,8 @@ def _kind_of(origin: extending.Origin) -> str:
 def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     """Return the entry of a library before it is imported."""
     kind = _kind_of(origin)
-    loaded = (each for each in plugins if each["status"] == "loaded")
-    owners = (each["name"] for each in loaded if origin.name in each[f"{kind}s"])
+    loaded = (plugin for plugin in plugins if plugin["status"] == "loaded")
+    owners = (plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
     except Exception:  # it is reported when the library is tried

@@ -32,12 +32,12 @@ def routes(args: Arguments) -> Result:
     wanted = [name for name in (args.source, args.target) if name is not None]
     facts = survey(args.timeout, *wanted)
     named, both = facts["named"], len(wanted) == 2
-    names = [each["name"] for each in named]
-    backends = [each for each in facts["libraries"] if each["kind"] == "backend"]
-    others = [] if both else [each for each in backends if each["name"] not in names]
+    names = [library["name"] for library in named]
+    backends = [library for library in facts["libraries"] if library["kind"] == "backend"]
+    others = [] if both else [library for library in backends if library["name"] not in names]
     try_libraries([*named, *others], facts, args.timeout)
     require(named)
-    usable = [each for each in others if not each["problem"]]
+    usable = [library for library in others if not library["problem"]]
     pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
@@ -134,7 +134,7 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
     elif names:
         me, others = names[0], [target for _, target in words if target != names[0]]
         rows = [["", f"from {me}", f"to {me}"]]
-        rows += [[each, words[me, each], words.get((each, me), "")] for each in others]
+        rows += [[other, words[me, other], words.get((other, me), "")] for other in others]
         lines = table(rows if (others[0], me) in words else [row[:2] for row in rows])
     else:
         all_names = dict.fromkeys(source for source, _ in words)
@@ -142,9 +142,9 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         lines = table([["from \\ to", *all_names], *rows])
         if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
             lines = [line for name in all_names for line in _in_list(words, name)]
-    absent = [each["name"] for each in report["unusable"] if not each["installed"]]
+    absent = [library["name"] for library in report["unusable"] if not library["installed"]]
     notes = [f"not installed: {', '.join(absent)}"] if absent else []
-    notes += [each["problem"] for each in report["unusable"] if each["installed"]]
+    notes += [part["problem"] for part in report["unusable"] if part["installed"]]
     return [*lines, *(f"\n{note}" for note in notes)]
 
 

@@ -209,7 +209,7 @@ class SourceContract(LayerTests, Runner):
         """The source under test."""
         if isinstance(self.source, Source):
             return self.source
-        named = [each for each in registry.sources() if each.name == self.source]
+        named = [source for source in registry.sources() if source.name == self.source]
         if not named:
             raise NotImplementedError(
                 f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "

@@ -165,7 +165,7 @@ class Slices(Blocks):
         self._xs = xs
         self._axis = axis
         self.lengths = lengths
-        self._ends = [list(itertools.accumulate(each)) for each in lengths]
+        self._ends = [list(itertools.accumulate(row)) for row in lengths]
 
     def read(self, array: int, block: int) -> Any:
         """Read one block by indexing."""

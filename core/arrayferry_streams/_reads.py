@@ -83,7 +83,7 @@ class Reads:
             for group, blocks in enumerate(self.arrays.groups):
                 steps = [self._of_group(read, group) for read in self._reads]
                 self._readers.append(
-                    blocks.open([[(leaf.number, part) for leaf, part in each] for each in steps])
+                    blocks.open([[(leaf.number, part) for leaf, part in step] for step in steps])
                 )
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -121,10 +121,10 @@ class Reads:
     def work(self) -> list[Hashable]:
         """Return what is computed or read for all blocks."""
         return [
-            (group, each)
+            (group, task)
             for group, reader in enumerate(self._readers)
             for step in range(len(self._reads))
-            for each in reader.work(step)
+            for task in reader.work(step)
         ]
 
     def take(self, step: int) -> list[Any]:

@@ -339,7 +339,7 @@ class _Block:
                 self.inputs.setdefault(many, [])
                 self.lines.append(f"{many}_in = []")
         for part, names in body.containers.items():
-            inner = [each for each in names if each != item]
+            inner = [variable for variable in names if variable != item]
             if item in names:
                 self.containers.setdefault(part, []).append(f"*{items}")
             if inner:

@@ -192,7 +192,7 @@ class Plans:
             self.counts[key] = NEVER
             return
         plan.readers = readers
-        all_readers = [each.readers for each in (*self.all, plan)]
+        all_readers = [other.readers for other in (*self.all, plan)]
         self._readers = {cls: read for some in all_readers for cls, read in some.items()}
         self._use(self._run if self._plans else plan.run)
         self._plans[key] = plan

@@ -67,7 +67,7 @@ class Catalog:
         self._changed = changed
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
-        used = [each for each in contributions if id(each) not in owners.unused]
+        used = [part for part in contributions if id(part) not in owners.unused]
         self.converters: tuple[Converter, ...] = _parts(used, Converter)
         self.containers: tuple[Container, ...] = _parts(used, Container)
         self.sources: tuple[Source, ...] = _parts(owners.parts, Source)
@@ -75,7 +75,7 @@ class Catalog:
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
-            name: each.part for name, each in names if isinstance(each.part, Backend)
+            name: owner.part for name, owner in names if isinstance(owner.part, Backend)
         }
         self._generic: dict[str, GenericBackend] = {}
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
@@ -236,4 +236,4 @@ class Catalog:
 
 
 def _parts(contributions: Sequence[Contribution], kind: type) -> tuple[Any, ...]:
-    return tuple(each.part for each in contributions if each.kind is kind)
+    return tuple(contribution.part for contribution in contributions if contribution.kind is kind)

@@ -157,9 +157,9 @@ def _may_be(value: Any, name: str, default: Any) -> bool:
 
 def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
     """Return a part of a plugin, its `devices` and its `dlpack`, each with its base class: of the kernel, or `kind`."""
-    kinds = [each for each in HOOKS.values() if isinstance(item, each)] or [kind]
-    members = [(getattr(item, name, None), each) for name, each in _PARTS.items()]
-    return [(item, each) for each in kinds] + [each for each in members if isinstance(*each)]
+    kinds = [cls for cls in HOOKS.values() if isinstance(item, cls)] or [kind]
+    members = [(getattr(item, name, None), cls) for name, cls in _PARTS.items()]
+    return [(item, cls) for cls in kinds] + [member for member in members if isinstance(*member)]
 
 
 @cache

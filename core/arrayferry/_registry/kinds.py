@@ -59,7 +59,7 @@ class Kinds:
     ) -> None:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
-        entries = (*arrays, *(entry for each in containers for entry in each.types))
+        entries = (*arrays, *(entry for container in containers for entry in container.types))
         # by path, None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
@@ -158,7 +158,7 @@ class Kinds:
             objects = issubclass(cls, getattr(numpy, "ndarray", ()))
             return Kind("objects", kind.backend, OBJECT_ARRAY) if objects and kind.backend else kind
         for base, kind in self._containers.items():
-            if any(each is base for each in mro) or issubclass(cls, base):
+            if any(ancestor is base for ancestor in mro) or issubclass(cls, base):
                 return kind
         container = EXACT.get(cls) or self._registered_container(cls) or container_for(cls)
         if container is not None:

@@ -96,7 +96,7 @@ class Owners:
                 for table in (self.names, self.packages, self.types):
                     table.update({key: new for key, owner in table.items() if owner is old})
                 for used in (self.parts, self._replacing):
-                    used[:] = [each for each in used if each is not old]
+                    used[:] = [owner for owner in used if owner is not old]
             self._replacing.append(new)
         self.parts.append(new)
         self._assign(names, types, new)

@@ -32,7 +32,7 @@ class Named(dict[str, Any]):
     @never_raises
     def __repr__(self) -> str:
         names = (
-            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+            name if _installed(part) else f"{name} (not installed)" for name, part in self.items()
         )
         return f"<{type(self).__name__}: {', '.join(names) or 'none'}>"
 
@@ -84,7 +84,7 @@ class Parts(Named):
             bases = type(owner).__mro__
             names = (
                 key[1],
-                *(each for cls in bases for each in (_text(vars(cls).get("name")), type_name(cls))),
+                *(name for cls in bases for name in (_text(vars(cls).get("name")), type_name(cls))),
             )
             matches = (self[name] for name in names if name is not None and name in self)
             part = self._known[key] = next(matches, None)
@@ -105,7 +105,7 @@ def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, re
     """
     contributions = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
     owners = Owners(contributions, refuse, manager.warn)
-    order = {id(each): number for number, each in enumerate(contributions)}
+    order = {id(contribution): number for number, contribution in enumerate(contributions)}
     names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])
     return Parts({name: owners.names[name].part for name in names}, owners.left_out)
 

@@ -223,7 +223,7 @@ class PluginManager(pluggy.PluginManager):
         name = getattr(plugin, "__name__", None)
         if not name or not isinstance(name, str):
             name = type(plugin).__qualname__
-        taken = {known for known, _ in self.list_name_plugin()}
+        taken = {other for other, _ in self.list_name_plugin()}
         names = (f"{name}-{number}" for number in itertools.count(2))
         return next(each for each in itertools.chain([name], names) if each not in taken)
 
@@ -314,7 +314,7 @@ class PluginManager(pluggy.PluginManager):
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            new.parts.extend(self._ask(new, [each for each in calls if each[0] in HOOKS]))
+            new.parts.extend(self._ask(new, [call for call in calls if call[0] in HOOKS]))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:
@@ -376,7 +376,7 @@ class PluginManager(pluggy.PluginManager):
         if silent and not contributions:
             _of_kind(None, silent, HOOKS.get(silent, kind))
         if plugin.priority == 0:
-            trust(each.part for each in contributions)
+            trust(contribution.part for contribution in contributions)
             return contributions
         from .checks import check_part, near_misses
 
@@ -405,7 +405,7 @@ class PluginManager(pluggy.PluginManager):
             refuse: the name of a plugin whose errors are raised.
         """
         contributions: list[Contribution] = []
-        for _, call, plugin in [each for each in calls if each[0] == hook]:
+        for _, call, plugin in [entry for entry in calls if entry[0] == hook]:
             try:
                 contributions += self._ask(plugin, [(hook, call)], kind)
             except NEVER_CAUGHT:
@@ -455,7 +455,7 @@ class PluginManager(pluggy.PluginManager):
                 super().unregister(name=name)
             elif name not in self._user_blocked:
                 super().unblock(name)
-        before = [each.original for each in self._registered.values()]
+        before = [registered.original for registered in self._registered.values()]
         self._registered, self.left_out = dict(at_run_time), []
         for point, plugin, error in installed.plugins:
             self._registry.partial = None
@@ -464,7 +464,7 @@ class PluginManager(pluggy.PluginManager):
             try:
                 if error is not None:
                     raise error
-                with self._without_history(any(plugin is each for each in before)):
+                with self._without_history(any(plugin is original for original in before)):
                     self.add(plugin, point.name, point)
             except NEVER_CAUGHT:
                 raise
@@ -482,8 +482,8 @@ class PluginManager(pluggy.PluginManager):
     @contextmanager
     def _without_history(self, again: bool) -> Iterator[None]:
         """Register a plugin `again` without repeating the calls of historic hooks."""
-        historic = [each for each in vars(self.hook).values() if again and each.is_historic()]
-        calls = [each._call_history for each in historic]
+        historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
+        calls = [hook._call_history for hook in historic]
         try:
             for hook in historic:
                 hook._call_history = []
@@ -503,10 +503,10 @@ class PluginManager(pluggy.PluginManager):
     def contributions(self) -> list[Contribution]:
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
-            each
+            part
             for hook, call in self._calls(HOOKS)
-            for each in self._registered[call.plugin_name].parts
-            if each.hook == hook
+            for part in self._registered[call.plugin_name].parts
+            if part.hook == hook
         ]
 
     def _calls(

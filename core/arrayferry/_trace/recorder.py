@@ -147,7 +147,7 @@ class Trace:
         if self.unread:
             total += f"; {counted(self.unread, 'value')} could not be examined"
         lines = [*table_lines(all_rows[:rows]), ""] if all_rows else []
-        findings = [f"\n{str(each)[:1].upper()}{str(each)[1:]}" for each in self.findings]
+        findings = [f"\n{str(finding)[:1].upper()}{str(finding)[1:]}" for finding in self.findings]
         return "\n".join([*lines, total, *findings])
 
     @never_raises
@@ -177,9 +177,9 @@ class Trace:
             return
         self.calls += 1
         self.arrays += len(crossings)
-        self.bytes += sum(each.nbytes for each in crossings)
+        self.bytes += sum(crossing.nbytes for crossing in crossings)
         self.seconds += seconds
-        weight = sum(each.nbytes + 4096 for each in crossings)
+        weight = sum(crossing.nbytes + 4096 for crossing in crossings)
         touched: dict[tuple[Any, ...], set[str]] = {}
         for crossing in crossings:
             devices = crossing.source_device, crossing.target_device

@@ -46,7 +46,7 @@ class once(Generic[V]):  # noqa: N801
 
 def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
     """Return the values that still exist, while other threads may add and drop some."""
-    return [value for each in values.valuerefs() if (value := each()) is not None]
+    return [value for reference in values.valuerefs() if (value := reference()) is not None]
 
 
 PART = 8
@@ -137,7 +137,7 @@ class CostlyCache(dict[K, V]):
         if self._emptied:
             longer = min(2 * self._wait, self.LONGEST)
             self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
-        idle = [each for each, value in self.copy().items() if value not in self.used]
+        idle = [key for key, value in self.copy().items() if value not in self.used]
         for unused in idle[: max(1, self.limit // 4)]:
             with suppress(KeyError):
                 gone.append(self.pop(unused))

@@ -32,7 +32,7 @@ def alone(
         with _without_warnings():
             part = find()
             registered = (*registry.backends().values(), *registry.sources())
-            used = [type(each).__module__ for each in (part, *map(registry.backend, others))]
+            used = [type(origin).__module__ for origin in (part, *map(registry.backend, others))]
         tops = {module.partition(".")[0] for module in used}
         homes = {_home(point) for point in points if point.module.partition(".")[0] in tops}
         if chosen is not None:
@@ -44,7 +44,7 @@ def alone(
             patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining))
             _reload()
         # a library without a plugin has no types, and cannot be registered
-        if part.array_types and all(part is not each for each in registered):
+        if part.array_types and all(part is not origin for origin in registered):
             registry.register(part, parts=parts)
             undo.callback(registry.unregister, part)
         problem = part.problem()

@@ -215,9 +215,9 @@ class Runner:
         Returns:
             The results.
         """
-        name, states = f"{call.name}, for ", [_fingerprint(each.x) for each in arguments]
+        name, states = f"{call.name}, for ", [_fingerprint(argument.x) for argument in arguments]
         many = f"{len(arguments)} arrays" + "".join(
-            f", first {each.case}" for each in arguments[:1]
+            f", first {argument.case}" for argument in arguments[:1]
         )
         what = name + (arguments[0].case if len(arguments) == 1 else many)
         ys: list[Any] = ask(lambda: list(call.function([each.x for each in arguments])), what=what)

@@ -77,8 +77,8 @@ class PairTests(BackendTests):
         for other in self._others():
             there = Call(f"convert() to {other.name}", partial(convert, to=other), mine, other)
             ys = [
-                (each.case, y)
-                for each, y in zip(arguments, self.run(there, *arguments), strict=True)
+                (argument.case, y)
+                for argument, y in zip(arguments, self.run(there, *arguments), strict=True)
             ]
             back = Call(f"convert() from {other.name}", partial(convert, to=mine), other, mine)
             self.run(back, *(Given(y, self.values_of(other, y), case) for case, y in ys))

@@ -137,7 +137,7 @@ class DaskReader(Reader):
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
         results.clear()
-        return [_joined(each, owned=owned) for each in chunks]
+        return [_joined(block, owned=owned) for block in chunks]
 
     def close(self) -> None:
         self._graph.clear()  # errors of distributed refer to the frames of cancelled tasks, and so to this object

@@ -86,7 +86,7 @@ def device_name(device: Any) -> str:
     devices = getattr(device, "device_set", None)
     if devices is not None:  # a sharding
         by_id = sorted(devices, key=lambda device: device.id)
-        names = [place_name(each, device.memory_kind) for each in by_id]
+        names = [place_name(member, device.memory_kind) for member in by_id]
         return ",".join(dict.fromkeys(names))
     platform = getattr(device, "platform", None)
     if platform is None:
