@@ -46,7 +46,7 @@ def _describe(report: Facts) -> list[str]:
 
 
 def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
-    """Try an environment in several libraries, or audit vector environments. `ask` calls this, as it runs the author's code.
+    """Try an environment in several libraries, or audit vector environments. It runs the author's code: `ask` calls it.
 
     Args:
         step: called with what is done next.

@@ -3,11 +3,11 @@
     from arrayferry.extending import map_arrays, observed_read, observers
 
 - Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
-- Conversions: `kept_conversion` returns a cached one for a target and options. `conversion_like` and `device_like` find the
-  target of the option `like`. `copy_required` is the error of `copy=False`.
+- Conversions: `kept_conversion` returns a cached one for a target and options. `conversion_like` and `device_like` find
+  the target of the option `like`. `copy_required` is the error of `copy=False`.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
 - Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether it has an optional method.
-  `has_item` says whether arrays of a type have `item()`, and `portable` returns a form of a backend that can be pickled.
+  `has_item` says whether arrays of a type have `item()`, and `portable` returns what can be pickled for a backend.
   `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` answer questions about installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.

@@ -72,7 +72,8 @@ def take_apart(
     if not arrays:
         raise NotAnArrayError(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
-            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read a file, open it by Dask: dask.array.from_zarr(path).",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
+            "a file, open it by Dask: dask.array.from_zarr(path).",
         )
     places = zip(arrays, layout.paths, strict=True)
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
@@ -285,7 +286,7 @@ class _Mapped(tuple[Any, ...]):
 
 
 def by_file_name(value: Any) -> Any:
-    """Replace each `numpy.memmap` in lists, tuples and dicts by an object that unpickles as the same part of its file."""
+    """Replace each `numpy.memmap` in lists, tuples and dicts by an object that unpickles as the same part of a file."""
     import numpy as np
 
     kind = type(value)

@@ -118,7 +118,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
-    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if they are permuted."""
+    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if permuted."""
     import pyarrow as pa
     from pyarrow import types
 

@@ -91,7 +91,7 @@ class LazyPair(Pair):
         return way if reads or self._computes else None
 
     def _is_fresh(self, value: Any) -> bool:
-        """Return whether an array that `compute` returned may be shared. A plugin that is not built in may still use it."""
+        """Return whether an array from `compute` may be shared. A plugin that is not built in may still use it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 

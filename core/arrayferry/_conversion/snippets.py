@@ -51,7 +51,7 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
-    test = "({y} := {convert}({x})) is not NotImplemented"  # the converter's answer for an array that it does not handle
+    test = "({y} := {convert}({x})) is not NotImplemented"  # if it handles the array
     return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
 
 

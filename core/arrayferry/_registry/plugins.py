@@ -1,4 +1,4 @@
-"""`PluginManager`: pluggy's manager for one registry. It calls each plugin alone, so that a faulty one affects no other."""
+"""`PluginManager`: pluggy's manager for one registry. It calls each plugin alone, so that faults affect no other."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Contribution(NamedTuple):
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
         point: the entry point of the plugin, None if it was registered at run time.
-        priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins by
-            `tryfirst`, `trylast` and name, then plugins registered at run time in order.
+        priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins
+            by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
         kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
     """
 

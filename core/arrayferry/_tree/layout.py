@@ -177,7 +177,7 @@ class _Placeholder:
 
 
 def _template_of(branch: Branch) -> Any:
-    """Return a container with placeholders as children, so that it keeps no array alive. If it refuses them, return it."""
+    """Return a container with placeholders as children, which keeps no array alive. If it refuses them, return it."""
     value = branch.value
     try:
         template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])

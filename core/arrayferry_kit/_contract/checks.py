@@ -1,4 +1,4 @@
-"""What methods return, how arrays differ, and which types exist. Messages say what was expected and what was returned."""
+"""What methods return, how arrays differ, and which types exist. Messages say what was expected and returned."""
 
 from __future__ import annotations
 

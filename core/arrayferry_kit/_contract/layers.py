@@ -11,7 +11,7 @@ from arrayferry.extending import announced_hooks, describe_error
 
 
 def layer_tests() -> list[type]:
-    """Return the tests that installed layers have for their parts. A layer that cannot be imported has a skipped test."""
+    """Return the tests of installed layers for their parts. A layer that cannot be imported has a skipped test."""
     tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():
         try:

@@ -1,9 +1,10 @@
 """Readers compute the steps of a stream: in threads of this process, or on a cluster.
 
 A result that several steps need is kept from the first of these steps to the last. There are three kinds of results.
-"close": the steps are close together, as with overlaps and cumulative sums. "many": many steps need it, such as a mean or
-a model. "far": one step needs it again much later, such as the chunks from which a mean is subtracted. The last two kinds
-have a memory limit, since a stream must not need as much memory as the whole array. Results above it are computed again.
+"close": the steps are close together, as with overlaps and cumulative sums. "many": many steps need it, such as a mean
+or a model. "far": one step needs it again much later, such as the chunks from which a mean is subtracted. The last two
+kinds have a memory limit, since a stream must not need as much memory as the whole array. Results above the limit are
+computed again.
 """
 
 from __future__ import annotations
