@@ -241,7 +241,7 @@ PLANTED = {
         ),
         "DLPack in one direction": (
             backend(dlpack=dlpack(export=lambda self, x: x.values)),
-            "dlpack.load(dlpack.export())", "NotImplementedError: Wrong takes no arrays by DLPack",
+            "dlpack.load(dlpack.export())", "NotImplementedError: Wrong accepts no arrays by DLPack",
         ),
     },
     "test_dtypes_are_named": {

@@ -19,7 +19,7 @@ from ._check_env import check_env
 from ._doctor import doctor
 from ._envs import envs
 from ._new_plugin import new_plugin
-from ._result import CommandError, Given, Result
+from ._result import Arguments, CommandError, Result
 from ._routes import routes
 
 ENDING = ("SIGHUP", "SIGINT", "SIGTERM")
@@ -30,25 +30,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command.
 
     Args:
-        arguments: what follows the name of the command; None for those of the process.
+        arguments: the words after the name of the command. None uses `sys.argv`.
 
     Raises:
         SystemExit: always, with the exit status.
     """
-    if arguments is None:  # an exception ends the processes that this one has started, too
+    if arguments is None:  # exit by an exception, which also ends child processes
         for number in signal.Signals:
             if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # it was closed  # noqa: SIM115
-        if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
+        if isinstance(stream, io.TextIOWrapper):  # not a replacement by a test or a notebook
             stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     parser = _parser()
     try:
-        given = parser.parse_args(arguments)
-        report, lines, status = given.run(given)
-        lines = [json.dumps(report, indent=2)] if given.json else lines
+        args = parser.parse_args(arguments)
+        report, lines, status = args.run(args)
+        lines = [json.dumps(report, indent=2)] if args.json else lines
         print("".join(f"{line}\n" for line in lines), end="", flush=True)
     except CommandError as error:
         parser.exit(error.status, f"Error: {error}\n")
@@ -69,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=text, help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(run: Callable[[Given], Result], timeout: int, limited: str) -> Callable[..., object]:
+    def add(
+        run: Callable[[Arguments], Result], timeout: int, limited: str
+    ) -> Callable[..., object]:
         """Add a command, and return the function that adds an argument to it."""
         name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
         line = text.partition("\n")[0]
@@ -84,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add(doctor, 60, "the import of a library")
     argument = add(routes, 60, "the import of a library")
     argument("source", nargs="?", metavar="SOURCE", help="the name of a library")
-    argument("target", nargs="?", metavar="TARGET", help="the name of another one")
+    argument("target", nargs="?", metavar="TARGET", help="the name of another library")
     argument = add(check, 600, "the tests of a backend")
     names = "the name of a backend, a plugin, a distribution or a module"
     argument("package", metavar="PACKAGE", help=f"{names}; or a suite")

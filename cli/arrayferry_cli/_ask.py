@@ -1,4 +1,4 @@
-"""Functions that are called in processes of their own. A library that hangs, crashes or prints there does no harm here."""
+"""Calls of functions in child processes, where a library that hangs, crashes or prints does no harm."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from arrayferry.extending import PLUGINS_VARIABLE, describe_error
 from ._result import CommandError, UsageError
 
 Announce = Callable[..., None]
-"""The type of `step`, which is called with what is done next, and what to do about it if that fails."""
+"""The type of `step`, which is called before each step: with its description, and what to do if it fails."""
 MAX_TEXT = 2_000
 """The maximum number of characters of one text in an answer."""
 SMALL = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""Variables, so that a process does not take GPU memory from the programs that run on the GPU."""
+"""Environment variables with which a child process does not reserve the memory of the GPU."""
 
 
 def ask(
@@ -39,12 +39,12 @@ def ask(
     """Call a function in a process of its own, and return its result.
 
     Args:
-        task: the function. Its first argument is a function `step`, to be called before something that may end the
-            process: with what is done next, and what to do about it if that fails.
-        timeout: seconds that it may take.
-        plugins: the names of those to load, None for those that the user has chosen.
-        output: where standard output is shown, 1 or 2. With None, all output is hidden, and only errors quote it.
-        arguments: its further arguments. They and the result are sent as JSON, in a file.
+        task: the function. Its first argument is a function `step`. The task calls `step` before anything that may
+            end the process, with a description, and what to do if that fails.
+        timeout: the time limit in seconds.
+        plugins: the names of the plugins to load. None loads those that the user has chosen.
+        output: the file descriptor that shows standard output, 1 or 2. With None, only errors quote the output.
+        arguments: further arguments of the task. They and the result are sent as JSON in a file.
 
     Raises:
         CommandError: it crashed, took too long, or raised an error.
@@ -54,8 +54,8 @@ def ask(
     code = f"from {__name__} import answer; from {task.__module__} import {task.__name__} as task; answer(task)"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         message, printed = Path(folder, "message"), Path(folder, "output")
-        given = {"step": "starting a process", "remedy": "", "arguments": arguments}
-        message.write_text(json.dumps(given), "utf-8")
+        request = {"step": "starting a process", "remedy": "", "arguments": arguments}
+        message.write_text(json.dumps(request), "utf-8")
         with printed.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", code, str(message)],
@@ -109,7 +109,7 @@ def answer(task: Callable[..., Any]) -> None:
     warnings.simplefilter("ignore")
 
     def step(what: str, remedy: str = "", **end: Any) -> None:
-        if os.getpid() != process:  # a plugin has forked, and both go on
+        if os.getpid() != process:  # a plugin has forked, and only its parent answers
             os._exit(0)
         last.update(step=what, remedy=remedy, **end)
         new = message.with_suffix(".new")

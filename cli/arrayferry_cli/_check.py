@@ -15,7 +15,7 @@ from arrayferry import registry
 from ._ask import Announce, ask
 from ._envs import suite_names
 from ._plugins import all_points, require, survey
-from ._result import CommandError, Facts, Given, Result, UsageError, working
+from ._result import Arguments, CommandError, Facts, Result, UsageError, working
 
 TESTS = """import pytest
 from arrayferry import registry
@@ -42,7 +42,7 @@ class TestSuite(SuiteContract):
 """The tests of a suite."""
 
 
-def check(given: Given) -> Result:
+def check(args: Arguments) -> Result:
     """Run the contract kit on an installed plugin, or on a suite.
 
     It runs pytest, and passes on its output and its exit status.
@@ -50,55 +50,55 @@ def check(given: Given) -> Result:
     if importlib.util.find_spec("pytest") is None:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
         raise CommandError("the tests need pytest", remedy=remedy)
-    found = survey(given.timeout)
-    if given.package in suite_names(given.timeout):
-        return _check_suite(given)
-    plugins = _matching(given.package, found)
+    facts = survey(args.timeout)
+    if args.package in suite_names(args.timeout):
+        return _check_suite(args)
+    plugins = _matching(args.package, facts)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
     others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
     containers = [name for plugin in others for name in plugin["containers"]]
-    backends = _backends(given.package, plugins, found)
+    backends = _backends(args.package, plugins, facts)
     registered = [] if backends else [plugin["name"] for plugin in plugins]
-    loaded = (each for each in found["plugins"] if each["status"] == "loaded")
+    loaded = (each for each in facts["plugins"] if each["status"] == "loaded")
     chosen = {each["name"] for each in loaded if each["distribution"] in homes} - {*registered}
-    output, checks = 2 if given.json else 1, []
-    for backend in backends or _ends(given.package, plugins, containers):
+    output, checks = 2 if args.json else 1, []
+    for backend in backends or _ends(args.package, plugins, containers):
         working(f"testing {backend}")
         try:
             arguments = {"backend": backend, "registered": registered}
-            checked = ask(run_pytest, given.timeout, chosen, output, **arguments)
+            checked = ask(run_pytest, args.timeout, chosen, output, **arguments)
         except CommandError as error:
             checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
         checks.append({"backend": backend, **checked})
-    status = max(each["status"] for each in checks)
-    report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
+    status = max(run["status"] for run in checks)
+    report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}
     report["containers"] = containers
     return report, _describe(report), status
 
 
-def _check_suite(given: Given) -> Result:
-    working(f"testing {given.package}")
-    output = 2 if given.json else 1
-    arguments = {"backend": given.package, "registered": [], "tests": SUITE_TESTS}
-    checked = ask(run_pytest, given.timeout, None, output, **arguments)
+def _check_suite(args: Arguments) -> Result:
+    working(f"testing {args.package}")
+    output = 2 if args.json else 1
+    arguments = {"backend": args.package, "registered": [], "tests": SUITE_TESTS}
+    checked = ask(run_pytest, args.timeout, None, output, **arguments)
     status = checked["status"]
-    checks = [{"backend": given.package, **checked}]
-    report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
+    checks = [{"backend": args.package, **checked}]
+    report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}
     return {**report, "containers": []}, [], status
 
 
-def _matching(package: str, found: Facts) -> list[Facts]:
+def _matching(package: str, facts: Facts) -> list[Facts]:
     """Find plugins by the name of a backend, of an entry point, of a distribution or of a module.
 
     Raises:
         CommandError: there is no such plugin, or it cannot be used.
     """
-    owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
+    owners = {library["plugin"] for library in facts["libraries"] if package in library["names"]}
     wanted = _normal(package)
-    plugins = [x for x in found["plugins"] if x["name"] in owners or wanted in _names(x)]
+    plugins = [x for x in facts["plugins"] if x["name"] in owners or wanted in _names(x)]
     if not plugins:
-        known = sorted({name for plugin in found["plugins"] for name in _names(plugin)})
-        nearest = difflib.get_close_matches(wanted, known, n=1)
+        names = sorted({name for plugin in facts["plugins"] for name in _names(plugin)})
+        nearest = difflib.get_close_matches(wanted, names, n=1)
         guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
         for folder in (Path(package), Path(f"arrayferry-{package}")):
             if (folder / "pyproject.toml").is_file():
@@ -121,23 +121,23 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _backends(package: str, plugins: list[Facts], found: Facts) -> list[str]:
-    """Return the backends of plugins that are installed, or only the one of that name.
+def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
+    """Return the installed backends of some plugins. If one of them is named `package`, return only that one.
 
     Raises:
         CommandError: none of them is installed.
     """
     owners = [plugin["name"] for plugin in plugins]
-    backends = [x for x in found["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
-    backends = [each for each in backends if package in each["names"]] or backends
-    installed = [each["name"] for each in backends if not each["problem"]]
+    backends = [x for x in facts["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
+    backends = [backend for backend in backends if package in backend["names"]] or backends
+    installed = [backend["name"] for backend in backends if not backend["problem"]]
     if not installed:
         require(backends)
     return installed
 
 
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
-    """Return the backends from which converters start, or a container, of plugins without a backend.
+    """Return what to test of plugins without a backend: the sources of their converters, or else a container.
 
     Raises:
         CommandError: there is nothing to test.
@@ -158,7 +158,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
         step: called with what is done next.
         backend: the name of a backend.
         registered: the names of plugins without a backend.
-        tests: the text of the file of tests.
+        tests: the source code of the test module.
     """
     import pytest
 
@@ -174,8 +174,8 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
             report = yield
-            own = getattr(item.cls, "ways", {})
-            ways.update({way: sorted(kinds) for way, kinds in own.items()})
+            class_ways = getattr(item.cls, "ways", {})
+            ways.update({way: sorted(kinds) for way, kinds in class_ways.items()})
             if report.when == "call" or not report.passed:
                 checks = (item.obj.__doc__ or "").partition("\n")[0]
                 message = call.excinfo.exconly(tryshort=True) if call.excinfo else ""
@@ -193,14 +193,14 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
 
 def _describe(report: Facts) -> list[str]:
-    """Return as lines of text what pytest has not printed."""
+    """Return lines of text about what pytest did not print."""
     lines = []
-    for each in report["checks"]:
-        lines += [f"Error: {each['error']}."] if each["error"] else []
-        ways = " and ".join(each["made_by"])
-        lines += [f"Arrays of {each['backend']} were made by {ways}."] if ways else []
+    for run in report["checks"]:
+        lines += [f"Error: {run['error']}."] if run["error"] else []
+        ways = " and ".join(run["made_by"])
+        lines += [f"Arrays of {run['backend']} were made by {ways}."] if ways else []
     if report["containers"]:
         names = ", ".join(report["containers"])
         rest = "Test the rest by arrayferry.testing.check_container, with a value."
-        lines.append(f"Of {names}, only `types` was looked at. {rest}")
+        lines.append(f"Only `types` of {names} was checked. {rest}")
     return lines

@@ -15,38 +15,38 @@ from typing import Any
 from arrayferry.extending import describe_error
 
 from ._ask import Announce, ask
-from ._result import Facts, Given, Result, UsageError, working
+from ._result import Arguments, Facts, Result, UsageError, working
 
 
-def check_env(given: Given) -> Result:
+def check_env(args: Arguments) -> Result:
     """Try an environment of your own in several libraries, or audit vector environments.
 
     The exit status is 1 if something is wrong.
     """
-    if not given.vector and not given.env.partition(":")[2]:
+    if not args.vector and not args.env.partition(":")[2]:
         remedy = "Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
-        raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
-    working(f"trying {given.env}")
-    steps = given.steps if given.vector else None
-    found = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
-    report = {"schema": 1, "ok": not found["problems"], **found}
+        raise UsageError(f"{args.env!r:.80} does not name a class", remedy=remedy)
+    working(f"trying {args.env}")
+    steps = args.steps if args.vector else None
+    findings = ask(try_env, args.timeout, None, name=args.env, folder=os.getcwd(), steps=steps)
+    report = {"schema": 1, "ok": not findings["problems"], **findings}
     return report, _describe(report), 0 if report["ok"] else 1
 
 
 def _describe(report: Facts) -> list[str]:
     count = len(report["problems"])
-    found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
-    made = f" ({report['made']})" if report["made"] else ""
-    lines = [f"{report['env']}{made}: {found}", *(f"Warning: {x}" for x in report["warnings"])]
-    for each in report["problems"]:
-        place, _, text = each["text"].partition(": ")
-        lines += ["", f"  {place}", f"    {text.removesuffix(each['remedy']).rstrip()}"]
-        lines += [f"    {each['remedy']}"] if each["remedy"] else []
+    summary = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
+    details = f" ({report['made']})" if report["made"] else ""
+    lines = [f"{report['env']}{details}: {summary}", *(f"Warning: {x}" for x in report["warnings"])]
+    for problem in report["problems"]:
+        place, _, text = problem["text"].partition(": ")
+        lines += ["", f"  {place}", f"    {text.removesuffix(problem['remedy']).rstrip()}"]
+        lines += [f"    {problem['remedy']}"] if problem["remedy"] else []
     return lines
 
 
 def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
-    """Try an environment in several libraries, or audit vector environments. Its author's code runs: `ask` calls this.
+    """Try an environment in several libraries, or audit vector environments. It runs the author's code: `ask` calls it.
 
     Args:
         step: called with what is done next.
@@ -65,13 +65,15 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
     env: Any = partial(gym.make_vec, name, num_envs=3)
     if steps is None or attribute.replace(".", "").isidentifier():
         env = _named(module, attribute)
-    made: list[str] = []
+    descriptions: list[str] = []
 
     def make() -> Any:
         envs = env()
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         of = type(getattr(envs, "unwrapped", envs)).__name__
-        made.append(f"{getattr(envs, 'num_envs', 1)} in {of}, {getattr(mode, 'name', mode)}")
+        descriptions.append(
+            f"{getattr(envs, 'num_envs', 1)} in {of}, {getattr(mode, 'name', mode)}"
+        )
         return envs
 
     try:
@@ -86,9 +88,10 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, gym.error.Error) as error:
         raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
-    told = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
+    rows = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
     texts = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
-    return {"env": name, "made": "".join(made[:1]), "problems": told, "warnings": list(texts)}
+    description = "".join(descriptions[:1])
+    return {"env": name, "made": description, "problems": rows, "warnings": list(texts)}
 
 
 def _named(module: str, attribute: str) -> Any:
@@ -98,11 +101,11 @@ def _named(module: str, attribute: str) -> Any:
         UsageError: there is no such object, or its module cannot be imported.
     """
     try:
-        found = _imported(module)
+        namespace = _imported(module)
     except (Exception, SystemExit) as error:
         raise UsageError(f"{module} cannot be imported: {describe_error(error)}") from error
     try:
-        return operator.attrgetter(attribute)(found)
+        return operator.attrgetter(attribute)(namespace)
     except AttributeError:
         raise UsageError(f"{module} has no {attribute}") from None
 

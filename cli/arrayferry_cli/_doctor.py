@@ -1,4 +1,4 @@
-"""`arrayferry doctor`: what is installed here, whether it works, and what to do about what does not."""
+"""`arrayferry doctor`: what is installed here, whether it works, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from importlib.metadata import distributions
 from arrayferry.extending import PLUGINS_VARIABLE
 
 from ._plugins import survey, try_libraries
-from ._result import Facts, Given, Result, table
+from ._result import Arguments, Facts, Result, table
 
 VERSIONS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
 
 
-def doctor(given: Given) -> Result:
+def doctor(args: Arguments) -> Result:
     """Show what is installed here, and what is broken.
 
     Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is
     not installed is not broken.
     """
-    found = survey(given.timeout)
-    libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
-    try_libraries(libraries, found, given.timeout)
+    facts = survey(args.timeout)
+    libraries, plugins, problems = facts["libraries"], facts["plugins"], facts["problems"]
+    try_libraries(libraries, facts, args.timeout)
     broken = [*_broken("plugin", plugins), *_broken("library", libraries)]
     broken += [f"  {text}" for text in problems]
     report = {
@@ -49,29 +49,29 @@ def doctor(given: Given) -> Result:
 
 
 def _version(distribution: str) -> str | None:
-    return next((found.version for found in distributions(name=distribution)), None)
+    return next((match.version for match in distributions(name=distribution)), None)
 
 
 def _broken(kind: str, parts: list[Facts]) -> list[str]:
     """Return lines about the plugins or libraries that are broken."""
     lines = []
-    for each in parts:
-        if each["problem"] and each["status"] != "not installed":
-            lines.append(f"  {kind} {each['name']}: {each['problem']}")
-            lines += [f"    {each['remedy']}"] if each["remedy"] else []
+    for part in parts:
+        if part["problem"] and part["status"] != "not installed":
+            lines.append(f"  {kind} {part['name']}: {part['problem']}")
+            lines += [f"    {part['remedy']}"] if part["remedy"] else []
     return lines
 
 
 def _libraries(libraries: list[Facts]) -> list[str]:
     float64 = {True: "yes", False: "no", None: ""}
     rows, sources = [("", "version", "status", "devices", "float64")], set()
-    for each in libraries:
-        version, status = each["version"] or "", each["status"]
-        if each["kind"] == "backend":
-            devices = ", ".join(each["devices"])
-            rows.append((each["name"], version, status, devices, float64[each["float64"]]))
+    for library in libraries:
+        version, status = library["version"] or "", library["status"]
+        if library["kind"] == "backend":
+            devices = ", ".join(library["devices"])
+            rows.append((library["name"], version, status, devices, float64[library["float64"]]))
         elif status == "usable":
-            sources.add(f"{each['package'].partition('.')[0]} {version}".strip())
+            sources.add(f"{library['package'].partition('.')[0]} {version}".strip())
     if len(rows) == 1:
         return ["  none: no plugin with an array library is loaded"]
     lines = [*table(rows), *([f"read from: {', '.join(sorted(sources))}"] if sources else ())]
@@ -80,9 +80,9 @@ def _libraries(libraries: list[Facts]) -> list[str]:
 
 def _plugins(plugins: list[Facts]) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for each in plugins:
-        home = f"{each['distribution'] or 'no distribution'} {each['version'] or ''}".strip()
-        groups.setdefault((home, each["origin"], each["status"]), []).append(each["name"])
+    for plugin in plugins:
+        home = f"{plugin['distribution'] or 'no distribution'} {plugin['version'] or ''}".strip()
+        groups.setdefault((home, plugin["origin"], plugin["status"]), []).append(plugin["name"])
     lines = []
     for (home, origin, status), names in groups.items():
         several = origin == "entry point" and len(names) > 1

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from ._ask import Announce, ask
-from ._result import CommandError, Facts, Given, Result, table, working
+from ._result import Arguments, CommandError, Facts, Result, table, working
 
 
-def envs(given: Given) -> Result:
+def envs(args: Arguments) -> Result:
     """List the suites of environments that plugins bring, or the ids of one suite.
 
-    The ids are for `arrayferry_envs.make_vec` and `make`. A suite that is named is imported, in a process of its own.
+    The ids are for `arrayferry_envs.make_vec` and `make`. A named suite is imported in a child process.
     """
-    working(f"listing {given.suite or 'suites'}")
-    found = ask(list_envs, given.timeout, None, suite=given.suite)
-    report = {"schema": 1, "ok": True, **found}
-    if given.suite is not None:
-        return report, found["ids"], 0
+    working(f"listing {args.suite or 'suites'}")
+    facts = ask(list_envs, args.timeout, None, suite=args.suite)
+    report = {"schema": 1, "ok": True, **facts}
+    if args.suite is not None:
+        return report, facts["ids"], 0
     rows = [
         (
-            each["name"],
-            each["version"] or "not installed",
-            "" if each["version"] else each["install"],
+            suite["name"],
+            suite["version"] or "not installed",
+            "" if suite["version"] else suite["install"],
         )
-        for each in found["suites"]
+        for suite in facts["suites"]
     ]
     return report, table(rows), 0
 
@@ -30,13 +30,13 @@ def envs(given: Given) -> Result:
 def suite_names(timeout: float) -> list[str]:
     """Return the names of the suites, none if the packages that they need are missing."""
     try:
-        return [each["name"] for each in ask(list_envs, timeout, None, suite=None)["suites"]]
+        return [suite["name"] for suite in ask(list_envs, timeout, None, suite=None)["suites"]]
     except CommandError:
         return []
 
 
 def list_envs(step: Announce, suite: str | None) -> Facts:
-    """Return what is known of all suites, or the ids of one: `ask` calls this.
+    """Return an entry for each suite, or the ids of one suite. `ask` calls this.
 
     Args:
         step: called with what is done next.
@@ -52,11 +52,11 @@ def list_envs(step: Announce, suite: str | None) -> Facts:
         "suites": [
             {
                 "name": name,
-                "package": each.package,
-                "version": each.version or ("installed" if each.installed else None),
-                "install": each.install_line,
-                "gives": each.gives,
+                "package": suite.package,
+                "version": suite.version or ("installed" if suite.installed else None),
+                "install": suite.install_line,
+                "gives": suite.gives,
             }
-            for name, each in suites().items()
+            for name, suite in suites().items()
         ]
     }

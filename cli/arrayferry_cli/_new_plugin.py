@@ -14,14 +14,14 @@ import arrayferry
 
 from ._envs import suite_names
 from ._plugins import distribution_of, survey
-from ._result import Given, Result, UsageError
+from ._result import Arguments, Result, UsageError
 
 OURS = (
     "arrayferry", "arrayferry_audit", "arrayferry_cli", "arrayferry_cluster", "arrayferry_envs",
     "arrayferry_functions", "arrayferry_gym", "arrayferry_kit", "arrayferry_plugins",
     "arrayferry_streams", "arrayferry_suites", "arrayferry_translate",
 )  # fmt: skip
-"""The packages that no plugin may be called like."""
+"""The packages of arrayferry, whose names no plugin may have."""
 
 
 WHAT = (
@@ -31,16 +31,16 @@ WHAT = (
 """What a plugin does, without and with `--suite`."""
 
 
-def new_plugin(given: Given) -> Result:
+def new_plugin(args: Arguments) -> Result:
     """Write a new plugin, to be completed.
 
     Where it is not complete, its tests fail and say what is missing. No file is overwritten.
     """
-    backend = re.sub(r"[-_.]+", "_", given.name.lower()).removeprefix("arrayferry_")
-    package, module = given.package or backend, f"arrayferry_{backend}"
-    _refuse_wrong_names(given, backend, package)
-    texts = _texts(backend, package, module, suite=given.suite)
-    place = given.directory / module.replace("_", "-")
+    backend = re.sub(r"[-_.]+", "_", args.name.lower()).removeprefix("arrayferry_")
+    package, module = args.package or backend, f"arrayferry_{backend}"
+    _refuse_wrong_names(args, backend, package)
+    texts = _texts(backend, package, module, suite=args.suite)
+    place = args.directory / module.replace("_", "-")
     _write(place, texts)
     folder = shlex.quote(str(place))
     lines = [
@@ -48,8 +48,8 @@ def new_plugin(given: Given) -> Result:
         *(f"  {path}" for path in texts),
         "Next:",
         *(
-            f"  write {each}"
-            for each in _to_write(f"{folder}/{module}.py", folder, backend, given.suite)
+            f"  write {part}"
+            for part in _to_write(f"{folder}/{module}.py", folder, backend, args.suite)
         ),
         f"  pip install -e {shlex.quote(f'{place}[test]')}",
         f"  arrayferry check {backend}",
@@ -64,13 +64,13 @@ def _to_write(file: str, folder: str, backend: str, suite: bool) -> list[str]:
     return [f"to_numpy() and from_numpy() in {file}", f"make() in {folder}/tests/test_{backend}.py"]
 
 
-def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
+def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
     """Check the names of the plugin and of its library.
 
     Raises:
         UsageError: a name is wrong or taken.
     """
-    name, module, other = given.name, f"arrayferry_{backend}", "Use another name."
+    name, module, other = args.name, f"arrayferry_{backend}", "Use another name."
     if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", backend):
         form = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
         raise UsageError(f"{name!r} is not the name of a distribution", remedy=form)
@@ -86,21 +86,21 @@ def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
     if package.partition(".")[0] in (*OURS, module):
         reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
         raise UsageError(reason, remedy="Pass the module of the array library.")
-    if given.suite:
-        if backend in suite_names(given.timeout):
+    if args.suite:
+        if backend in suite_names(args.timeout):
             raise UsageError(f"there is a suite {backend!r} already", remedy=other)
         return
-    for library in survey(given.timeout)["libraries"]:
-        known = f"the {library['kind']} {library['name']!r} of the plugin {library['plugin']!r}"
+    for library in survey(args.timeout)["libraries"]:
+        owner = f"the {library['kind']} {library['name']!r} of the plugin {library['plugin']!r}"
         if backend in library["names"]:
-            raise UsageError(f"the name {backend!r} is taken by {known}", remedy=other)
+            raise UsageError(f"the name {backend!r} is taken by {owner}", remedy=other)
         if library["kind"] == "backend" and package in library["names"]:
-            raise UsageError(f"{package} has a backend already, {known}", remedy="Use that plugin.")
+            raise UsageError(f"{package} has a backend already, {owner}", remedy="Use that plugin.")
 
 
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
     """Return the files of the distribution, by their paths in its folder."""
-    known, kind = distribution_of(package), "Suite" if suite else "Backend"
+    distribution, kind = distribution_of(package), "Suite" if suite else "Backend"
     values = {
         "name": backend,
         "package": package,
@@ -110,9 +110,9 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
         "needed": "arrayferry[gym]" if suite else "arrayferry",
         "what": WHAT[suite].replace("$package", package),
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "requirement": known or package.partition(".")[0].replace("_", "-"),
-        "mark": "" if known else "# ",
-        "note": "" if known else "  # remove the first # if this is its name on PyPI",
+        "requirement": distribution or package.partition(".")[0].replace("_", "-"),
+        "mark": "" if distribution else "# ",
+        "note": "" if distribution else "  # remove the first # if this is its name on PyPI",
     }
     folder = files("arrayferry_cli") / "template"
 

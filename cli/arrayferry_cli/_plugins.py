@@ -1,4 +1,4 @@
-"""Which plugins and libraries there are, and whether they can be used: each is tried in a process of its own."""
+"""Which plugins and libraries are installed, and whether they work. Each is tried in a child process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._ask import Announce, ask
 from ._result import CommandError, Facts, working
 
 LOADING = "loading the plugin "
-"""How the step begins in which a plugin is loaded. Its name follows."""
+"""The start of the description of a step that loads a plugin. The plugin's name follows."""
 _homes = functools.cache(packages_distributions)
 
 
@@ -26,10 +26,10 @@ def survey(timeout: float, *names: str) -> Facts:
 
     Args:
         timeout: seconds that loading plugins may take.
-        names: the names of up to two libraries to look for. From the first one, arrays are read.
+        names: the names of up to two libraries to look for: a source, then a target.
 
     Returns:
-        What `look` found, and in `chosen` the names of the plugins to load, without those that crash or hang.
+        The result of `look`, and under `chosen` the names of the plugins that neither crash nor hang.
 
     Raises:
         CommandError: no library has such a name, or the plugins cannot be loaded together.
@@ -47,18 +47,18 @@ def survey(timeout: float, *names: str) -> Facts:
             crashed[culprit] = {"status": "broken", "problem": error.reason, "remedy": error.remedy}
 
 
-def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
-    """Import each installed library, and add to its entry what is then known.
+def try_libraries(libraries: list[Facts], facts: Facts, timeout: float) -> None:
+    """Import each installed library, and complete its entry.
 
     Args:
-        libraries: those to try.
-        found: the survey that they are from.
+        libraries: the entries of the libraries to import.
+        facts: the survey that contains them.
         timeout: seconds that each library may take.
     """
     working("importing the libraries")
-    for library in (each for each in libraries if each["status"] != "not installed"):
+    for library in (library for library in libraries if library["status"] != "not installed"):
         try:
-            library.update(ask(try_library, timeout, found["chosen"], name=library["name"]))
+            library.update(ask(try_library, timeout, facts["chosen"], name=library["name"]))
         except CommandError as error:
             library.update(status="not usable", problem=error.reason, remedy=error.remedy or None)
 
@@ -69,9 +69,9 @@ def require(parts: list[Facts]) -> None:
     Raises:
         CommandError: one cannot be used.
     """
-    for each in parts:
-        if each["problem"]:
-            raise CommandError(each["problem"], remedy=each["remedy"])
+    for part in parts:
+        if part["problem"]:
+            raise CommandError(part["problem"], remedy=part["remedy"])
 
 
 def all_points() -> list[EntryPoint]:
@@ -81,7 +81,7 @@ def all_points() -> list[EntryPoint]:
 
 
 def distribution_of(package: str) -> str | None:
-    """Return the distribution that a package is from: of several, the one of its name."""
+    """Return the distribution that contains a package, preferably the distribution with the same name."""
     top = package.partition(".")[0]
     homes = _homes().get(top, [])
     return top if top in homes else next(iter(homes), None)
@@ -94,9 +94,9 @@ def find_origin(name: str) -> extending.Origin:
         UnknownBackendError: there is no library of that name.
     """
     sources, backends = registry.sources(), registry.backends()
-    found = [each for each in sources if each.name == name]
-    found += [each for each in sources if each.package == name and name not in backends]
-    return found[0] if found else registry.backend(name)
+    matches = [source for source in sources if source.name == name]
+    matches += [source for source in sources if source.package == name and name not in backends]
+    return matches[0] if matches else registry.backend(name)
 
 
 # Functions for `ask`. The first imports no library.
@@ -107,8 +107,8 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
 
     Args:
         step: called with what is done next.
-        crashed: what is known of the plugins that are not loaded since they crash or hang.
-        names: those of the libraries to look for.
+        crashed: the states of plugins that crash or hang. They are not loaded.
+        names: the names of the libraries to look for.
 
     Raises:
         UnknownBackendError: there is no library of that name.
@@ -117,9 +117,9 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     step("loading all plugins together")
     with warnings.catch_warnings(record=True, action="always") as caught:
         origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
-    texts = [*(str(each.message) for each in caught), *registry.catalog.unknown_ends]
+    texts = [*(str(warning.message) for warning in caught), *registry.catalog.unknown_ends]
     faults = [part.why for part in registry.catalog.left_out if part.broken]
-    for plugin in (each for each in plugins if each["status"] == "loaded"):
+    for plugin in (plugin for plugin in plugins if plugin["status"] == "loaded"):
         home = plugin["distribution"]
         whole = f"the plugin {plugin['name']!r} of the distribution {home}"
         for why in faults:
@@ -129,8 +129,8 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     for origin in origins:
         kinds = f"{_kind_of(origin)}s"
         if all(origin.name not in plugin[kinds] for plugin in plugins):
-            known = {"module": None, "origin": "registered", "status": "loaded"}
-            plugins.append(_row(EntryPoint(origin.name, "", "")) | known | {kinds: [origin.name]})
+            state = {"module": None, "origin": "registered", "status": "loaded"}
+            plugins.append(_row(EntryPoint(origin.name, "", "")) | state | {kinds: [origin.name]})
     step("looking for libraries")
     named = [find(name) for name, find in zip(names, (find_origin, registry.backend), strict=False)]
     return {
@@ -142,7 +142,7 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
 
 
 def _load(step: Announce, point: EntryPoint) -> Facts:
-    """Load a plugin if it is chosen, and return what is known of it."""
+    """Load a plugin if it is chosen, and return its entry."""
     row = _row(point)
     if point.name in (extending.chosen_plugins() or ()):
         fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
@@ -156,11 +156,11 @@ def _load(step: Announce, point: EntryPoint) -> Facts:
 
 
 def _row(point: EntryPoint) -> Facts:
-    """Return what is known of a plugin before it is loaded."""
+    """Return the entry of a plugin before it is loaded."""
     home, release = (point.dist.name, point.dist.version) if point.dist else (None, None)
-    known = {"name": point.name, "module": point.value, "distribution": home, "version": release}
+    identity = {"name": point.name, "module": point.value, "distribution": home, "version": release}
     state = {"origin": "entry point", "status": "not loaded", "problem": None, "remedy": None}
-    return {**known, **state, "backends": [], "converters": [], "containers": [], "sources": []}
+    return {**identity, **state, "backends": [], "converters": [], "containers": [], "sources": []}
 
 
 def _name(part: Any) -> str:
@@ -174,10 +174,10 @@ def _kind_of(origin: extending.Origin) -> str:
 
 
 def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
-    """Return what is known of a library before it is imported."""
+    """Return the entry of a library before it is imported."""
     kind = _kind_of(origin)
-    loaded = (each for each in plugins if each["status"] == "loaded")
-    owners = (each["name"] for each in loaded if origin.name in each[f"{kind}s"])
+    loaded = (plugin for plugin in plugins if plugin["status"] == "loaded")
+    owners = (plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
     except Exception:  # it is reported when the library is tried
@@ -201,14 +201,14 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
 
 
 def try_library(step: Announce, name: str) -> Facts:
-    """Import a library, and return its version; of a backend, also its devices, after a few numbers were converted.
+    """Import a library, and return its version. Convert a few numbers with a backend, and return its devices too.
 
     Args:
         step: called with what is done next, and what to do if that fails.
-        name: its name.
+        name: the name of the library.
 
     Raises:
-        ArrayFerryError: the library cannot be used here, or the numbers came back as others.
+        ArrayFerryError: the library cannot be used here, or the conversion changed the numbers.
     """
     origin = find_origin(name)
     top = origin.package.partition(".")[0]
@@ -227,21 +227,21 @@ def _try_backend(step: Announce, backend: Backend) -> Facts:
     kind = type(backend)
     remedy = f"Change {kind.__qualname__} in {kind.__module__}, or report it to its authors."
     if extending.is_built_in(backend):
-        remedy = "Are the versions of the library and of NumPy made for each other?"
+        remedy = "Check that the versions of the library and of NumPy are compatible."
     step("devices.names(), devices.default() or dtypes() of its plugin", remedy)
     devices = [str(device) for device in backend.devices.names()]
     default, dtypes = str(backend.devices.default()), backend.dtypes()
     names = ("float32", "int32", "bool", "float64")
-    known = [name for name in names if dtypes is None or name in dtypes]
-    if known and "numpy" in registry.backends():
+    supported = [name for name in names if dtypes is None or name in dtypes]
+    if supported and "numpy" in registry.backends():
         step("converting a few numbers", remedy)
-        values = np.array([[1, 0, 1], [0, 1, 0]], known[0])
+        values = np.array([[1, 0, 1], [0, 1, 0]], supported[0])
         try:
             returned = convert(convert(values, backend, copy=True), "numpy", sparse="dense")
         except ArrayFerryError as error:
             raise ArrayFerryError(error.reason, remedy=remedy) from error
         if returned.dtype != values.dtype or not np.array_equal(returned, values):
-            sent, came = (f"{x.tolist()} and dtype {x.dtype}" for x in (values, returned))
+            sent, received = (f"{x.tolist()} and dtype {x.dtype}" for x in (values, returned))
             remedy = f"to_numpy(), from_numpy() or a converter is wrong. {remedy}"
-            raise ArrayFerryError(f"an array of {sent} came back as {came}", remedy=remedy)
-    return {"devices": devices, "default_device": default, "float64": "float64" in known}
+            raise ArrayFerryError(f"an array of {sent} came back as {received}", remedy=remedy)
+    return {"devices": devices, "default_device": default, "float64": "float64" in supported}

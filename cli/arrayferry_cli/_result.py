@@ -9,10 +9,10 @@ from typing import Any
 
 from arrayferry import ArrayFerryError
 
-Given = argparse.Namespace
+Arguments = argparse.Namespace
 """The arguments of a command."""
 Facts = dict[str, Any]
-"""What is known of a plugin, a library or a route, or of all, as `--json` prints it."""
+"""An entry about a plugin, a library or a route, or a report with all entries, as `--json` prints it."""
 Result = tuple[Facts, list[str], int]
 """What `--json` prints, the lines of text that are printed without it, and the exit status."""
 
@@ -24,7 +24,7 @@ class CommandError(ArrayFerryError):
 
 
 class UsageError(CommandError):
-    """A name is wrong or taken, or there are files in the way."""
+    """A name is wrong or taken, or a folder exists already."""
 
     status = 2
 

@@ -12,7 +12,7 @@ from arrayferry.extending import Origin, Step, device_kind, route_between
 
 from ._ask import Announce, ask
 from ._plugins import all_points, find_origin, require, survey, try_libraries
-from ._result import Facts, Given, Result, table
+from ._result import Arguments, Facts, Result, table
 
 COSTS = {
     "share": ("shared", "the same memory, nothing is copied"),
@@ -20,49 +20,50 @@ COSTS = {
     "transfer": ("transferred", "the values are moved between the host and a device"),
     "compute": ("computed", "a lazy array is computed, or a file is read"),
 }
-"""The costs of a step, the dearest last, in a word and explained."""
+"""For each cost of a step, from low to high: a word and an explanation."""
 
 
-def routes(given: Given) -> Result:
+def routes(args: Arguments) -> Result:
     """Show how arrays travel between libraries.
 
-    Without a name, it shows all routes; with one, those from and to that library; with two, each step from one to the other.
+    Without a name, it shows all routes. With one name, it shows the routes from and to that library. With two names,
+    it shows each step from the first library to the second.
     """
-    wanted = [name for name in (given.source, given.target) if name is not None]
-    found = survey(given.timeout, *wanted)
-    named, both = found["named"], len(wanted) == 2
-    names = [each["name"] for each in named]
-    backends = [each for each in found["libraries"] if each["kind"] == "backend"]
-    others = [] if both else [each for each in backends if each["name"] not in names]
-    try_libraries([*named, *others], found, given.timeout)
+    wanted = [name for name in (args.source, args.target) if name is not None]
+    facts = survey(args.timeout, *wanted)
+    named, both = facts["named"], len(wanted) == 2
+    names = [library["name"] for library in named]
+    backends = [library for library in facts["libraries"] if library["kind"] == "backend"]
+    others = [] if both else [library for library in backends if library["name"] not in names]
+    try_libraries([*named, *others], facts, args.timeout)
     require(named)
-    usable = [each for each in others if not each["problem"]]
+    usable = [library for library in others if not library["problem"]]
     pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
     report = {
         "schema": 1,
-        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=both),
-        "unusable": [_unusable(x) for x in (*others, *found["plugins"]) if x["problem"]],
+        "routes": ask(find_routes, args.timeout, facts["chosen"], pairs=pairs, every_device=both),
+        "unusable": [_unusable(x) for x in (*others, *facts["plugins"]) if x["problem"]],
     }
     return report, _describe(report, names), 0
 
 
-def _unusable(each: Facts) -> Facts:
-    """Return what is told of a library or a plugin that was left out."""
-    title = each["name"] if "kind" in each else f"the plugin {each['name']}"
-    problem = f"{title} cannot be used: {each['problem']}"
-    installed = each["status"] != "not installed"
-    return {"name": each["name"], "installed": installed, "problem": problem}
+def _unusable(part: Facts) -> Facts:
+    """Return the entry of a library or a plugin that cannot be used."""
+    title = part["name"] if "kind" in part else f"the plugin {part['name']}"
+    problem = f"{title} cannot be used: {part['problem']}"
+    installed = part["status"] != "not installed"
+    return {"name": part["name"], "installed": installed, "problem": problem}
 
 
 def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) -> list[Facts]:
-    """Return the routes from a library to another. No library is imported: `ask` calls this when all have been tried.
+    """Return the routes of pairs of libraries. No library is imported, as all have been tried. `ask` calls this.
 
     Args:
         step: called with what is done next.
-        pairs: two libraries each.
-        every_device: whether there is a route for each kind of device, and not only for the default ones.
+        pairs: the source and the target of each route.
+        every_device: whether to include each kind of device, and not only the default devices.
     """
     step("looking for routes")
     routes: dict[Any, Facts] = {}
@@ -103,7 +104,7 @@ def _places(way: Route | Step) -> Facts:
 
 
 def _by(step: Step) -> str:
-    """Say what does a step: a converter, or methods of plugins."""
+    """Name what performs a step: a converter, or methods of plugins."""
     if step.converter is not None:
         kind = type(step.converter)
         return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"
@@ -124,7 +125,7 @@ def _module(name: str) -> str:
 
 
 def _describe(report: Facts, names: list[str]) -> list[str]:
-    """Return a report as lines of text. `names` are those of the libraries that were named."""
+    """Return a report as lines of text. `names` are the libraries that the user named."""
     if len(names) == 2:
         return [line for route in report["routes"] for line in ("", *_in_steps(route))][1:]
     words = {(route["source"], route["target"]): _in_a_word(route) for route in report["routes"]}
@@ -133,7 +134,7 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
     elif names:
         me, others = names[0], [target for _, target in words if target != names[0]]
         rows = [["", f"from {me}", f"to {me}"]]
-        rows += [[each, words[me, each], words.get((each, me), "")] for each in others]
+        rows += [[other, words[me, other], words.get((other, me), "")] for other in others]
         lines = table(rows if (others[0], me) in words else [row[:2] for row in rows])
     else:
         all_names = dict.fromkeys(source for source, _ in words)
@@ -141,14 +142,14 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         lines = table([["from \\ to", *all_names], *rows])
         if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
             lines = [line for name in all_names for line in _in_list(words, name)]
-    absent = [each["name"] for each in report["unusable"] if not each["installed"]]
+    absent = [library["name"] for library in report["unusable"] if not library["installed"]]
     notes = [f"not installed: {', '.join(absent)}"] if absent else []
-    notes += [each["problem"] for each in report["unusable"] if each["installed"]]
+    notes += [part["problem"] for part in report["unusable"] if part["installed"]]
     return [*lines, *(f"\n{note}" for note in notes)]
 
 
 def _in_list(words: dict[tuple[str, str], str], me: str) -> list[str]:
-    """Return the ways from one library, for a terminal too narrow for the table."""
+    """Return the routes from one library as lines, for a terminal that is too narrow for the table."""
     ways: dict[str, list[str]] = {}
     for (source, target), word in words.items():
         if source == me != target:
@@ -170,9 +171,9 @@ def _in_steps(route: Facts) -> list[str]:
     for number, step in enumerate(route["steps"], 1):
         lines.append(f"  {number}. {_ends(step)} {': '.join(COSTS[step['cost']])}")
         lines.append(f"     {step['by']}")
-    own = "has memory of its own" if route["copies"] else "shares its memory with the source"
+    memory = "has memory of its own" if route["copies"] else "shares its memory with the source"
     same = "The array itself is returned: there is nothing to do."
-    return [*lines, f"  Without copy=, the result {own}." if route["steps"] else f"  {same}"]
+    return [*lines, f"  Without copy=, the result {memory}." if route["steps"] else f"  {same}"]
 
 
 def _ends(way: Facts) -> str:

@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _installed(names: Iterable[str]) -> list[str]:
-    """Return the names without those of packages that are not installed."""
+    """Return the names whose packages are installed."""
     from importlib.util import find_spec
 
     return [name for name in names if name not in _LAYERS or find_spec(_LAYERS[name])]

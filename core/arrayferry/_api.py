@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 MAX_KEPT = 256
-"""The maximum number of conversions that are kept for `convert`."""
+"""The maximum number of conversions that are cached for `convert`."""
 
 _OTHERS = ("narrowing", "scalars", "unsupported", "unknown", "sparse")
 _OTHER_DEFAULTS = tuple(Options._field_defaults[name] for name in _OTHERS)
@@ -114,14 +114,14 @@ def convert(
             `UnsupportedDtypeError`, or "keep" them unchanged.
         unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
             columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
-            or "convert" them. If such an object is the whole value, a column or a dataset of a known library is
-            converted, and anything else is an error unless this is "convert". With "raise", any other whole value
-            that is not an array, a structure or plain Python data such as text is an error too.
+            or "convert" them. If `value` itself is such an object, a column or dataset of a known library is
+            converted, and any other object raises an error unless this is "convert". With "raise", a `value` that is
+            not an array, a structure or plain Python data such as text raises an error too.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
 
     Returns:
-        A value of the same structure. Shapes are kept, and dtypes where the target has them. Dicts and lists are new
-        objects. Any other value without arrays is returned as the same object.
+        A value of the same structure. Shapes are unchanged, and so are dtypes that the target has. Dicts and lists are
+        new objects. Any other value without arrays is returned as the same object.
 
     Raises:
         UnknownBackendError: there is no such target.
@@ -162,12 +162,12 @@ def convert(
 
 
 def kept_conversion(to: Any, device: Any = None, **options: Any) -> Conversion:
-    """Return the conversion to a target with these options. It is kept for the next call.
+    """Return the conversion to a target with these options. It is cached for the next call.
 
     Args:
         to: the target.
         device: the option `device`.
-        **options: the other options, as `convert` takes them.
+        **options: the other options, as in `convert`.
 
     Examples:
         >>> from arrayferry.extending import kept_conversion
@@ -212,13 +212,13 @@ def converter(
     sparse: Sparse = "raise",
     registry: Registry | None = None,
 ) -> Conversion:
-    """Create a reusable conversion. It takes the arguments of `convert`, and a registry.
+    """Create a reusable conversion. The options are those of `convert`, and a registry.
 
     Backends are looked up in `registry`; None means `arrayferry.registry`. A conversion with any other registry
     cannot be pickled.
 
     Returns:
-        A callable that takes a value. It can be pickled and shared between threads.
+        A callable that accepts a value. It can be pickled and shared between threads.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` does.
@@ -270,7 +270,7 @@ def conversion_like(
 
 
 def device_like(array: Any, backend: Backend) -> Any:
-    """Return the device of an array, or the object for its several devices, or None if it is traced."""
+    """Return the device of an array as the option `device` accepts it, None if the array is traced."""
     try:
         place = call_backend(backend, "devices.place_of", array)
         return call_backend(backend, "device_of", array) if place is None else place
@@ -315,7 +315,7 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
         return kind.backend
     raise NotAnArrayError(
         f"a {type_name(type(value))} is not an array of a known library",
-        remedy="See arrayferry.backends() for those that are known. Any library that follows the "
+        remedy="See arrayferry.backends() for the known libraries. Any library that follows the "
         "Array API works too.",
     )
 
@@ -364,7 +364,8 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
         registry: where libraries are looked up, None for `arrayferry.registry`.
 
     Returns:
-        The array and its backend. A NumPy scalar if there is no array; None and None if there is neither.
+        The first array and its backend. Without an array, the first NumPy scalar and its backend. Without either,
+        None and None.
 
     Raises:
         StructureError: the tree is cyclic or too deep.
@@ -389,7 +390,7 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
 def flatten(
     value: Any, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
 ) -> tuple[list[Any], Layout]:
-    """Take a tree apart into its arrays and its layout.
+    """Flatten a tree into its arrays and its layout.
 
     Args:
         value: an array, a tree, or anything.
@@ -475,8 +476,8 @@ def route(
     else:
         kind = registry.kind(source)
         origin = kind.source or backend_of(source, registry=registry)
-    for each in (origin, target):
-        problem = each.problem()
+    for library in (origin, target):
+        problem = library.problem()
         if problem is not None:
             raise problem
     source_device = "cpu"
@@ -484,15 +485,15 @@ def route(
         source_device = device_of(origin, source)
     elif isinstance(origin, Backend):
         source_device, _ = resolve_device(origin, None, "")
-    found = describe_route(registry.catalog, origin, target, device, source_device)
-    if not by_name and not isinstance(source, Backend) and found.steps and not found.copies:
+    result = describe_route(registry.catalog, origin, target, device, source_device)
+    if not by_name and not isinstance(source, Backend) and result.steps and not result.copies:
         try:  # which copies nothing
             make_conversion(
                 target, Options(device=device, copy=False, unknown="convert"), registry
             )(source)
         except CopyRequiredError:
-            copied = found.steps[-1]._replace(cost="copy")
-            found = found._replace(steps=(*found.steps[:-1], copied))
-        except ConversionError:  # the conversion itself says so
+            copied = result.steps[-1]._replace(cost="copy")
+            result = result._replace(steps=(*result.steps[:-1], copied))
+        except ConversionError:  # the conversion itself raises it
             pass
-    return found
+    return result

@@ -22,7 +22,7 @@ STANDARD_DTYPES = frozenset(
         "float16", "float32", "float64", "complex64", "complex128",
     )
 )  # fmt: skip
-"""The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
+"""The dtypes of the Array API standard, and float16. A backend that does not override `dtypes` has these."""
 
 _OF_ML_DTYPES = r"bfloat16|b?complex32|float\d_\w+|u?int[124]"
 """Names of dtypes of `ml_dtypes`. It need not be installed, and an older version may have fewer."""
@@ -83,8 +83,8 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
     with np.errstate(all="ignore"):
-        kept = special.astype(dtype).astype(float)
-    return frozenset(map(str, special)) & frozenset(map(str, kept))
+        cast = special.astype(dtype).astype(float)
+    return frozenset(map(str, special)) & frozenset(map(str, cast))
 
 
 def dtype_name(dtype: Any) -> str:

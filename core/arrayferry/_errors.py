@@ -116,9 +116,9 @@ class ConversionError(ArrayFerryError, ValueError):
         self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
-        """Return the error with the place, the source and the target where they are not set yet.
+        """Return a copy of the error with the path, the source and the target, unless they are set.
 
-        It is another object, since the author of a plugin may raise one object again.
+        It is a copy, since a plugin may raise the same object again.
         """
         located = copy(self).with_traceback(self.__traceback__)
         located.__cause__ = self.__cause__
@@ -144,7 +144,7 @@ class ContractError(ConversionError, PluginError):
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
-        part: the backend or source. If its code is in a checkout, the message speaks to its author.
+        part: the backend or source. If its code is in a checkout, the message addresses its author.
 
     Attributes:
         duty: the rule that the method must follow.
@@ -195,7 +195,7 @@ class NarrowingError(ConversionError, OverflowError):
 
     Attributes:
         dtype: the name of the source's dtype.
-        narrowed: the name of that other dtype.
+        narrowed: the name of the dtype that the target has instead.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 class PluginWarning(UserWarning):
     """A plugin, or a part of one, was left out. The text names it and gives the reason.
 
-    What is left out while plugins are loaded is also logged as a warning, by the logger "arrayferry".
+    If it was left out while plugins were loaded, the logger "arrayferry" logs the warning too.
     """
 
 
@@ -247,7 +247,7 @@ for _public in [value for value in globals().values() if isinstance(value, type)
 
 
 def describe_error(error: BaseException) -> str:
-    """Format an error as `Type: text`, even if its text cannot be made."""
+    """Format an error as `Type: text`, even if `str(error)` fails."""
     try:
         text = str(error)
     except Exception:

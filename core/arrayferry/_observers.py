@@ -1,7 +1,6 @@
-"""The observers of conversions, and what conversions tell them. While `observers` is empty, nothing is noted.
+"""The observers of conversions, and the notes for them. While `observers` is empty, conversions make no notes.
 
-Notes say why a conversion did not take the planned route. They belong to the call that is open in this
-thread.
+Notes say why a conversion did not take the planned route. They belong to the conversion that runs in this thread.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if hasattr(os, "register_at_fork"):
 
 
 Note = tuple[tuple[str, str], str]
-"""A pair of libraries, and why an array of theirs did not take the planned route."""
+"""A pair of libraries, and why an array did not take the planned route between them."""
 CallSite = tuple[str, int, str]
 """A line of code: its file, number and function."""
 
 
 @dataclass(eq=False)
 class OpenConversion:
-    """A conversion that runs in this thread, and is watched.
+    """A conversion that runs in this thread, and is observed.
 
     Attributes:
         notes: the notes.
@@ -83,17 +82,15 @@ BETWEEN = frozenset(
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
-    """Return the line of the user's code that a frame was called from, and whether it called the core itself.
+    """Return the line of the user's code that a frame was called from, and whether it called the core directly.
 
-    That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
-    Dask. If no such frame exists, as in a thread of a library, it is the first outside of arrayferry.
+    The line is that of the first frame outside arrayferry and outside libraries that call back, such as gymnasium
+    and Dask. If there is none, as in a thread of a library, it is that of the first frame outside arrayferry.
     """
     between, directly = None, True
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if frame.f_code.co_filename.startswith(
-            "<arrayferry"
-        ):  # code that was written for a structure
+        if frame.f_code.co_filename.startswith("<arrayferry"):  # the code of a plan
             package = "arrayferry"
         if package in BETWEEN:
             between = between or frame

@@ -78,16 +78,16 @@ class Options(_Options):
 
     def __new__(cls, *args: Any, **options: Unpack[Keywords]) -> Options:
         """Check the options."""
-        named: Any = options  # any of them may be among `args`
-        made = super().__new__(cls, *args, **named)
+        named: Any = options  # options may also be positional
+        checked = super().__new__(cls, *args, **named)
         for option, choices in _CHOICES.items():
-            value = getattr(made, option)
+            value = getattr(checked, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):
                 listed = ", ".join(map(repr, choices))
                 raise OptionError(
                     f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
                 )
-        return made
+        return checked
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
@@ -98,7 +98,7 @@ class Options(_Options):
 
 
 def checked_count(option: str, value: Any, least: int | None, more: str = "") -> int:
-    """Return an option that is a whole number of any type. Raise an error for any other, or one that is too small.
+    """Return an option as an `int`. Raise an error if it is not a whole number of any type, or is too small.
 
     Args:
         option: its name.

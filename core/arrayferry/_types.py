@@ -1,7 +1,7 @@
 """Types of arrays, targets and options for type checkers. At run time, this loads no library.
 
-Arrays that are converted are described by attributes that only they have, not by their classes: the class of a library
-that is not installed is unknown to a checker, which would accept everything for it.
+Arrays that are converted are described by attributes that only they have, not by their classes. If a library is not
+installed, its classes are unknown to a checker, which would accept any value for them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What packages that build on arrayferry use besides its conversions: layers, plugins, adapters and tools.
+"""Functions and classes for packages that build on arrayferry: layers, plugins, adapters and tools.
 
     from arrayferry.extending import map_arrays, observed_read, observers
 
 - Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
-- Conversions: `kept_conversion` makes one for a target and options once. `conversion_like` and `device_like` find the
-  target of the option `like`. `copy_required` is the error of `copy=False`.
+- Conversions: `kept_conversion` returns a cached one for a target and options. `conversion_like` and `device_like` find
+  the target of the option `like`. `copy_required` is the error of `copy=False`.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
 - Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether it has an optional method.
-  `has_item` says whether arrays of a type have `item()`, and `portable` returns what can be pickled of a backend.
+  `has_item` says whether arrays of a type have `item()`, and `portable` returns what can be pickled for a backend.
   `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` answer questions about installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
@@ -85,11 +85,11 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a function with every array in a tree, and return the tree of its results.
 
     Args:
-        function: takes an array.
+        function: called with each array.
         value: an array, a tree, or any other value. It is never modified.
 
     Raises:
-        ConversionError: the function raised it. The place in the tree is added.
+        ConversionError: the function raised it. The path in the tree is added.
         StructureError: the tree is cyclic or too deep, or cannot hold the results.
 
     Examples:
@@ -127,8 +127,10 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
         {'sources': [<Source scipy>]}
     """
     parts: dict[str, list[Any]] = {}
-    for each in Registry(autoload=False).manager.load(point):
-        parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
+    for contribution in Registry(autoload=False).manager.load(point):
+        parts.setdefault(contribution.hook.removeprefix("arrayferry_"), []).append(
+            contribution.part
+        )
     return parts
 
 

@@ -51,7 +51,7 @@ R = TypeVar("R")
 class Agnostic(Protocol[P, R]):
     """The type of a function decorated with `agnostic`, for type checkers.
 
-    It takes arrays of any library, which the types of the function's parameters cannot say. So type checkers do not
+    It accepts arrays of any library, which the annotations of the function cannot express. So type checkers do not
     check its arguments, and its result is `Any`. Editors show the function's own parameters.
     """
 
@@ -72,7 +72,7 @@ class Agnostic(Protocol[P, R]):
 
 
 MAX_KEPT = 256
-"""How many compiled forms of a function are kept: one for each structure of arguments and each gradient."""
+"""How many compiled forms of a function are cached: one for each structure of arguments and each gradient."""
 
 
 def agnostic(
@@ -93,12 +93,12 @@ def agnostic(
     first other library in the arguments that supports gradients.
 
     Args:
-        to: the library that the function is written for, as `convert` takes it.
+        to: the library that the function is written for, as in `convert`.
         differentiable: whether gradients cross between the libraries.
-        result_like: the form of the result, for calls from traced code such as `jax.jit`, where it must be known
-            before the function runs: an example, a tree of `jax.ShapeDtypeStruct`, or a function that makes either
-            from the arguments. Python numbers stand for 0-d arrays.
-        **options: those of `convert`, for the arguments.
+        result_like: the shapes and dtypes of the result. Traced code such as `jax.jit` needs them before the
+            function runs. Pass an example, a tree of `jax.ShapeDtypeStruct`, or a function that returns either of
+            them for the arguments. Python numbers stand for 0-d arrays.
+        **options: the options of `convert`, for the arguments.
 
     Raises:
         UnknownBackendError: there is no such library.
@@ -132,7 +132,7 @@ def agnostic(
             "agnostic was given a function instead of a library",
             remedy='Name the library that it is written for: @agnostic("numpy").',
         )
-    own = registry.backend(to)
+    backend = registry.backend(to)
     try:
         chosen = Options(**options)
     except TypeError as error:
@@ -141,9 +141,9 @@ def agnostic(
             f"agnostic has no such option ({error})", remedy=f"The options are {names}."
         ) from None
     inward = Conversion(to, chosen, registry)
-    if differentiable and autodiff_of(own) is None:
+    if differentiable and autodiff_of(backend) is None:
         raise OptionError(
-            f"differentiable=True, but {own.name} has no gradients",
+            f"differentiable=True, but {backend.name} has no gradients",
             remedy=f"Write the function for one of {', '.join(registry.parts(HOOK))}.",
         )
 
@@ -181,8 +181,8 @@ class _Function:
 
     def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
-        own = str(name).rpartition("<locals>.")[2]
-        self.__setstate__((own, function, inward, result_like))
+        short_name = str(name).rpartition("<locals>.")[2]
+        self.__setstate__((short_name, function, inward, result_like))
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.name, self._function, self._inward, self._result_like
@@ -190,7 +190,7 @@ class _Function:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.name: str
         self.name, self._function, self._inward, self._result_like = state
-        self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
+        self._compiled: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
         self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, self._function))
 
     def plain(self, args: Args, kwargs: Named, receiver: Args) -> Any:
@@ -199,22 +199,24 @@ class _Function:
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
-            receiver: the object of a method, as a tuple, empty for other functions. No conversion looks inside.
+            receiver: the object of a method in a tuple, which is empty for other functions. It is not converted.
         """
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
             args, kwargs = self._read(args, kwargs)
         try:
-            given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
+            positional, named = (
+                self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
+            )
         except TracedValueError as error:
             return self.across(args, kwargs, receiver, error)
-        result = self._function(*receiver, *given, **named)
+        result = self._function(*receiver, *positional, **named)
         if backend is None:
             return result
         return kept_conversion(backend, device=device_like(array, backend))(result)
 
     def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
-        """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
+        """Convert columns and data sets among the arguments, as if each were passed to `convert`."""
 
         def read(place: Any, value: Any) -> Any:
             if registry.kind(value).category != "source":
@@ -230,13 +232,13 @@ class _Function:
     def across(
         self, args: Args, kwargs: Named, receiver: Args, refused: TracedValueError | None = None
     ) -> Any:
-        """Call the function as part of the caller's own differentiation, or from its traced code.
+        """Call the function so that the caller's library can differentiate or trace the call.
 
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: the object of a method.
-            refused: why traced arguments cannot be converted; None if gradients cross.
+            refused: the error that traced arguments raised; None if the function is differentiable.
         """
         kind_of = registry.catalog.kind
         arrays: Sequence[Any] = args
@@ -251,32 +253,32 @@ class _Function:
             return self.plain(args, kwargs, receiver)
         places = [index for index, backend in enumerate(backends) if backend is caller]
         others = [index for index, backend in enumerate(backends) if backend is not caller]
-        given = [arrays[index] for index in places]
+        caller_arrays = [arrays[index] for index in places]
         like, expected = self._result_like, None
-        if like is not None and any_traced(caller, given):
+        if like is not None and any_traced(caller, caller_arrays):
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
-        inward, own, paths = self._inward, self._inward.target, layout.paths
+        inward, target, paths = self._inward, self._inward.target, layout.paths
         # numbers among the arguments may differ in each call
-        compiled = refused is None and not layout.has_numbers and self._is_compiled(own)
+        compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
         order = (*others, *places)
         call = ForeignCall(
             self.name,
             _flat(functools.partial(self._function, *receiver), inward, layout, order),
-            (own, layout, order, exact_key(receiver) if compiled and receiver else None),
+            (target, layout, order, exact_key(receiver) if compiled and receiver else None),
             caller,
             inward,
-            kept_conversion(caller, device=device_like(given[0], caller)),
+            kept_conversion(caller, device=device_like(caller_arrays[0], caller)),
             convert_arguments(inward, [arrays[i] for i in others], [paths[i] for i in others]),
             [paths[index] for index in places],
-            self._kept if compiled else None,
+            self._compiled if compiled else None,
             lambda _: expected,
         )
         autodiff = autodiff_of(caller) if refused is None else None
         if autodiff is not None:
-            flat = autodiff.call(call, given)
+            flat = autodiff.call(call, caller_arrays)
         else:
-            flat, _ = call(given, ())
+            flat, _ = call(caller_arrays, ())
         return flat.build(flat.arrays)
 
     def _caller(
@@ -285,17 +287,17 @@ class _Function:
         backends: Sequence[Backend | None],
         refused: TracedValueError | None,
     ) -> Backend | None:
-        """Return the library whose arrays cross: that of the traced arrays, or the one that differentiates."""
-        own = self._inward.target
+        """Return the caller's library: the traced arrays' library, or the first other library with gradients."""
+        target = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
         if refused is not None:
             traced = next((b for x, b in pairs if any_traced(b, [x])), None)
             if traced is None:
                 raise refused
             return traced
-        if any_traced(own, [x for x, b in pairs if b is own]):
+        if any_traced(target, [x for x, b in pairs if b is target]):
             return None  # the function's own library differentiates
-        return next((b for _, b in pairs if b is not own and autodiff_of(b)), None)
+        return next((b for _, b in pairs if b is not target and autodiff_of(b)), None)
 
 
 @functools.lru_cache(16)
@@ -304,20 +306,20 @@ def _positional(count: int) -> Layout:
     return flatten(((None,) * count, {}), everything=True)[1]
 
 
-def _is_compiled(function: Function, own: Backend) -> bool:
+def _is_compiled(function: Function, backend: Backend) -> bool:
     """Return whether a function of a library is compiled."""
     try:
-        autodiff = autodiff_of(own)
+        autodiff = autodiff_of(backend)
         return autodiff is not None and autodiff.compiles(function)
     except Exception as error:
-        raise_named(own, "autodiff.compiles", error)
+        raise_named(backend, "autodiff.compiles", error)
 
 
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
-    """Find the first array among arguments, and its backend; None if there is no array.
+    """Return the first array among arguments, its backend, and whether there are columns or data sets.
 
-    A NumPy number counts only where there is no array, since callers of any library may use one. Also return whether
-    there are columns or data sets, from which arrays are read.
+    Array and backend are None if there is no array. NumPy numbers count only then, since callers of any library may
+    pass them.
     """
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
@@ -328,11 +330,11 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
         if kind.category == "source":
             columns = True
         elif first is None:
-            found = (value, kind.backend) if kind.category == "array" else first_array(value)
-            if found[1] is not None and kind_of(found[0]).category == "scalar":
-                number = number if number[1] else found
-            elif found[1] is not None:
-                first = found
+            candidate = (value, kind.backend) if kind.category == "array" else first_array(value)
+            if candidate[1] is not None and kind_of(candidate[0]).category == "scalar":
+                number = number if number[1] else candidate
+            elif candidate[1] is not None:
+                first = candidate
     array, backend = first or number
     return array, backend, columns
 
@@ -340,15 +342,15 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
 def _flat(
     function: Function, inward: Conversion, layout: Layout, order: tuple[int, ...]
 ) -> FlatFunction:
-    """Make a function of arrays alone.
+    """Return a function that accepts a list of arrays, and calls another function with them.
 
     Args:
         function: the function.
         inward: converts to its library.
         layout: the layout of its arguments and keyword arguments.
-        order: the place of each array in the layout.
+        order: the index of each array in the layout.
     """
-    own, kind_of = inward.target, registry.catalog.kind
+    target, kind_of = inward.target, registry.catalog.kind
 
     def flat(arrays: list[Any]) -> Flat:
         at = dict(zip(order, arrays, strict=True))
@@ -356,7 +358,7 @@ def _flat(
         if inward.options.scalars == "convert":
             args, kwargs = inward((args, kwargs))
         returned, structure = flatten(function(*args, **kwargs))
-        if not all(kind_of(y).is_array_of(own) for y in returned):
+        if not all(kind_of(y).is_array_of(target) for y in returned):
             returned = inward(returned)
         return Flat(returned, structure.unflatten)
 
@@ -364,7 +366,7 @@ def _flat(
 
 
 def _uncompiled(function: Function) -> Function:
-    """Return a function that no compiler of any library looks into."""
+    """Return a function that no library's compiler traces."""
     for autodiff in registry.parts(HOOK).values():
         try:
             wrapped = autodiff.uncompiled(function)
@@ -415,6 +417,6 @@ def _refuse_later_results(function: Callable[..., Any], name: str) -> None:
     ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     if any(is_one(function) for is_one in ways):
         raise OptionError(
-            f"{name} returns a coroutine or a generator, whose results come too late to be converted",
+            f"{name} returns a coroutine or a generator, so its results cannot be converted",
             remedy="Decorate a function that returns arrays, and call it from there.",
         )

@@ -1,8 +1,8 @@
 """`Autodiff`: how a library differentiates, so that gradients cross between libraries.
 
 A plugin has two roles. With `Autodiff.vjp`, it differentiates functions of its library for callers of other libraries.
-With `Autodiff.call`, its library differentiates through calls of functions of other libraries. Only reverse mode
-crosses. `vjp` can differentiate what it has made, and so gives higher derivatives too.
+With `Autodiff.call`, its library differentiates through calls of functions of other libraries. Only reverse
+mode is supported. `vjp` can differentiate its own results, and so computes higher derivatives too.
 
 Cotangents of complex numbers follow one convention: for a real loss L of z = x + iy, the cotangent of z
 is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
@@ -23,7 +23,7 @@ class Flat(NamedTuple):
 
     Attributes:
         arrays: the arrays, in order.
-        build: puts other arrays in the places of these.
+        build: returns the results with other arrays in place of these.
     """
 
     arrays: list[Any]
@@ -37,14 +37,14 @@ FlatFunction = Callable[[list[Any]], Flat]
 """A function of a list of arrays."""
 
 Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
-"""Calls a function. Returns its results, and a function that turns their cotangents into those of its arguments."""
+"""Calls a function. Returns its results and its pullback, from cotangents of results to cotangents of arguments."""
 
 
 class Crossing(Protocol):
     """One call of a function of another library. All arrays are of the caller's library.
 
-    Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents; lists of these omit
-    all others.
+    Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents. Lists of
+    cotangents omit all other arrays.
 
     Attributes:
         name: the name of the function in errors.
@@ -62,8 +62,8 @@ class Crossing(Protocol):
             wanted: the indices of the arguments to differentiate with respect to.
 
         Returns:
-            The results, without gradient; and the `pullback`, which uses what this call has saved, None if nothing
-            is wanted.
+            The results, without gradients, and the `pullback`, which uses values that this call has stored. The
+            pullback is None if `wanted` is empty.
 
         Raises:
             TracedValueError: the arguments are traced, and the results are not known in advance.
@@ -71,7 +71,7 @@ class Crossing(Protocol):
         ...
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
-        """Return the call that takes `count` arguments and cotangents of results, and returns the wanted cotangents."""
+        """Return the call that maps `count` arguments and the cotangents of results to the wanted cotangents."""
         ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
@@ -84,8 +84,8 @@ class Autodiff(Part):
 
     Attributes:
         name: the name of the backend.
-        takes_numpy: whether a compiled function takes NumPy arrays in place of its library's arrays, and this is
-            cheaper than converting them. They have dtypes that the library has, and memory that nothing else uses.
+        takes_numpy: whether compiled functions accept NumPy arrays, and this is cheaper than converting the arrays.
+            The NumPy arrays own their memory, and have dtypes of the library.
     """
 
     contract = "arrayferry_functions._contract:AutodiffTests"
@@ -104,7 +104,7 @@ class Autodiff(Part):
         Args:
             function: the function. It may itself call what `vjp` returned.
             wanted: the indices of the arguments to differentiate with respect to. There may be none.
-            compiled: whether the function may be compiled. What is returned is then kept for further calls.
+            compiled: whether the function may be compiled. The result is then cached for further calls.
 
         Returns:
             A function from arguments to results and a pullback. The pullback returns the cotangents of the wanted
@@ -112,7 +112,7 @@ class Autodiff(Part):
         """
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
-        """Return a function of `count` arguments and the cotangents of results that returns the wanted cotangents."""
+        """Return a function from `count` arguments and the cotangents of results to the wanted cotangents."""
 
         def gradient(values: list[Any]) -> Flat:
             _, pull = self.vjp(function, wanted, compiled=False)(values[:count])
@@ -125,7 +125,7 @@ class Autodiff(Part):
 
         Args:
             function: a function of this library.
-            axes: the axis of each argument, None for those that are the same for all.
+            axes: the axis of each argument, None for an argument that is not mapped.
             size: the length of the axis.
         """
         raise NotImplementedError(
@@ -141,7 +141,7 @@ class Autodiff(Part):
             arrays: arrays of this library.
 
         Returns:
-            The results, arrays of this library, which carry gradients as the arguments do.
+            The results, as arrays of this library. They carry gradients if the arguments do.
         """
 
     def callback(
@@ -155,7 +155,7 @@ class Autodiff(Part):
         """Call a Python function from a traced one, with the values at run time.
 
         Args:
-            function: takes NumPy arrays, and returns NumPy arrays as `results` says.
+            function: accepts NumPy arrays, and returns NumPy arrays of the shapes and dtypes in `results`.
             arrays: arrays of this library, some of them traced.
             results: the shape and the dtype of each result.
             name: the name of the function in errors.
@@ -177,7 +177,7 @@ HOOK = "arrayferry_gradients"
 
 
 def autodiff_of(backend: Backend) -> Autodiff | None:
-    """Return how a library differentiates, None if gradients cannot cross to it.
+    """Return the `Autodiff` of a library, None if it supports no gradients.
 
     Examples:
         >>> import arrayferry as af

@@ -14,7 +14,7 @@ from ._autodiff import Flat, autodiff_of
 
 
 class AutodiffTests:
-    """The tests of gradients. A backend without them passes."""
+    """The tests of gradients. A backend without gradients passes."""
 
     tested: Any
 
@@ -39,12 +39,12 @@ class AutodiffTests:
             return Flat([cube(xs[0])])
 
         result, pullback = autodiff.vjp(function, (0,), compiled=False)([x])
-        found = [result.arrays[0], pullback([ones])[0], pullback([ones])[0]]
+        results = [result.arrays[0], pullback([ones])[0], pullback([ones])[0]]
         gradient = autodiff.gradient(function, 1, (0,))
         _, pullback = autodiff.vjp(gradient, (0,), compiled=False)([x, ones])
-        found += pullback([ones])[:1]
+        results += pullback([ones])[:1]
         expected = (values**3, 3 * values**2, 3 * values**2, 6 * values)
         names = ("value", "gradient", "gradient again", "second derivative")
-        for name, y, right in zip(names, found, expected, strict=True):
+        for name, y, right in zip(names, results, expected, strict=True):
             what = f"vjp() and call() of autodiff: the {name} of {outer.name} through {inner.name}"
             self.same(convert(y, "numpy"), right, what)

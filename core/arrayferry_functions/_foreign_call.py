@@ -64,7 +64,7 @@ class Expected:
             )
 
     def build(self, arrays: Sequence[Any]) -> Any:
-        """Put the result together around its arrays."""
+        """Return the result with these arrays in it."""
         rest = iter(arrays)
         leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
         return self._layout.unflatten(leaves)
@@ -134,7 +134,7 @@ def _form_of(leaf: Any, caller: Backend) -> _Form | None:
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
-"""Takes cotangents of the results, in the caller's library. Returns those of the arguments, in the function's library."""
+"""Maps cotangents of results, in the caller's library, to cotangents of arguments, in the function's library."""
 
 
 @dataclass(eq=False)
@@ -143,17 +143,18 @@ class ForeignCall:
 
     Args:
         name: the name of the function in errors.
-        function: the function. It takes `others`, then the caller's arrays, and for gradients also cotangents.
-        key: the key of the function.
+        function: the function. Its arguments are `others`, the caller's arrays and, for gradients, cotangents.
+        key: the key of the function in `cache`.
         caller: the library of the caller.
         inward: converts to the library of the function.
         outward: converts to the library of the caller.
         others: the arrays of other libraries in the arguments, converted.
-        paths: how each of the caller's arrays is reached in the arguments, for errors.
-        kept: what was compiled for earlier calls, None if the function is not compiled.
-        expect: returns the result that is expected for the caller's arrays, None if it is not known.
-        count: of a gradient, the number of arguments; the caller's other arrays are cotangents.
-        saved: takes the cotangents, and returns the results. It is used only if the arguments are not traced.
+        paths: the path of each of the caller's arrays in the arguments, for errors.
+        cache: the functions compiled for earlier calls, None if the function is not compiled.
+        expect: returns the form of the result for the caller's arrays, None if it is not known.
+        count: for a pullback: how many arrays are arguments. The rest are cotangents.
+        saved: for a pullback: computes its results from the cotangents. It is used only if the arguments are not
+            traced.
     """
 
     name: str
@@ -164,7 +165,7 @@ class ForeignCall:
     outward: Conversion
     others: Sequence[Any]
     paths: Sequence[str]
-    kept: CostlyCache[Any, Differentiated] | None
+    cache: CostlyCache[Any, Differentiated] | None
     expect: Callable[[Sequence[Any]], Expected | None]
     count: int = 0
     saved: Saved | None = None
@@ -182,13 +183,13 @@ class ForeignCall:
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None
 
     def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
-        """Call the function from traced code, at the time when that code runs."""
+        """Register a call of the function for the time when the caller's traced code runs."""
         expected = self.expect(arrays)
         if expected is None:
             raise TracedValueError(
                 f"{self.name} is called from a traced function, and what it returns must be known before it runs",
                 remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
-                "one of the arguments.",
+                "one from the arguments.",
             )
         saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 
@@ -202,7 +203,7 @@ class ForeignCall:
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
     ) -> tuple[Flat, Saved | None]:
-        """Call the function with values. Return its results, and the function that returns the gradients."""
+        """Call the function with values. Return its results and its pullback."""
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
         run, enter = self._prepared(self._places(wanted))
@@ -213,25 +214,27 @@ class ForeignCall:
         self, wanted: tuple[int, ...]
     ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
         """Return the function, ready to be differentiated, and the conversion of its arguments."""
-        inward, kept, key = self.inward, self.kept, (*self.key, wanted)
+        inward, cache, key = self.inward, self.cache, (*self.key, wanted)
         autodiff, options = autodiff_of(inward.target), inward.options
-        if autodiff is None or (kept is None and not wanted):
+        if autodiff is None or (cache is None and not wanted):
             return lambda arrays: (self.function(arrays), list), inward
-        if kept is not None:
-            made = kept.get(key)
-            if made is None and kept.make_room(key) is not None:
-                made = kept[key] = autodiff.vjp(self.function, wanted, compiled=True)
-            if made is not None:
-                kept.used.add(made)
+        if cache is not None:
+            differentiated = cache.get(key)
+            if differentiated is None and cache.make_room(key) is not None:
+                differentiated = cache[key] = autodiff.vjp(self.function, wanted, compiled=True)
+            if differentiated is not None:
+                cache.used.add(differentiated)
                 by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
                 plain = options._replace(narrowing=_DEFAULTS.narrowing) == _DEFAULTS
-                return made, self._as_numpy if by_numpy and plain else inward
+                return differentiated, self._as_numpy if by_numpy and plain else inward
         return autodiff.vjp(self.function, wanted, compiled=False), inward
 
     def _as_numpy(self, arrays: list[Any]) -> list[Any]:
-        """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
-        own, narrowing = self.inward.target, self.inward.options.narrowing
-        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", copy=True)(arrays)]
+        """Return NumPy arrays that own their memory, with dtypes of the function's library."""
+        target, narrowing = self.inward.target, self.inward.options.narrowing
+        return [
+            fit_dtype(x, target, narrowing) for x in kept_conversion("numpy", copy=True)(arrays)
+        ]
 
     def _places(self, indices: Sequence[int]) -> tuple[int, ...]:
         """Return the positions of some of the caller's arrays among the arguments of the function."""
@@ -240,7 +243,7 @@ class ForeignCall:
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
-        """Return the call that takes `count` arguments and the cotangents of results, and returns those of arguments."""
+        """Return the call that maps `count` arguments and the cotangents of results to the cotangents of arguments."""
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))
@@ -274,12 +277,12 @@ def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
 def convert_arguments(
     convert: Callable[[list[Any]], list[Any]], arrays: Sequence[Any], paths: Sequence[str]
 ) -> list[Any]:
-    """Convert arguments, and name the place of one that cannot be converted.
+    """Convert arguments. An error names the path of the argument.
 
     Args:
-        convert: converts a list of them.
+        convert: converts a list of arguments.
         arrays: the arguments.
-        paths: how each is reached.
+        paths: the path of each argument.
     """
     try:
         return convert(list(arrays))

@@ -54,7 +54,7 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
         others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
             Those that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
-        parts: what an instance says to layers, by their hooks: `{"arrayferry_gradients": MyAutodiff()}`.
+        parts: for an instance, its parts for layers by the names of hooks: `{"arrayferry_gradients": MyAutodiff()}`.
 
     Examples:
         >>> import numpy as np
@@ -106,10 +106,10 @@ def check_container(container: Container, *values: Any) -> None:
 
     Raises:
         arrayferry.PluginError: an attribute of the container is missing or wrong.
-        AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
-            that holds an array; the result of `rebuild` does not hold the children that it was given, also those of
-            another library, in their order; has another attribute, of which numbers and text are compared, or those
-            that `static` returns; or `rebuild` has changed the value.
+        AssertionError: one of these is true. `types` names a class that is missing in an installed package. `children`
+            omits an attribute with an array. `rebuild` changed the value. Its result has other children than `rebuild`
+            received, or has them in another order. Its result lost an attribute, or differs in what `static` returns
+            (by default, the attributes that are numbers or strings).
 
     Examples:
         >>> import arrayferry as af
@@ -131,40 +131,42 @@ def check_container(container: Container, *values: Any) -> None:
     assert not missing, f"types of {container!r} has {missing}, and there is no such type"
     for value in values:
         children = [*container.children(value)]
-        known = {id(x) for x in flatten(children)[0]}
+        child_ids = {id(x) for x in flatten(children)[0]}
         attributes = getattr(value, "__dict__", {})
-        for name, held in attributes.items():
-            lost = any(id(x) not in known for x in flatten(held)[0])
+        for name, attribute in attributes.items():
+            lost = any(id(x) not in child_ids for x in flatten(attribute)[0])
             assert not lost, f"children() leaves out .{name}, which holds an array"
         for new in (copy.deepcopy(children), _in_another_library(children)):
-            made = container.rebuild(value, [*new])
-            assert made is not None, "rebuild() returned None"
+            rebuilt = container.rebuild(value, [*new])
+            assert rebuilt is not None, "rebuild() returned None"
             again = [*container.children(value)]
-            is_new = made is not value and [*map(id, again)] == [*map(id, children)]
+            is_new = rebuilt is not value and [*map(id, again)] == [*map(id, children)]
             assert is_new, "rebuild() has changed the value. Return a new container"
-            kept = [*container.children(made)]
-            is_same = [*map(id, kept)] == [*map(id, new)]
-            assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
-            held = [name for name, x in attributes.items() if x is not None]
-            gone = [name for name in held if getattr(made, name, None) is None]
+            result = [*container.children(rebuilt)]
+            is_same = [*map(id, result)] == [*map(id, new)]
+            assert is_same, (
+                f"rebuild() was given {new!r:.200}, and its result holds {result!r:.200}"
+            )
+            names = [name for name, x in attributes.items() if x is not None]
+            gone = [name for name in names if getattr(rebuilt, name, None) is None]
             assert not gone, f"the result of rebuild() has lost the attributes {gone}"
-            was, now = _static(container, value), _static(container, made)
-            told = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
-            assert exact_key(was) == exact_key(now), told
+            was, now = _static(container, value), _static(container, rebuilt)
+            message = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
+            assert exact_key(was) == exact_key(now), message
 
 
 def _in_another_library(children: list[Any]) -> Any:
     """Return children with their arrays in another library, if there is one."""
-    own = first_array(children)[1]
+    source = first_array(children)[1]
     for other in registry.backends().values():
-        is_known = other is not own and is_built_in(other) and other.memory != "lazy"
+        is_known = other is not source and is_built_in(other) and other.memory != "lazy"
         if is_known and other.problem() is None:
             return convert(children, other, unsupported="keep", narrowing="allow")
     return children
 
 
 def _static(container: Container, value: Any) -> Any:
-    """Return what a container says is static, or numbers and text among the attributes."""
+    """Return the static parts of a value: by default, the attributes that are numbers or strings."""
     static = container.static(value)
     if static is not NotImplemented:
         return static
@@ -207,7 +209,7 @@ class SourceContract(LayerTests, Runner):
         """The source under test."""
         if isinstance(self.source, Source):
             return self.source
-        named = [each for each in registry.sources() if each.name == self.source]
+        named = [source for source in registry.sources() if source.name == self.source]
         if not named:
             raise NotImplementedError(
                 f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "
@@ -219,7 +221,7 @@ class SourceContract(LayerTests, Runner):
         return self.dtypes
 
     def test_to_numpy(self) -> None:
-        """`to_numpy` returns the same values, shape and dtype, each time, in memory as stated."""
+        """`to_numpy` returns the same values, shape and dtype each time. Its memory is shared or not, as stated."""
         mine, shares = self.tested, self.tested.to_numpy_shares
         ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
         call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")
@@ -227,16 +229,16 @@ class SourceContract(LayerTests, Runner):
             cases = [("new", sample(dtype, shape)) for shape in self.shapes]
             cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
             for name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
-                given = Given(self.make(values), values, case_of(values, name))
-                self.run(call, given, given)
-                self.run(call, given, writes=values.size > 0)
+                argument = Given(self.make(values), values, case_of(values, name))
+                self.run(call, argument, argument)
+                self.run(call, argument, writes=values.size > 0)
 
     def test_conversions(self) -> None:
-        """Objects are converted to every built-in library, where they are the whole value."""
-        given = self._given(sample(self._usual(), self.shapes[-1]))
+        """Objects that are passed to `convert` directly are converted to every built-in library."""
+        argument = self._given(sample(self._usual(), self.shapes[-1]))
         for other in self._others():
             function = one_by_one(partial(convert, to=other))
-            self.run(Call(f"convert() to {other.name}", function, self.tested, other), given)
+            self.run(Call(f"convert() to {other.name}", function, self.tested, other), argument)
 
 
 def __dir__() -> list[str]:

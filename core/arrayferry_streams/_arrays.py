@@ -1,4 +1,4 @@
-"""The arrays that a stream reads, and the blocks of each that make up a part."""
+"""The arrays of a stream, and which of their own blocks belong to a block of the stream."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class StreamedArray:
 
     Attributes:
         x: the array.
-        path: its place.
-        axis: the axis that is cut, None if it is part of every block.
-        group: the group that reads it, None for an array in memory.
-        number: its number in the group.
+        path: its path in the tree.
+        axis: the axis along which it is split, None if every block contains the whole array.
+        group: the index of the `Blocks` that read it, None for an array in memory.
+        number: its index in the group.
         ends: where its own blocks end.
     """
 
@@ -54,7 +54,7 @@ class StreamedArray:
     ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield for each of its own blocks between two rows: its number, its length, and its rows that are between them."""
+        """Yield each of its own blocks that has rows in `start:stop`: its number, its length, and which of its rows."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -67,23 +67,20 @@ class StreamedArray:
 def take_apart(
     value: Any, axis: int, conversion: Conversion[Any], block: int | None
 ) -> tuple[list[StreamedArray], Layout]:
-    """Take a tree apart.
-
-    Returns:
-        Its arrays, and its layout.
-    """
+    """Return the arrays of a tree and its layout."""
     arrays, layout = _flattened(value)
     if not arrays:
         raise NotAnArrayError(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
-            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
+            "a file, open it by Dask: dask.array.from_zarr(path).",
         )
     places = zip(arrays, layout.paths, strict=True)
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
-    """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
+    """Flatten a tree. A tree of arrays replaces each container that cannot be rebuilt from blocks."""
     arrays, layout = flatten_by(value, _kind_of)
     kind_of = registry.catalog.kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
@@ -93,7 +90,7 @@ def _flattened(value: Any) -> tuple[list[Any], Layout]:
 
 
 def _kind_of(x: Any) -> Kind:
-    """Return the kind of a value in a stream: an array of texts, for example, is one array, and is cut as such."""
+    """Return the kind of a value in a stream. An object array without arrays in it is sliced like any other."""
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
@@ -103,13 +100,13 @@ def _kind_of(x: Any) -> Kind:
 
 
 def _searched_kind(x: Any) -> Kind:
-    """Return the kind of a value, if arrays of objects are searched for arrays."""
+    """Return the kind of a value. Arrays of objects count as containers of arrays."""
     kind = registry.kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
 
 def _streaming(part: Any) -> Streaming:
-    """Return how a backend, a source or a container is streamed."""
+    """Return the `Streaming` of a backend, a source or a container."""
     streaming: Streaming = registry.parts(HOOK).of(part, _DEFAULT)
     return streaming
 
@@ -121,7 +118,7 @@ def _streamed(x: Any, kind: Kind) -> Any:
 def _streamed_array(
     x: Any, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Return an array of a tree, if it can be streamed. Columns, and files without axes, are read into memory."""
+    """Prepare an array of a tree. Columns, and files without axes, are read into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:
@@ -164,10 +161,10 @@ def _streamed_array(
 
 
 def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
-    """Return an array in memory, or what it is converted to if it cannot be cut, such as a sparse one of PyTorch.
+    """Return an array in memory. Convert it first if it cannot be sliced, such as a sparse tensor of PyTorch.
 
     Raises:
-        ConversionError: it cannot be converted, whatever its values are, or not be cut.
+        ConversionError: no array of this type can be converted, or the converted array cannot be sliced.
     """
     copy = conversion.options.copy is not False
     try:
@@ -178,7 +175,7 @@ def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None)
             part_of(x, axis, 0, 1, copy=copy)
         return x
     except Exception:
-        x = conversion(x)  # raises what says why
+        x = conversion(x)  # raises the error that says why
     try:
         lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
@@ -191,7 +188,7 @@ def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None)
 
 
 def part_of(x: Any, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
-    """Return a part of an array in memory, all of it without an axis. It is copied unless it never changes."""
+    """Return a part of an array in memory, or all of it if `axis` is None. It is copied if it may change."""
     part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
     if not copy or backend_of(part).memory == "immutable":
         return part
@@ -199,23 +196,23 @@ def part_of(x: Any, axis: int | None, start: int, stop: int, *, copy: bool) -> A
 
 
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
-    """Ask each library how its arrays are read."""
+    """Return the `Blocks` of each library. Set `group`, `number` and `ends` of their arrays."""
     members: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
         origin = registry.kind(leaf.x).origin
         if leaf.axis is not None and origin is not None and origin.memory == "lazy":
             members.setdefault((origin, leaf.axis), []).append(leaf)
     groups: list[Blocks] = []
-    for (reader, axis), own in members.items():
+    for (reader, axis), arrays in members.items():
         try:
-            xs = [leaf.x for leaf in own]
+            xs = [leaf.x for leaf in arrays]
             blocks = _streaming(reader).blocks(xs, axis, block=block, client=client)
             if blocks is None:
                 raise NotAnArrayError(
-                    f"{reader.name} does not tell how to read its arrays block by block",
+                    f"{reader.name} does not say how to read its arrays block by block",
                     remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
                 )
-            for number, leaf in enumerate(own):
+            for number, leaf in enumerate(arrays):
                 leaf.group, leaf.number = len(groups), number
                 leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
             groups.append(blocks)
@@ -223,7 +220,7 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             try:
                 raise_named(reader, "blocks", error)
             except ConversionError as named:
-                located = named.locate(path=own[0].path, source=reader.name)
+                located = named.locate(path=arrays[0].path, source=reader.name)
                 raise located from named.__cause__
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
@@ -280,7 +277,7 @@ def itemsize_of(x: Any) -> int:
 
 
 class _Mapped(tuple[Any, ...]):
-    """What is pickled of a `numpy.memmap`: the arguments that map its part of the file again, read-only."""
+    """The pickled form of a `numpy.memmap`: arguments that map the same part of the file again, read-only."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         import numpy as np
@@ -289,7 +286,7 @@ class _Mapped(tuple[Any, ...]):
 
 
 def by_file_name(value: Any) -> Any:
-    """Replace each `numpy.memmap` in lists, tuples and dicts by what unpickles as the same part of its file."""
+    """Replace each `numpy.memmap` in lists, tuples and dicts by an object that unpickles as the same part of a file."""
     import numpy as np
 
     kind = type(value)
@@ -303,7 +300,7 @@ def by_file_name(value: Any) -> Any:
 
 
 def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
-    """Return what is pickled of an array that is one piece of a file as it is on disk, None for any other."""
+    """Return the pickled form of an array that is one contiguous part of its file, None for other arrays."""
     import mmap
     import os
 

@@ -98,7 +98,7 @@ class Reader:
 
 
 class Streaming(Part):
-    """How `stream` reads what a plugin knows. The hook `arrayferry_blocks` returns one for a library or a container.
+    """How `stream` reads the arrays of a plugin. The hook `arrayferry_blocks` returns one for a library or a container.
 
     Attributes:
         name: the name of the backend or source, or the dotted path of the class of the container.
@@ -137,11 +137,11 @@ class Streaming(Part):
         return None
 
     def streamed(self, value: Any) -> Any:
-        """Return a tree of arrays to use in place of a container that cannot be made of blocks.
+        """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks. Do not read data.
 
         Returns:
-            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. This must
-            not read any data.
+            The tree; or the value itself if it can be rebuilt: its children are then split, and it is rebuilt for
+            each block.
         """
         return value
 
@@ -165,7 +165,7 @@ class Slices(Blocks):
         self._xs = xs
         self._axis = axis
         self.lengths = lengths
-        self._ends = [list(itertools.accumulate(each)) for each in lengths]
+        self._ends = [list(itertools.accumulate(row)) for row in lengths]
 
     def read(self, array: int, block: int) -> Any:
         """Read one block by indexing."""

@@ -15,7 +15,7 @@ from ._blocks import HOOK, Blocks, Reader
 
 
 class StreamingTests:
-    """The tests of how arrays are read block by block. A library that says nothing about that passes."""
+    """The tests of how arrays are read block by block. A library without `Streaming` passes."""
 
     def test_blocks(self: Any) -> None:
         """`blocks` reads every part of an array once, in any order, from several threads."""
@@ -40,19 +40,19 @@ class StreamingTests:
     def _check_blocks(self: Any, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
         """Check all blocks: read one by one in several threads, and in steps by a reader."""
         try:
-            lengths = [[int(length) for length in each] for each in blocks.lengths]
+            lengths = [[int(length) for length in row] for row in blocks.lengths]
         except Exception as error:
             what = f"lengths of blocks(), for {case}: raised {describe_error(error)}"
             raise AssertionError(what) from error
         expected = [values[0].shape[axis]] * len(values)
         what = f"lengths {lengths} of blocks(), for {case}: sums"
         self.equal([*map(sum, lengths)], expected, what)
-        ends = [np.cumsum(each)[:-1] for each in lengths]
-        parts = [np.split(x, own, axis) for x, own in zip(values, ends, strict=True)]
-        given = [
+        ends = [np.cumsum(row)[:-1] for row in lengths]
+        parts = [np.split(x, cuts, axis) for x, cuts in zip(values, ends, strict=True)]
+        arguments = [
             self.given((array, block), part, f"(array, block) {(array, block)} of {case}")
-            for array, own in enumerate(parts)
-            for block, part in enumerate(own[: len(lengths[array])])
+            for array, pieces in enumerate(parts)
+            for block, part in enumerate(pieces[: len(lengths[array])])
         ][::-1]
 
         def read(pairs: list[Any]) -> list[Any]:
@@ -60,11 +60,11 @@ class StreamingTests:
                 return list(pool.map(lambda pair: blocks.read(*pair), pairs))
 
         for _ in range(2):  # the first time, the results are written to
-            for x in self.run(self.call("read() of blocks()", read), *given):
+            for x in self.run(self.call("read() of blocks()", read), *arguments):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1
-        pairs = [given[n : n + 2] for n in range(0, len(given), 2)]
-        steps = [[each.x for each in pair] for pair in pairs]
+        pairs = [arguments[n : n + 2] for n in range(0, len(arguments), 2)]
+        steps = [[argument.x for argument in pair] for pair in pairs]
         case, duty = f"blocks(), for {case}", ("an arrayferry_streams.Reader", Reader)
         reader = self.ask("open", steps, case=f"{steps} of {case}", of=blocks, duty=duty)
         name = f"read() of open({steps}) of {case}"

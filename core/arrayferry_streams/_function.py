@@ -84,7 +84,7 @@ def stream(
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
-            along the axis are equal. Arrays of objects that hold no arrays, such as texts, are cut too. Columns of
+            along the axis are equal. Object arrays without arrays in them, such as strings, are split too. Columns of
             tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
         to: the target: a name ("torch"), a namespace module or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`.
@@ -96,7 +96,7 @@ def stream(
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
             current client, or threads if there is none. Files are read in this process.
         timeout: seconds to wait for a block, None for no limit.
-        copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
+        copy: as in `convert`, but blocks own their memory by default. False is valid only for arrays in memory.
         narrowing: as in `convert`.
         unsupported: as in `convert`.
         sparse: as in `convert`.

@@ -1,4 +1,4 @@
-"""`Reads`: reads some blocks in order and ahead of time, and each part of an array once."""
+"""`Reads`: reads blocks in order and ahead of time, and each part of an array only once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Part = tuple[StreamedArray, int]
 
 
 class FailedError(Exception):
-    """A block could not be read, or put together.
+    """A block could not be read or assembled.
 
-    Its arguments are why, None if reading took too long; and the place of the array, "" if it is not known.
+    Its arguments are the cause, None for a timeout, and the path of the array, "" if it is not known.
     """
 
 
@@ -33,7 +33,7 @@ class Arrays(NamedTuple):
 
     Attributes:
         leaves: the arrays.
-        groups: how those that are not in memory are read.
+        groups: the blocks of arrays that are not in memory.
         copy: whether parts of arrays in memory are copied.
     """
 
@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Reads:
-    """Reads the parts of the arrays that make up some blocks. Leaving its context cancels what was not read.
+    """Reads the parts of the arrays that make up some blocks. Leaving its context cancels pending reads.
 
     Args:
         arrays: the arrays.
@@ -74,8 +74,8 @@ class Reads:
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
         self._started: list[Future[Any] | None] = []
-        self._taken = 0
-        self._held: dict[_Part, Any] = {}
+        self._finished = 0
+        self._results: dict[_Part, Any] = {}
 
     def __enter__(self) -> Reads:
         blocks: Any = None
@@ -83,7 +83,7 @@ class Reads:
             for group, blocks in enumerate(self.arrays.groups):
                 steps = [self._of_group(read, group) for read in self._reads]
                 self._readers.append(
-                    blocks.open([[(leaf.number, part) for leaf, part in each] for each in steps])
+                    blocks.open([[(leaf.number, part) for leaf, part in step] for step in steps])
                 )
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -97,12 +97,12 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # at the end of the interpreter, modules are emptied before the last iterators. The readers belong to the
-        # parent of a forked process
+        # at interpreter shutdown, modules are cleared before the last iterators are closed. In a forked process, the
+        # readers belong to the parent
         if os is None or self._process != os.getpid():
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
-            for reader in self._readers:  # a read hangs: the process does not wait for it at exit
+            for reader in self._readers:  # one may hang: the process does not wait for it
                 self._call_safely(reader, "abandon")
             if self._pool is not None:
                 self._pool.abandon()
@@ -110,10 +110,10 @@ class Reads:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # something may still hold this object, such as the frame of a failed read: drop all arrays
+        # the frame of a failed read, for example, may still refer to this object: drop all arrays
         self.arrays = Arrays([], [], copy=True)
-        for each in (self._readers, self._held, self._started, self._reads, self._last):
-            each.clear()
+        for collection in (self._readers, self._results, self._started, self._reads, self._last):
+            collection.clear()
 
     def _of_group(self, read: list[_Part], group: int) -> list[_Part]:
         return [(leaf, part) for leaf, part in read if leaf.group == group]
@@ -121,36 +121,36 @@ class Reads:
     def work(self) -> list[Hashable]:
         """Return what is computed or read for all blocks."""
         return [
-            (group, each)
+            (group, task)
             for group, reader in enumerate(self._readers)
             for step in range(len(self._reads))
-            for each in reader.work(step)
+            for task in reader.work(step)
         ]
 
     def take(self, step: int) -> list[Any]:
-        """Return the parts of a block, one for each array. The blocks are taken in order.
+        """Return the parts of a block, one for each array. Call this for the blocks in order.
 
         Raises:
-            FailedError: one could not be read in time.
+            FailedError: a part could not be read, or not in time.
         """
         needed = self._needed[step]
         if self._pool is not None:
             while len(self._started) < min(needed + self.prefetch, len(self._reads)):
                 self._started.append(self._pool.submit(self._read, len(self._started)))
-        while self._taken < needed:
-            self._hold(self._taken)
-            self._taken += 1
+        while self._finished < needed:
+            self._finish(self._finished)
+            self._finished += 1
         start, stop = self.bounds[step]
         parts = [self._part(leaf, start, stop) for leaf in self.arrays.leaves]
-        for key in [key for key in self._held if self._last[key] <= step]:
-            del self._held[key]
+        for key in [key for key in self._results if self._last[key] <= step]:
+            del self._results[key]
         return parts
 
     def _read(self, index: int) -> list[Sequence[Any]]:
         return [reader.read(index) for reader in self._readers]
 
-    def _hold(self, index: int) -> None:
-        """Wait for a read, and hold what it returns until it is not needed any more."""
+    def _finish(self, index: int) -> None:
+        """Wait for a read, and cache its results until they are no longer needed."""
         future = self._started[index] if self._pool is not None else None
         if future is not None:
             wait([future], self.timeout)
@@ -168,10 +168,10 @@ class Reads:
             if len(values) != len(wanted):
                 text = f"{len(values)} blocks were read instead of {len(wanted)}"
                 raise FailedError(TypeError(text), "")
-            self._held.update(zip(wanted, values, strict=True))
+            self._results.update(zip(wanted, values, strict=True))
 
     def _path_of(self, index: int) -> str:
-        """Return the places of the first arrays that a read is for."""
+        """Return the paths of the first arrays that a read is for."""
         paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
@@ -181,7 +181,7 @@ class Reads:
         before = (slice(None),) * leaf.axis
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):
-            x = self._held[leaf, part]
+            x = self._results[leaf, part]
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
                 text = f"it has the shape {shape}, not the length {length}"
@@ -195,7 +195,7 @@ class Reads:
             raise FailedError(error, leaf.path) from error
 
     def _call_safely(self, reader: Reader, method: str) -> None:
-        """Call a method that a plugin may have overridden. An error becomes a warning."""
+        """Call a method that a plugin may have overridden. Warn if it raises an error."""
         try:
             getattr(reader, method)()
         except Exception as error:
@@ -204,7 +204,7 @@ class Reads:
 
 
 def _concatenated(pieces: list[Any], axis: int) -> Any:
-    """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
+    """Concatenate parts of blocks in new memory, so that no part keeps a whole block alive."""
     import numpy as np
 
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):

@@ -45,7 +45,7 @@ class Stream(Generic[B]):
         conversion: converts a block.
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
-        block: the length of the blocks, None for that of the chunks.
+        block: the length of the blocks, None for the length of the chunks.
         client: the cluster that computes the blocks.
         timeout: seconds to wait for a block.
 
@@ -85,7 +85,7 @@ class Stream(Generic[B]):
         self._refuse_early()
 
     def _refuse_early(self) -> None:
-        """Raise the errors that are certain before anything is computed."""
+        """Raise the errors that can be found before anything is computed."""
         import numpy as np
 
         if not self._arrays.copy and self._arrays.groups:
@@ -110,15 +110,15 @@ class Stream(Generic[B]):
         return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
     def load_state_dict(self, state: dict[str, list[str]]) -> None:
-        """Check that a result of `state_dict` is that of this stream. `StatefulDataLoader` calls both.
+        """Check that a result of `state_dict` describes this stream. `StatefulDataLoader` calls both.
 
         Raises:
-            OptionError: it is of other blocks or rows.
+            OptionError: the blocks or the number of rows differ.
         """
         was, now = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
         if was != now:
             raise OptionError(
-                f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
+                f"the saved state has {was} where this stream has {now}, so rows would be lost or repeated",
                 remedy="Pass the same arrays, with the same block= and part of the stream, or begin a new epoch.",
             )
 
@@ -167,8 +167,8 @@ class Stream(Generic[B]):
 
         Args:
             reads: reads its parts.
-            step: its number there.
-            number: its number.
+            step: its index among the blocks of `reads`.
+            number: its index in the stream.
             remedy: what to do if it cannot be read.
         """
         start, stop = self._cuts[number]
@@ -218,7 +218,7 @@ class Iteration(Generic[B]):
     def __init__(self, blocks: Generator[B]) -> None:
         self._blocks = blocks
         self._process = os.getpid()
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._ended = False
 
     def __iter__(self) -> Iteration[B]:
@@ -231,7 +231,7 @@ class Iteration(Generic[B]):
                 remedy="Begin the iteration in that process.",
             )
         try:
-            with self._turn:
+            with self._lock:
                 if self._ended:
                     self._blocks.close()
                     raise StopIteration
@@ -241,26 +241,26 @@ class Iteration(Generic[B]):
             raise
 
     def close(self) -> None:
-        """End the iteration, and cancel pending reads. It waits for a thread that takes a block."""
-        with self._turn:
+        """End the iteration, and cancel pending reads. It waits for a thread that is reading a block."""
+        with self._lock:
             self._blocks.close()
 
 
 class _Repeated:
-    """Notices what single blocks compute or read again and again."""
+    """Detects work that is repeated for single blocks."""
 
     def __init__(self) -> None:
         self._blocks: Cache[Hashable, set[int]] = Cache(10_000)
-        self._told = False
+        self._warned = False
 
     def note(self, work: Iterable[Hashable], block: int) -> bool:
-        """Note the work for a block. Return True once: the first time that the same work is done for a third block."""
-        for each in () if self._told else work:
-            blocks = self._blocks.get(each)
+        """Record the work for a block. Return True once: when the same work is first done for a third block."""
+        for task in () if self._warned else work:
+            blocks = self._blocks.get(task)
             if blocks is None:
-                self._blocks[each] = blocks = set()
+                self._blocks[task] = blocks = set()
             blocks.add(block)
             if len(blocks) > 2:
-                self._told = True
+                self._warned = True
                 return True
         return False

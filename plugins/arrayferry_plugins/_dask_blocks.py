@@ -1,14 +1,14 @@
-"""What Dask loads in each process, by an entry point: it knows arrays of other libraries where they arrive."""
+"""The module that Dask loads in each process, by an entry point, so that blocks of other libraries work there."""
 
 from importlib.metadata import entry_points
 from typing import Any
 
 
 def know_lazily(sizeof: Any) -> None:
-    """Know the arrays of a library once the size of the first one is asked for, as for each value that a worker gets.
+    """Register the arrays of a library when Dask first needs the size of one, as for each value that a worker gets.
 
     Args:
-        sizeof: what Dask has for sizes.
+        sizeof: the function of Dask for sizes, with its registry.
     """
     plugins = entry_points(group="arrayferry")
     others = {plugin.name for plugin in plugins if plugin.dist and plugin.dist.name != "arrayferry"}

@@ -1,7 +1,7 @@
 """Shared by the plugins with direct converters, and by those of libraries with CUDA.
 
-Trees of small NumPy arrays go to a GPU together: one transfer for each dtype, not one for each array. A transfer takes
-some microseconds however little it moves, and a tree may have dozens of arrays.
+Small NumPy arrays of a tree are moved to a GPU together: one transfer for each dtype, not one for each array. A
+transfer takes some microseconds however little it moves, and a tree may have dozens of arrays.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALL = 1024 * 1024
-"""Size in bytes up to which arrays go together."""
+"""The maximum size in bytes of an array that is moved together with others."""
 TOGETHER = 32 * 1024 * 1024
-"""Size in bytes above which no more arrays are added to those that go together."""
+"""The size in bytes of a batch above which no more arrays are added to it."""
 ALIGNMENT = 256
 """The addresses of the arrays are multiples of this, like those of arrays that CUDA allocates."""
 
 Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
-"""For each array, where it begins and ends in the common memory, in items, and its shape."""
+"""For each array, its start and stop in the common memory, in elements, and its shape."""
 
 
 def cut(flat: Any, parts: Parts) -> list[Any]:
@@ -47,7 +47,7 @@ def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
 
 
 class Bound(Converter):
-    """A converter that is called as `bind` says."""
+    """A converter whose `convert` calls the function that `bind` returns."""
 
     def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
         # the user's narrowing is not known here, so the general path handles other dtypes
@@ -56,7 +56,7 @@ class Bound(Converter):
 
 
 class Packed(Bound):
-    """Brings the small arrays of a tree to a GPU in one transfer for each dtype. It leaves single ones alone."""
+    """Moves the small arrays of a tree to a GPU in one transfer for each dtype. It does not handle single arrays."""
 
     source: str = "numpy"
     cost: Cost = "transfer"
@@ -67,10 +67,10 @@ class Packed(Bound):
 
     @abstractmethod
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
-        """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
+        """Move memory of the host, made by `staging`, to the device. Return a one-dimensional array."""
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-        """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
+        """Yield batches of arrays of one dtype, each with several arrays and of limited size."""
         batch: list[tuple[int, Any]] = []
         size = 0
         for index, x in group:
@@ -83,7 +83,7 @@ class Packed(Bound):
             yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device, None if it is better to bring the arrays one by one."""
+        """Return a function that splits an array on the device, None if it is better to move the arrays one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
@@ -119,12 +119,12 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: Any, options: Options) -> Any:
-        """Return an array of a dtype that the target has, None for one that goes alone."""
+        """Return an array of a dtype that the target has, None for an array that is moved alone."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:
             return fit_dtype(x, self.backend, options.narrowing)
-        except ArrayFerryError:  # raised again where its place in the tree is known
+        except ArrayFerryError:  # raised again where its path in the tree is known
             return None
 
     def _together(self, xs: list[Any], dtype: Any, device: Any) -> list[Any]:
@@ -140,6 +140,6 @@ class Packed(Bound):
         if split is None:
             return [NotImplemented] * len(xs)
         host, staged = self.staging(size, dtype)
-        for x, own in zip(xs, cut(host, parts), strict=True):
-            np.copyto(own, x)
+        for x, target in zip(xs, cut(host, parts), strict=True):
+            np.copyto(target, x)
         return split(self.transfer(staged, dtype, device))

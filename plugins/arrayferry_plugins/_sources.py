@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def refused(
     what: str, first: str = "", dtype: Any = None, why: str = "", *, remedy: str = ""
 ) -> ConversionError:
-    """Return the error for what cannot be converted.
+    """Return the error for an object that cannot be converted.
 
     Args:
-        what: what it is.
-        first: what to call first, "" if `remedy` says what to do.
-        dtype: its dtype, if other libraries lack that.
-        why: further words, after those that it cannot be converted.
-        remedy: what to do.
+        what: the object, in words.
+        first: what to call first, "" if there is a `remedy`.
+        dtype: its dtype, if other libraries lack this dtype.
+        why: text to append to the reason.
+        remedy: how to fix it.
     """
     reason, remedy = f"{what} cannot be converted{why}", remedy or f"Call {first} first."
     if dtype is None:
@@ -33,7 +33,7 @@ def refused(
 
 
 def read_only(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a view that cannot be written to, of memory that others use too."""
+    """Return a read-only view, since others use the memory too."""
     view = values.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""How streams read arrays in stores, and containers that are not made of blocks."""
+"""How streams read arrays in stores, and containers that cannot be rebuilt from blocks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ContainerStreaming(Streaming):
 
     Args:
         container: the class of the container.
-        streamed: makes the tree.
+        streamed: returns the tree.
     """
 
     def __init__(self, container: type[Container], streamed: Callable[[Any], Any]) -> None:

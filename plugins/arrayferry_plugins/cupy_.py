@@ -36,7 +36,7 @@ class CupyDevices(Devices):
             source = cupy.cuda.get_current_stream()
             if not x.flags.c_contiguous:  # otherwise CuPy would copy it after the event below
                 x = x.copy()
-        # CuPy copies on the stream of the target, and does not wait for that of the source
+        # CuPy copies on the stream of the target, and does not wait for the stream of the source
         with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
@@ -164,7 +164,7 @@ BACKEND = CupyBackend()
 
 
 class NumpyToCupy(Packed):
-    """Brings the small arrays of a tree to the GPU in one transfer for each dtype."""
+    """Moves the small arrays of a tree to the GPU in one transfer for each dtype."""
 
     target = "cupy"
     backend: Backend = BACKEND

@@ -56,11 +56,11 @@ def _plain_dtype(x: Any) -> Any:
     import pandas as pd
 
     dtype = x.dtype
-    known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
+    is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
     plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    plain = getattr(plain, "numpy_dtype", plain)  # of nullable ones and those of Arrow
+    plain = getattr(plain, "numpy_dtype", plain)  # of nullable and Arrow's dtypes
     zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
-    if known and plain.kind in "biufcmM" and zone is None:
+    if is_known and plain.kind in "biufcmM" and zone is None:
         return plain
     name = "DatetimeTZDtype" if zone is not None else type(dtype).__name__
     first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")

@@ -1,4 +1,4 @@
-"""pyarrow: arrays, as read-only views where Arrow keeps them as NumPy does, and tensors."""
+"""pyarrow: arrays, as read-only views where Arrow stores them as NumPy does, and tensors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ArrowSource(Source):
 
 
 class TensorSource(Source):
-    """`Tensor`: a view of memory that others hold and may write to."""
+    """`Tensor`: a view of memory that others use and may write to."""
 
     name = "pyarrow"
     package = install = "pyarrow"
@@ -117,12 +117,12 @@ def _is_list(kind: Any) -> bool:
     return hasattr(kind, "value_field")  # of fixed size or not, with large offsets, a view
 
 
-def _refuse_type(given: Any) -> tuple[list[int] | None, list[int]]:
-    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if it is not that."""
+def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
+    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if permuted."""
     import pyarrow as pa
     from pyarrow import types
 
-    kind, shape, axes = given, None, None
+    kind, shape, axes = arrow_type, None, None
     if isinstance(kind, pa.FixedShapeTensorType):
         kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
         if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
@@ -137,11 +137,11 @@ def _refuse_type(given: Any) -> tuple[list[int] | None, list[int]]:
         return shape, axes or []
     name = str(kind).partition("[")[0].partition("<")[0]
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
-    if _is_list(given):
+    if _is_list(arrow_type):
         first = "pyarrow.compute.list_flatten(x), and convert the result,"
     elif isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
-    raise refused(f"a pyarrow array of type {given!s:.80}", first, given)
+    raise refused(f"a pyarrow array of type {arrow_type!s:.80}", first, arrow_type)
 
 
 def arrayferry_sources() -> list[Source]:

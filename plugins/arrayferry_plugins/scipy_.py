@@ -1,4 +1,4 @@
-"""SciPy: sparse arrays and matrices, which are made dense if that is asked for."""
+"""SciPy: sparse arrays and matrices, which are made dense on request."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from arrayferry import Container
 
 
 class Estimators(Container):
-    """Fitted estimators, also in pipelines. The one that is returned is a copy with other arrays.
+    """Fitted estimators, also in pipelines. The result is a copy with other arrays.
 
-    An estimator that does not support the Array API has no arrays to convert, so it comes back as the same object. One
-    with scikit-learn's own method for this, `__sklearn_array_api_convert__`, says which arrays it has.
+    An estimator that does not support the Array API has no arrays to convert, so it is returned unchanged. An
+    estimator with `__sklearn_array_api_convert__`, scikit-learn's own method for this, says which arrays it has.
     """
 
     types: tuple[Any, ...] = ("sklearn.base.BaseEstimator",)
@@ -21,14 +21,14 @@ class Estimators(Container):
     def children(self, value: Any) -> list[Any]:
         if not hasattr(value, "__sklearn_array_api_convert__"):
             return list(_learned(value).values())
-        found: list[Any] = []
+        arrays: list[Any] = []
 
         def collect(x: Any) -> Any:
-            found.append(x)
+            arrays.append(x)
             return x
 
         value.__sklearn_array_api_convert__(collect)
-        return found
+        return arrays
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         if not children:
@@ -47,9 +47,9 @@ class Estimators(Container):
 
 
 def _learned(estimator: Any) -> dict[str, Any]:
-    """Return the attributes of an estimator that hold numbers in arrays, or estimators that do."""
+    """Return the attributes of an estimator that contain numeric arrays, or estimators with such attributes."""
     supports = False
-    # there are no tags before scikit-learn 1.6, and those of other packages may raise
+    # there are no tags before scikit-learn 1.6, and the tags of other packages may raise
     with suppress(Exception):
         supports = bool(estimator.__sklearn_tags__().array_api_support)
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}

@@ -44,8 +44,8 @@ class TensorDicts(Container):
         return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, it iterates over the batch
 
     def static(self, value: Any) -> Any:
-        own = [value.stack_dim] if _is_lazy(value) else list(value.keys())
-        return own, value.batch_size, str(value.device), value.names, value.is_locked
+        structure = [value.stack_dim] if _is_lazy(value) else list(value.keys())
+        return structure, value.batch_size, str(value.device), value.names, value.is_locked
 
 
 class TensorClasses(Container):
@@ -60,21 +60,21 @@ class TensorClasses(Container):
     def children(self, value: Any) -> list[Any]:
         import tensordict as td
 
-        held = value._tensordict
-        return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(held)
+        tensors = value._tensordict
+        return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(tensors)
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         import tensordict as td
 
         data = {"data": children[0]} if td.is_non_tensor(value) else {}
-        held = TENSOR_DICTS.rebuild(value._tensordict, [] if data else children)
+        tensors = TENSOR_DICTS.rebuild(value._tensordict, [] if data else children)
         fields = value._non_tensordict | data
-        if isinstance(held, dict):
-            found = held | fields
+        if isinstance(tensors, dict):
+            items = tensors | fields
             names = () if data else value.__dataclass_fields__
-            return found | {name: None for name in names if name not in found}  # 0.15 keeps no None
+            return items | {name: None for name in names if name not in items}  # 0.15 keeps no None
         new = object.__new__(type(value))
-        vars(new).update(vars(value), _tensordict=held, _non_tensordict=fields)
+        vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
         return new
 
     def steps(self, value: Any) -> list[str]:
@@ -108,7 +108,7 @@ def _fits_tensordict(child: Any) -> bool:
 
 
 def _dense(value: Any, children: list[Any]) -> Any:
-    """Return the dict that reading a lazy stack gives, in the library that its parts were converted to."""
+    """Return a lazy stack as a dict, in the library that its parts were converted to."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
     # its parts were checked

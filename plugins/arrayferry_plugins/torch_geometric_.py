@@ -31,7 +31,7 @@ class Graphs(Container):
         return [_step(store, key) for store in value.stores for key in store._mapping]
 
     def static(self, value: Any) -> Any:
-        batch = {key: held for key, held in vars(value).items() if "store" not in key}
+        batch = {key: attribute for key, attribute in vars(value).items() if "store" not in key}
         return batch, [
             (type(store), vars(store).get("_key"), list(store._mapping)) for store in value.stores
         ]

@@ -25,7 +25,7 @@ class WarpDevices(Devices):
         return str(_warp().get_device())
 
     def move(self, x: Any, device: Any) -> Any:
-        x = _held(x)
+        x = _array_in(x)
         with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
@@ -46,13 +46,13 @@ class WarpDLPack(DLPack):
     """Arrays on a GPU are exchanged by DLPack. The elements of some are vectors."""
 
     def export(self, x: Any) -> Any:
-        return _held(x)
+        return _array_in(x)
 
     def load(self, x: Any, device: Any = None) -> Any:
         try:
             return _warp().from_dlpack(x)
         except IndexError as error:
-            raise NotImplementedError("Warp takes no 0-d array by DLPack") from error
+            raise NotImplementedError("Warp accepts no 0-d array by DLPack") from error
 
     def dtype_of(self, x: Any) -> str:
         return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
@@ -72,7 +72,7 @@ class WarpBackend(Backend):
     dlpack: DLPack | None = WarpDLPack()
 
     def to_numpy(self, x: Any) -> Any:
-        x = _held(x)
+        x = _array_in(x)
         if x.device is None:
             what = "a warp.array without memory, as annotations of kernels have it,"
             raise refused(
@@ -84,17 +84,17 @@ class WarpBackend(Backend):
         return _shaped(_warp().array(x, device=device, copy=False), x.shape)
 
     def copy(self, x: Any) -> Any:
-        x = _held(x)
+        x = _array_in(x)
         return _shaped(_warp().clone(x if x.shape else x.reshape(1)), x.shape)
 
     def device_of(self, x: Any) -> str:
-        return str(_held(x).device or "cpu")
+        return str(_array_in(x).device or "cpu")
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()
 
     def address(self, x: Any) -> int | None:
-        return _held(x).ptr or 0
+        return _array_in(x).ptr or 0
 
 
 @cache
@@ -116,8 +116,8 @@ _setting_level = threading.Lock()
 """Held while Warp's message level is changed: a second thread would take the changed level for the user's."""
 
 
-def _held(x: Any) -> Any:
-    """Return the array that a `ProxyArray` holds, any other as it is."""
+def _array_in(x: Any) -> Any:
+    """Return the array in a `ProxyArray`. Return any other array unchanged."""
     return getattr(x, "warp", x)
 
 

@@ -63,8 +63,8 @@ class DataTrees(Container):
         return list(value.to_dict().values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        own = value.path  # paths begin at the root of the tree, also those of a child
-        paths = [path.removeprefix(own) or "/" for path in value.to_dict()]
+        root_path = value.path  # paths begin at the root of the tree, also for a child
+        paths = [path.removeprefix(root_path) or "/" for path in value.to_dict()]
         nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)
 
@@ -90,7 +90,7 @@ class Views(Container):
 
 
 class Stored:
-    """A variable whose values are still in a file. Indexing reads them, and nothing is kept.
+    """A variable whose values are still in a file. Indexing reads them, and nothing is cached.
 
     Args:
         variable: the `Variable`.

@@ -30,8 +30,7 @@ class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
     Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, and shared between
-    threads. What it caches about the structures that it converts is dropped when the registry
-    changes, and is not pickled.
+    threads. Its cache of structures is dropped when the registry changes, and is not pickled.
 
     Args:
         target: a name, a namespace module or a backend. It is looked up on the first call.
@@ -202,7 +201,7 @@ def make_conversion(
 
 
 def notice_observers() -> None:
-    """Start or stop showing existing conversions to observers. Later ones are shown from the start."""
+    """Start or stop reporting existing conversions to observers. New ones are reported from the start."""
     for registry in registries():
         for watcher in registry.watchers():
             plans = watcher._plans if isinstance(watcher, Conversion) else None

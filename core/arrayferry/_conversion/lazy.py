@@ -26,9 +26,9 @@ class LazyPair(Pair):
     """Converts arrays that are computed or read on demand.
 
     Args:
-        arguments: those of `Pair`.
+        arguments: the arguments of `Pair`.
         convert_computed: converts a computed array that is not a NumPy array. It is called with
-            that, whether nobody else holds its memory, and the place in the tree.
+            the array, whether nothing else uses its memory, and its path in the tree.
     """
 
     def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
@@ -71,8 +71,8 @@ class LazyPair(Pair):
         """Check lazy arrays before any is computed.
 
         Returns:
-            By index, what was found out about those to compute together, and None for those to convert one by one. An
-            array that is returned unchanged does not appear.
+            By index, the `Way` of each array to compute together with others, and None for each to convert alone.
+            Arrays that are returned unchanged are left out.
         """
         ways: dict[int, Way | None] = {}
         for index, x in enumerate(xs):
@@ -91,7 +91,7 @@ class LazyPair(Pair):
         return way if reads or self._computes else None
 
     def _is_fresh(self, value: Any) -> bool:
-        """Return whether an array that `compute` returned may be shared. A plugin that is not built in may still hold it."""
+        """Return whether an array from `compute` may be shared. A plugin that is not built in may still use it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 
@@ -109,13 +109,13 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            # one that is refused must not stop the others
+            # an array that is refused must not stop the others
             groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
-        known = dict(zip(first, computed, strict=True))
+        value_by_id = dict(zip(first, computed, strict=True))
         values = []
         for index in indices:
-            value = known[id(xs[index])]
+            value = value_by_id[id(xs[index])]
             if index != first[id(xs[index])] and isinstance(value, numpy.ndarray):
                 value = numpy.array(value, subok=True)
             values.append(value)
@@ -124,7 +124,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call; `_KEPT` for those that are returned unchanged."""
+        """Compute the values of arrays in one call; `_KEPT` for arrays that are returned unchanged."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
@@ -141,8 +141,8 @@ class LazyPair(Pair):
             count = len(values) if self._computes else sum(n is not None for n in values)
         if count != len(indices) or len(values) != count:
             what = "value" if self._computes else "NumPy array"
-            came, duty = f"{count} for {len(indices)} arrays", f"a list with one {what} for each"
-            error = wrong_result(self.source, method, came, f"It must return {duty}.")
+            actual, duty = f"{count} for {len(indices)} arrays", f"a list with one {what} for each"
+            error = wrong_result(self.source, method, actual, f"It must return {duty}.")
             raise self.locate(error, "")
         for value, index in zip(values, indices, strict=True):
             if isinstance(value, ConversionError):

@@ -52,7 +52,7 @@ class Pair:
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        forget: called when code that was written with this pair must not be used any more.
+        forget: called when code that was written with this pair becomes invalid.
 
     Attributes:
         catalog, source, target, options, forget: the arguments.
@@ -82,7 +82,7 @@ class Pair:
         return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
-        """Find the direct converter from the host, if it is the whole route under these options."""
+        """Return the direct converter of arrays on the host, if it is the whole route under these options."""
         if self.same:
             return None
         there, device = resolve_device(self.target, self.options.device, "cpu")
@@ -109,7 +109,7 @@ class Pair:
 
         Args:
             xs: the arrays.
-            path_of: returns the place in the tree of an array, by its index in `xs`, for errors.
+            path_of: returns the path of an array in the tree, by its index in `xs`, for errors.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
         convert: Callable[[Any], Any] = self.by_route
@@ -123,14 +123,14 @@ class Pair:
     def located(
         self, convert: Callable[[Any], Any], x: Any, index: int, path_of: Callable[[int], str]
     ) -> Any:
-        """Call a function with an array, and complete the errors that it raises."""
+        """Call a function with an array. Add path, source and target to its errors."""
         try:
             return convert(x)
         except ConversionError as error:
             raise self.locate(error, path_of(index)) from error.__cause__
 
     def locate(self, error: ConversionError, path: str) -> ConversionError:
-        """Complete an error with a place in the tree, the source and the target."""
+        """Add the path in the tree, the source and the target to an error."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
     def by_route(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
@@ -188,11 +188,11 @@ class Pair:
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
 
     def _from_gpu(self, x: Any) -> Any:
-        """Convert an object of no known library that is on a GPU, by a library that takes it there."""
+        """Convert an object of no known library that is on a GPU, by a library that accepts it there."""
         refuse_more_than_values(x)
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
-            with suppress(Exception):  # it is not installed, or does not take this object
+            with suppress(Exception):  # it is not installed, or does not accept this object
                 y = backend.dlpack.load(x)
                 break
         else:
@@ -201,7 +201,7 @@ class Pair:
         return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
     def _run(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
-        """Execute the route of one array. Where memory runs out, let go of sources that are kept, and try once more."""
+        """Execute the route of one array. If memory runs out, release the sources of finished copies, and try again."""
         try:
             return self.executor.run(x, without=self._without, values=values, way=way)
         except Exception as error:
@@ -231,7 +231,7 @@ class Pair:
         )
 
     def _last_method(self) -> str:
-        """Name the method that makes results, as far as it is known."""
+        """Name the method that most likely made a result."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or devices.move()"
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
@@ -251,4 +251,4 @@ class Pair:
             ):
                 return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
-            note(self.source.name, self.target.name, direct.converter, "does not take", what)
+            note(self.source.name, self.target.name, direct.converter, "does not accept", what)

@@ -1,7 +1,7 @@
-"""`Pairs`: converts the arrays of trees to one target, those of one library together.
+"""`Pairs`: converts the arrays of trees to one target, all arrays of a library together.
 
-It belongs to one catalog. When the registry changes, a conversion drops it with its plans, so that nothing in it can
-outlive the change, even if other threads still use it.
+It belongs to one catalog. When the registry changes, the conversion drops it with its plans. Other threads may still
+use it to the end of their conversions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pairs:
         catalog: finds routes.
         target: the backend of the results.
         options: the options of the conversion.
-        forget: called when code that was written with a pair must not be used any more.
+        forget: called when code that was written with a pair becomes invalid.
 
     Attributes:
         catalog, target, options, forget: the arguments.
@@ -51,7 +51,7 @@ class Pairs:
         self._pairs: dict[Origin, Pair] = {}
 
     def convert_arrays(self, tree: Tree) -> list[Any]:
-        """Convert the arrays of a tree, those of one backend together."""
+        """Convert the arrays of a tree, all arrays of a backend together."""
         arrays = list(tree.arrays)
         groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
@@ -85,12 +85,12 @@ class Pairs:
         return Pairs(self.catalog, self.target, options, self.forget)
 
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
-        """Convert a computed lazy array into memory that nobody else holds.
+        """Convert a computed lazy array into memory that nothing else uses.
 
         Args:
             value: the result of computing it.
-            fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
-            path: its place in the tree.
+            fresh: whether nothing else uses its memory. If not, the library that computed it may have stored it.
+            path: its path in the tree.
         """
         pairs = self if fresh or self.options.copy else self._copying
         try:

@@ -55,11 +55,11 @@ class Plan:
     """Code for one structure.
 
     Attributes:
-        run: the compiled code. It takes the value, and optionally a function to call if it does not handle the value.
+        run: the compiled code. It accepts the value, and optionally a function to call if it does not handle the value.
         code: the text of the code.
         readers: for each type of container in the structure, a function that returns the values inside.
         with_routes: whether it also converts arrays that a direct converter does not handle.
-        next: the plan for the value that came after the last one of this structure.
+        next: the plan of the value that followed the last value of this structure.
     """
 
     run: Any
@@ -79,7 +79,7 @@ def write_plan(
     """Write and compile the code for values of the structure of `tree`.
 
     Args:
-        tree: a value that was taken apart.
+        tree: a flattened value.
         snippet_for: returns the code that converts arrays of a kind and type.
         structure: the result of `structure_of`.
         target: the name of the target, for tracebacks.
@@ -133,11 +133,11 @@ class _Scope:
     """The names, objects and snippets that the code of one plan shares.
 
     Args:
-        tree: a value that was taken apart.
+        tree: a flattened value.
         snippet_for: returns the code that converts arrays of a kind and type.
 
     Attributes:
-        tree: the value that was taken apart.
+        tree: the flattened value.
         objects: the objects that the code refers to, by name.
         leaves: the number of arrays and other values that were written out.
     """
@@ -148,20 +148,20 @@ class _Scope:
         self.leaves = 0
         self._count = 0
         self._snippet_for = functools.cache(snippet_for)  # one object for each kind and type
-        self._known: dict[int, str] = {}
+        self._names: dict[int, str] = {}
 
-    def name(self, thing: Any, hint: str = "") -> str:
+    def name(self, referent: Any, hint: str = "") -> str:
         """Return the name of an object in the code: the hint if it is free, else a new name. The default hint is `__name__`."""
-        hint = hint or thing.__name__
-        name = self._known.get(id(thing))
+        hint = hint or referent.__name__
+        name = self._names.get(id(referent))
         if name is None:
             plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
-            taken = hint in self.objects or getattr(builtins, hint, thing) is not thing
+            taken = hint in self.objects or getattr(builtins, hint, referent) is not referent
             local = hint == "miss" or hint.startswith("convert_")
             if not plain or taken or local or re.fullmatch(r"[a-z]+\d+.*", hint):
                 hint = f"thing_{len(self.objects) + 1}"
-            name = self._known[id(thing)] = hint
-            self.objects[name] = thing
+            name = self._names[id(referent)] = hint
+            self.objects[name] = referent
         return name
 
     def cls(self, leaf: Leaf) -> type:
@@ -189,16 +189,16 @@ class _Block:
 
     Args:
         scope: shared with the other loops of the plan.
-        later: whether the arrays of all turns of the loop are converted together after it. What the results need
-            besides is kept until then.
+        later: whether the loop only collects arrays, which one call converts after the loop. Other values are
+            stored until then.
 
     Attributes:
         lines: the statements.
         containers: the names of the containers that are rebuilt, by type; "*v1" means all items of v1.
         inputs: the names of the arrays that a function converts together, by the name of that function.
-        loops: the names of those functions that also convert arrays of inner loops.
-        rebuilt: the statements that put the results of inner loops together.
-        kept: the expressions whose results are kept, by name.
+        loops: the names of the functions in `inputs` that also convert arrays of inner loops.
+        rebuilt: the statements that rebuild the results of inner loops.
+        stored: the expressions whose results are stored, by name.
     """
 
     def __init__(self, scope: _Scope, *, later: bool = False) -> None:
@@ -213,7 +213,7 @@ class _Block:
         self.inputs: dict[str, list[str]] = {}
         self.loops: list[str] = []
         self.rebuilt: list[str] = []
-        self.kept: dict[str, str] = {}
+        self.stored: dict[str, str] = {}
 
     def miss_if(self, condition: str) -> None:
         self.lines.append(f"if {condition}: break")
@@ -226,10 +226,10 @@ class _Block:
         if self.tests:
             self.miss_if(f"not ({' and '.join(self.tests)})")
 
-    def keep(self, name: str, expression: str = "") -> str:
-        """Return an expression for a result, or the name under which it is kept."""
+    def store(self, name: str, expression: str = "") -> str:
+        """Return an expression for a result, or the name of the variable that stores it."""
         if self.later:
-            self.kept[name] = expression or name
+            self.stored[name] = expression or name
             return name
         return expression or name
 
@@ -247,7 +247,7 @@ class _Block:
             if node is None
             else f"type({name}) is not {self.name(type(node))}"
         )
-        return self.keep(name)
+        return self.store(name)
 
     def leaf(self, node: Leaf, name: str) -> str:
         self.typed.setdefault(self.scope.cls(node), []).append(name)
@@ -260,12 +260,12 @@ class _Block:
             self.inputs.setdefault(many, []).append(name)
             return f"next({many}_out)" if self.later else f"y{name}"
         inline, y = snippet.one, f"y{name}"
-        renamed = {own: self.name(thing, own) for own, thing in inline.names.items()}
+        renamed = {alias: self.name(referent, alias) for alias, referent in inline.names.items()}
         fields = {**renamed, "x": name, "y": y}
         test = inline.test.format(**fields)
         if test:
             self.tests.append(test)
-        return self.keep(y, inline.result.format(**fields))
+        return self.store(y, inline.result.format(**fields))
 
     def branch(self, node: Branch, structure: Any, name: str) -> str:
         cls = type(node.value)
@@ -291,29 +291,29 @@ class _Block:
         if inside:
             self.lines.append(f"{_comma(inside)} = {children}")
         parts = zip(node.children, structure[1:], inside, strict=True)
-        kept = self.kept.copy()
-        made = [self.value(*part) for part in parts]
+        before = self.stored.copy()
+        results = [self.value(*part) for part in parts]
         if not node.rebuilt:
-            self.kept = kept  # the container is all that is needed
-            return self.keep(name)
-        keys = list(map(self.keep, keys))
+            self.stored = before  # the container is all that is needed
+            return self.store(name)
+        keys = list(map(self.store, keys))
         if cls is dict:
-            return self.whole("{" + ", ".join(map("{}: {}".format, keys, made)) + "}", len(keys))
+            return self.whole("{" + ", ".join(map("{}: {}".format, keys, results)) + "}", len(keys))
         if cls is tuple:
-            return f"({_comma(made)})"
-        items = f"[{', '.join(made)}]"
+            return f"({_comma(results)})"
+        items = f"[{', '.join(results)}]"
         if cls is list:
             return items
-        if type(node.container).__module__.startswith("arrayferry."):  # whose results are known
-            return f"{container}.rebuild({self.keep(name)}, {items})"
-        return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.keep(name)}, {items})"
+        if type(node.container).__module__.startswith("arrayferry."):  # its results need no check
+            return f"{container}.rebuild({self.store(name)}, {items})"
+        return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.store(name)}, {items})"
 
-    def whole(self, made: str, count: Any) -> str:
+    def whole(self, expression: str, count: Any) -> str:
         """Return the expression for a dict, which fails if two of its keys have become equal."""
         if count in (0, 1):
-            return made
+            return expression
         new = self.new("d")
-        return f"({new} if len({new} := {made}) == {count} else {{}}[{new}])"
+        return f"({new} if len({new} := {expression}) == {count} else {{}}[{new}])"
 
     def loop(self, node: Branch, structure: Any, name: str) -> str:
         """Write a loop for a container whose children have one structure, whatever its length."""
@@ -330,7 +330,7 @@ class _Block:
             return f"{cls.__name__}({name})" if node.rebuilt else name
         item, result = self.new("v"), self.new("r")
         body = _Block(self.scope, later=self.scope.converts_together(child))
-        made = body.value(child, structure, item)
+        expression = body.value(child, structure, item)
         body.check_leaves()
         for many, names in body.inputs.items():
             body.lines.append(f"{many}_in += [{', '.join(names)}]")
@@ -339,22 +339,22 @@ class _Block:
                 self.inputs.setdefault(many, [])
                 self.lines.append(f"{many}_in = []")
         for part, names in body.containers.items():
-            inner = [each for each in names if each != item]
+            inner = [variable for variable in names if variable != item]
             if item in names:
                 self.containers.setdefault(part, []).append(f"*{items}")
             if inner:
-                found = self.new("s")
-                self.lines.append(f"{found} = []")
-                body.lines.append(f"{found} += [{', '.join(inner)}]")
-                self.containers.setdefault(part, []).append(f"*{found}")
-        kept = f"({_comma([*body.kept.values()])})" if body.kept else "None"
-        body.lines.append(f"{result}.append({kept if body.later else made})")
+                collected = self.new("s")
+                self.lines.append(f"{collected} = []")
+                body.lines.append(f"{collected} += [{', '.join(inner)}]")
+                self.containers.setdefault(part, []).append(f"*{collected}")
+        stored = f"({_comma([*body.stored.values()])})" if body.stored else "None"
+        body.lines.append(f"{result}.append({stored if body.later else expression})")
         self.lines += [f"{result} = []", f"for {item} in {items}:"]
         self.lines += [f"    {line}" for line in body.lines]
         self.miss_if(f"len({result}) != len({items})")
         if body.later:
-            variables = _comma([*body.kept]) if body.kept else "_"
-            self.rebuilt.append(f"{result} = [{made} for {variables} in {result}]")
+            variables = _comma([*body.stored]) if body.stored else "_"
+            self.rebuilt.append(f"{result} = [{expression} for {variables} in {result}]")
         if not node.rebuilt:
             return name
         if cls is dict:

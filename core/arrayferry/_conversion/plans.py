@@ -1,8 +1,8 @@
 """`Plans`: the code that a conversion has written for structures, and which function converts the next value.
 
-Values often alternate: an observation, a reward, an observation again. So each plan remembers which plan came next,
-and that one is tried first. A plan checks all that it relies on, so trying a wrong one does no harm. If it does not
-handle the value, the plan is looked up by the structure.
+Values often alternate: an observation, a reward, an observation again. So each plan stores which plan came next,
+and that plan is tried first. A plan checks everything that it relies on, so it is safe to try a wrong one. If it does
+not handle the value, the plan is looked up by the structure.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plans:
         self.notice_observers()
 
     def notice_observers(self) -> None:
-        """Start showing conversions to observers if there are any, or stop if there are none."""
+        """Start reporting conversions if there are observers, or stop if there are none."""
         while True:
             watched = bool(observers)
             self.run: Callable[[Any], Any] = self._watched if watched else self._convert
@@ -86,7 +86,7 @@ class Plans:
         return self.convert_watched(self._convert, value)
 
     def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value with a function, and show the conversion to the observers."""
+        """Convert a value with a function, and report the conversion to the observers."""
         for observer in observers:
             return observer.watch(self.pairs, convert, value)
         self.notice_observers()  # the observers are in the parent of this forked process
@@ -110,7 +110,7 @@ class Plans:
         return list(self._plans.values())
 
     def _run(self, value: Any) -> Any:
-        """Convert a value with the plan that came after the last used plan the time before."""
+        """Convert a value with the plan that followed the last used plan the previous time."""
         __tracebackhide__ = True
         last = self._last
         plan = None if last is None else last.next
@@ -157,7 +157,7 @@ class Plans:
 
         Args:
             value: the value.
-            tree: the same, taken apart.
+            tree: the value as a tree.
         """
         if not tree.cacheable or not self._is_plain(tree):
             return
@@ -167,13 +167,13 @@ class Plans:
             key = hash(structure)  # it raises for some classes
         except Exception:
             return
-        known = self._plans.get(key)
-        if known is not None:
-            if not known.with_routes:  # it did not handle this value
-                known.with_routes = True
+        cached = self._plans.get(key)
+        if cached is not None:
+            if not cached.with_routes:  # it did not handle this value
+                cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:
-                    known.run, known.code = again.run, again.code
+                    cached.run, cached.code = again.run, again.code
             return
         times = self.counts[key] = self.counts.get(key, 0) + 1
         # writing a long plan takes tenths of a second, and one of many plans is used less
@@ -185,14 +185,14 @@ class Plans:
         if dropped is None:
             return
         if dropped:
-            for each in (*self.all, *dropped):
-                each.next = None  # otherwise it would keep a dropped plan
+            for other in (*self.all, *dropped):
+                other.next = None  # otherwise it would keep a dropped plan
         plan = self._write(tree, structure, with_routes=False)
         if plan is None:
             self.counts[key] = NEVER
             return
         plan.readers = readers
-        all_readers = [each.readers for each in (*self.all, plan)]
+        all_readers = [other.readers for other in (*self.all, plan)]
         self._readers = {cls: read for some in all_readers for cls, read in some.items()}
         self._use(self._run if self._plans else plan.run)
         self._plans[key] = plan
@@ -201,9 +201,9 @@ class Plans:
         self._chosen(plan)
 
     def _is_plain(self, tree: Tree) -> bool:
-        """Return whether there is no array of objects or to be computed, and no rebuilt container is in two places.
+        """Return whether a value may have a plan: no object array, no lazy array, no rebuilt container in two places.
 
-        Computing takes longer than anything that code could save.
+        Computing a lazy array takes longer than a plan could save.
         """
         return not any(
             branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)

@@ -51,12 +51,12 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
-    test = "({y} := {convert}({x})) is not NotImplemented"  # which it returns to decline an array
+    test = "({y} := {convert}({x})) is not NotImplemented"  # if it handles the array
     return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
 
 
 def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
-    """Return `one` for arrays of a type that the direct converter takes."""
+    """Return `one` for arrays of a type that the direct converter accepts."""
     direct: Any = pair.direct
     if direct.is_checked:
         return pair.one

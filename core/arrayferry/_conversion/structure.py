@@ -1,4 +1,4 @@
-"""The structure of a value: the types in it, which are all that plans differ in."""
+"""The structure of a value: the types in it. Values with the same structure share a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnplannableError(Exception):
 
 
 def reader_of(branch: Branch) -> Reader:
-    """Return a function for the values inside containers of the class of one."""
+    """Return a function that returns the values inside containers of the same class."""
     return _BUILT_IN.get(type(branch.value), branch.container.children)
 
 

@@ -28,8 +28,8 @@ class Backend(Origin):
             They are looked up only after their top-level package has been imported.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
-        install: the argument of `pip install` that installs it. Without it, no error names a command, since a guessed
-            name may be another's on a public index.
+        install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
+            guessed name may belong to another project.
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
             nothing is guaranteed, and nothing is shared unless requested.
@@ -88,8 +88,8 @@ class Backend(Origin):
             xs: the arrays.
 
         Returns:
-            For each, an array with its values: a NumPy array in memory that nothing else uses, or an array of
-            another library. A `ConversionError` in the place of a failed one is raised with its place in the tree.
+            For each array, its values: a NumPy array in memory that nothing else uses, or an array of another
+            library. For an array that failed, a `ConversionError`, which is raised with the path in the tree.
         """
         return self.to_numpy_many(xs)
 
@@ -131,7 +131,7 @@ def same_library(source: Origin, target: Backend) -> bool:
 
 
 def native(x: Any) -> Any:
-    """Return a NumPy array in native byte order, as `from_numpy` takes it."""
+    """Return a NumPy array in native byte order, as `from_numpy` requires it."""
     import numpy
 
     x = numpy.asarray(x)

@@ -1,4 +1,4 @@
-"""Calls of a plugin's methods, so that a plugin that fails is named in the error."""
+"""Calls of a plugin's methods. Errors name the plugin that failed."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
             f"an array of {axes} axes cannot be converted ({describe_error(error)})",
             remedy="Reshape it to fewer axes first.",
         ) from error
-    given = f" for {describe_array(args[0])}" if args else ""
+    argument = f" for {describe_array(args[0])}" if args else ""
     raise ContractError(
-        f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
+        f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{argument}",
         remedy="If the array is valid, report this to the author of the plugin.",
         method=method,
         part=backend,
@@ -80,14 +80,14 @@ def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
 
 
 def warn_of_plugin(text: str) -> None:
-    """Warn of a plugin that fails in a conversion which is done in another way."""
+    """Warn that a plugin failed in a conversion that is then done in another way."""
     warnings.warn(text, PluginWarning, stacklevel=3)
 
 
-def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractError:
+def wrong_result(origin: Origin, method: str, result: str, duty: str) -> ContractError:
     """Return the error for a method that returned something wrong. `duty` says what it must return."""
     return ContractError(
-        f"{method}() of the {origin._role.lower()} {origin.name!r} returned {came}",
+        f"{method}() of the {origin._role.lower()} {origin.name!r} returned {result}",
         duty=duty,
         method=method,
         part=origin,

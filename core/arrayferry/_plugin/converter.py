@@ -42,14 +42,14 @@ class Converter(ABC):
     general path: equal values, the same shape and dtype, and the `copy` rule.
 
     Attributes:
-        source: name of the backend whose arrays it takes.
+        source: name of the backend whose arrays it accepts.
         target: name of the backend whose arrays it returns.
         cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
             "compute" (of a lazy array).
-        source_device: the kind of device that it takes arrays from, "cpu" or "cuda".
+        source_device: the kind of device that it converts arrays from, "cpu" or "cuda".
         target_device: the kind of device that its results are on. If it is not "cpu", `convert` and `bind` are
             passed the device, or None for the target's own choice.
-        types: dotted paths of the exact types that it takes, such as `"torch.Tensor"`. Arrays of other
+        types: dotted paths of the exact types that it accepts, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. Empty for all types of the source.
 
     Examples:
@@ -101,7 +101,7 @@ class Converter(ABC):
         return None
 
     def takes(self, cls: type) -> bool:
-        """Return whether it takes arrays of exactly this type."""
+        """Return whether it accepts arrays of exactly this type."""
         return not self.types or cls in resolve_types(self.types)
 
     @never_raises

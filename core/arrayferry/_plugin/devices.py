@@ -10,7 +10,7 @@ from typing import Any
 class Devices:
     """The devices of a library. A backend holds one as `devices`.
 
-    Subclass it for a library whose arrays are not only in host memory: every method has a default for one whose are.
+    Subclass it for a library with arrays outside host memory. The default of every method is for host memory alone.
 
     Examples:
         >>> import arrayferry as af
@@ -46,18 +46,18 @@ class Devices:
         return True
 
     def place_of(self, x: Any) -> Any:
-        """Return the device to name so that another array is put where `x` is. The option `like` uses it.
+        """Return what to pass as `device` to put another array where `x` is. The option `like` uses it.
 
-        It is None if the name of its device, `Backend.device_of`, is enough, which it is not for a sharded array. It is
-        "default" for an array that the library placed by itself, if the library distinguishes such arrays from those
-        that were placed by name.
+        None means that the name of the device, `Backend.device_of`, is enough, which it is not for a sharded array.
+        "default" means that the library chose the device itself. Return it only if the library distinguishes such
+        arrays.
         """
         return None
 
     def is_on(self, x: Any, device: Any) -> bool:
         """Return whether an array is already where a device object of the library would put it.
 
-        It is asked only for a device that is not fully described by its name.
+        It is called only for a device that is not fully described by its name.
         """
         return False
 

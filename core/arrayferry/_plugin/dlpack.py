@@ -34,23 +34,23 @@ class DLPack:
     def load(self, x: Any, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
 
-        It may also get an object that has `__cuda_array_interface__` alone.
+        The object may also have `__cuda_array_interface__` alone.
 
         Args:
             x: the object. Its strides are not negative.
             device: the device that it is already on, if the user requested one.
 
         Raises:
-            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It then gets a
-                compact copy on the same device. If it cannot take that either, it gets the values from host memory,
-                with a `PluginWarning` unless the error is a NotImplementedError.
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot accept it. `load` is
+                then called with a compact copy on the same device. If this fails too, the values go through host
+                memory, with a `PluginWarning` unless the error is a NotImplementedError.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} takes no arrays by DLPack")
+        raise NotImplementedError(f"{type(self).__qualname__} accepts no arrays by DLPack")
 
     def compact(self, x: Any) -> Any:
-        """Return a compact copy of an array on its device that other libraries can take.
+        """Return a compact copy of an array on its device that other libraries accept.
 
-        Override it if `Backend.copy`, which `NotImplemented` stands for, may make one that they refuse.
+        `NotImplemented` uses `Backend.copy`. Override it if that may make a copy that they refuse.
         """
         return NotImplemented
 
@@ -61,7 +61,7 @@ class DLPack:
             x: what `export` of the other library returned, for an array on a device that both use.
 
         Returns:
-            Whether all later work on that device waits, and so also what uses memory again that is dropped now.
+            Whether all later work on that device waits, including work that reuses memory freed now.
         """
         self.load(x)
         return False
@@ -69,6 +69,6 @@ class DLPack:
     def dtype_of(self, x: Any) -> str:
         """Return the name of the dtype of an array's numbers, as `Backend.dtypes` spells it.
 
-        Override it if `x.dtype` does not name it, as of an array whose elements are vectors.
+        Override it if `x.dtype` is not the dtype of the numbers, for example if elements are vectors.
         """
         return dtype_name(x.dtype)

@@ -105,7 +105,7 @@ class Origin(ABC):
                 f"{self.name} is not installed{module}",
                 remedy=f"Run: pip install {self.install}"
                 if self.install
-                else "Install its library, as the documentation of that says.",
+                else "Install the library, as its documentation says.",
                 backend=self.name,
             )
         failure = failed_import(self.name, self.package, self.install)
@@ -168,8 +168,8 @@ class Source(Origin):
         package: the module that defines it, `"pandas"`.
         array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
-        install: the argument of `pip install` that installs it. Without it, no error names a command, since a guessed
-            name may be another's on a public index.
+        install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
+            guessed name may belong to another project.
         memory: the guarantee about the values: "writable", "immutable" if they never change, "lazy" if they are
             read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is a view of its memory (True), is memory that nothing else

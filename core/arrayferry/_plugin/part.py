@@ -1,4 +1,4 @@
-"""`Part`: what a plugin says to a layer, a package that builds on arrayferry and has hooks of its own."""
+"""`Part`: a part of a plugin for a layer, a package that builds on arrayferry and has hooks of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arrayferry._utilities.text import never_raises
 
 
 class Part:
-    """A base class for the parts of the hooks that a layer announces. Layers subclass it, and plugins their classes.
+    """A base class for the parts of a layer's hooks. Layers subclass it, and plugins subclass the classes of layers.
 
     Attributes:
         name: what the part is about: the name of a backend or source, or the dotted path of a class of backends,

@@ -1,4 +1,4 @@
-"""Types by dotted paths, so that a plugin can name those of a library that is not imported yet."""
+"""Types by dotted paths, so that a plugin can name types of a library that is not imported yet."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def resolve_type(entry: Any) -> type | None:
     if isinstance(entry, type):
         return entry
     path, *rest = str(entry).split(".")
-    found: Any = sys.modules.get(path)
+    member: Any = sys.modules.get(path)
     for part in rest[:-1]:
         path = f"{path}.{part}"
-        found = sys.modules.get(path) or getattr(found, "__dict__", {}).get(part)
+        member = sys.modules.get(path) or getattr(member, "__dict__", {}).get(part)
     try:
-        found = getattr(found, rest[-1], None) if rest else found
+        member = getattr(member, rest[-1], None) if rest else member
     except Exception:  # a lazy module whose import fails
         return None
-    return found if isinstance(found, type) else None
+    return member if isinstance(member, type) else None
 
 
 def resolve_types(entries: Iterable[Any]) -> list[type]:
-    """Find several types, leaving out those that are not found."""
+    """Find several types. Types that are not found are left out."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
 
 

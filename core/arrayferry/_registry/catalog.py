@@ -34,7 +34,7 @@ MAX_ROUTES = 1_000
 
 
 _asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
-"""The hooks of layers whose parts are being found now, each with the manager of its registry."""
+"""The hooks of layers whose parts are being collected now, each with the manager of its registry."""
 
 
 class Catalog:
@@ -67,7 +67,7 @@ class Catalog:
         self._changed = changed
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
-        used = [each for each in contributions if id(each) not in owners.unused]
+        used = [part for part in contributions if id(part) not in owners.unused]
         self.converters: tuple[Converter, ...] = _parts(used, Converter)
         self.containers: tuple[Container, ...] = _parts(used, Container)
         self.sources: tuple[Source, ...] = _parts(owners.parts, Source)
@@ -75,7 +75,7 @@ class Catalog:
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
-            name: each.part for name, each in names if isinstance(each.part, Backend)
+            name: owner.part for name, owner in names if isinstance(owner.part, Backend)
         }
         self._generic: dict[str, GenericBackend] = {}
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
@@ -91,26 +91,26 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            asked = self._manager, hook
-            if asked in _asking.get():
+            query = self._manager, hook
+            if query in _asking.get():
                 raise PluginError(
-                    f"a plugin asks for the parts of {hook} while it is asked for its own",
-                    remedy="Ask later: in a method of the part that it returns.",
+                    f"a plugin requests the parts of {hook} while its own parts are collected",
+                    remedy="Request them later, in a method of the part that it returns.",
                 )
-            token = _asking.set((*_asking.get(), asked))
+            token = _asking.set((*_asking.get(), query))
             try:
-                found = find_parts(self._manager, self._calls, hook, refuse)
+                result = find_parts(self._manager, self._calls, hook, refuse)
             finally:
                 _asking.reset(token)
-            parts = self._parts.setdefault(hook, found)
+            parts = self._parts.setdefault(hook, result)
         return parts
 
     @once
     def unknown_ends(self) -> list[str]:
         """A text for each source or target of a direct converter that is no backend."""
-        known, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
+        names, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
         for converter in self.converters:
-            for name in {converter.source, converter.target} - known:
+            for name in {converter.source, converter.target} - names:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
                         unknown.append(
@@ -124,17 +124,17 @@ class Catalog:
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
+            BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         if isinstance(to, Backend):
-            known = self.backends.get(to.name, to)
-            if type_name(type(known)) != type_name(type(to)):
+            registered = self.backends.get(to.name, to)
+            if type_name(type(registered)) != type_name(type(to)):
                 raise UnknownBackendError(
-                    f"{to!r} is a {type_name(type(to))}, and that name belongs to a {type_name(type(known))}",
+                    f"{to!r} is a {type_name(type(to))}, and that name belongs to a {type_name(type(registered))}",
                     remedy="Give it a name of its own, or register it with the other one in its `replaces`.",
                     name=to.name,
                 )
-            return known
+            return registered
         if not isinstance(to, (str, ModuleType)):
             raise UnknownBackendError(
                 f"{to!r:.80} is not the name of an array library",
@@ -178,8 +178,8 @@ class Catalog:
         nearest = tuple(difflib.get_close_matches(name.lower(), [*self._named, *reasons], n=3))
         reason = f"no array library is known as {name!r}"
         disabled = f", since {CHOICE} is empty" if chosen_plugins() == [] else ""
-        known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
-        remedy = f"Known are: {known}."
+        names = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
+        remedy = f"Known are: {names}."
         if name in reasons:
             reason += f": {reasons[name]}"
         else:
@@ -232,8 +232,8 @@ class Catalog:
             vars(self).pop("kinds", None)
             self._changed()
         else:
-            self.kinds.fresh = False  # what comes now may be of a library that came after
+            self.kinds.fresh = False  # later values may be of a library that is imported after this
 
 
 def _parts(contributions: Sequence[Contribution], kind: type) -> tuple[Any, ...]:
-    return tuple(each.part for each in contributions if each.kind is kind)
+    return tuple(contribution.part for contribution in contributions if contribution.kind is kind)

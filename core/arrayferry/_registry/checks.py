@@ -97,29 +97,30 @@ def check_part(item: Any, kind: type = object) -> None:
             f"{type(item).__qualname__} defines __eq__ without __hash__, and arrayferry keeps it in dicts",
             remedy="Leave __eq__ out, as @dataclass(eq=False) does, or define __hash__ too.",
         )
-    for each, own in _described(item, kind):
-        _refuse_moved(each, own)
-        known = _known(own) if own in HOOKS.values() or own in _PARTS.values() else _OF_LAYERS
+    for member, cls in _described(item, kind):
+        _refuse_moved(member, cls)
+        attributes = _known(cls) if cls in HOOKS.values() or cls in _PARTS.values() else _OF_LAYERS
         for attribute, (expected, holds) in _RULES.items():
-            if attribute not in known:
+            if attribute not in attributes:
                 continue
-            value = getattr(each, attribute, () if attribute == "replaces" else None)
-            required = not hasattr(own, attribute) and attribute != "replaces"
+            value = getattr(member, attribute, () if attribute == "replaces" else None)
+            required = not hasattr(cls, attribute) and attribute != "replaces"
             empty = value is None or (isinstance(value, (str, tuple)) and not value)
             if not holds(value) or (required and empty):
                 has = "has no" if empty else f"has {value!r:.80} for its"
                 raise PluginError(
-                    f"{own.__name__} {type(each).__qualname__} {has} {attribute}",
+                    f"{cls.__name__} {type(member).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
                 )
 
 
 def _refuse_moved(item: Any, kind: type) -> None:
     """Raise for a member that has moved. A name that is still known counts only if it is a method."""
-    names, known = {*dir(item)}, _known(kind)
+    names, attributes = {*dir(item)}, _known(kind)
     for old, place in _MOVED.get(kind, {}).items():
-        own, default = getattr_static(item, old, None) if old in names else None, known.get(old)
-        if own is not default and (default is None or isroutine(own)):
+        actual = getattr_static(item, old, None) if old in names else None
+        default = attributes.get(old)
+        if actual is not default and (default is None or isroutine(actual)):
             raise PluginError(
                 f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
                 remedy="Set devices and dlpack to instances of your subclasses of arrayferry.Devices and DLPack. Hooks "
@@ -128,21 +129,21 @@ def _refuse_moved(item: Any, kind: type) -> None:
 
 
 def near_misses(item: Any, kind: type) -> Iterator[str]:
-    """Yield a warning for each unknown attribute whose name is close to that of a known one that the part does not set."""
+    """Yield a warning for each attribute that looks like a misspelt one of the base class."""
     from difflib import get_close_matches
 
-    for each, own in _described(item, kind):
-        defaults = _known(own)
-        unknown = [name for name in dir(each) if name not in defaults and name[0] != "_"]
+    for member, cls in _described(item, kind):
+        defaults = _known(cls)
+        unknown = [name for name in dir(member) if name not in defaults and name[0] != "_"]
         if not unknown:
             continue
-        unused = [name for name in defaults if getattr_static(each, name, None) is defaults[name]]
+        unused = [name for name in defaults if getattr_static(member, name, None) is defaults[name]]
         for name in unknown:
-            value = getattr_static(each, name, None)
+            value = getattr_static(member, name, None)
             alike = [other for other in unused if _may_be(value, other, defaults[other])]
             for meant in get_close_matches(name, alike, n=1, cutoff=0.8):
                 yield (
-                    f"{own.__name__} {type(each).__qualname__} has an attribute {name!r}, which arrayferry does not "
+                    f"{cls.__name__} {type(member).__qualname__} has an attribute {name!r}, which arrayferry does not "
                     f"know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
                 )
 
@@ -155,10 +156,10 @@ def _may_be(value: Any, name: str, default: Any) -> bool:
 
 
 def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
-    """Return a part of a plugin and what it holds, each with the class that describes it: one of the kernel's, or `kind`."""
-    kinds = [each for each in HOOKS.values() if isinstance(item, each)] or [kind]
-    held = [(getattr(item, name, None), each) for name, each in _PARTS.items()]
-    return [(item, each) for each in kinds] + [each for each in held if isinstance(*each)]
+    """Return a part of a plugin, its `devices` and its `dlpack`, each with its base class: of the kernel, or `kind`."""
+    kinds = [cls for cls in HOOKS.values() if isinstance(item, cls)] or [kind]
+    members = [(getattr(item, name, None), cls) for name, cls in _PARTS.items()]
+    return [(item, cls) for cls in kinds] + [member for member in members if isinstance(*member)]
 
 
 @cache

@@ -35,8 +35,8 @@ class Installed(NamedTuple):
 
     Attributes:
         plugins: the entry point of each, the plugin, and the error if it cannot be imported.
-        blocked: the names of those that are not to be loaded.
-        unfinished: the names of those that are being imported further up in this thread, and so come later.
+        blocked: the names of plugins that must not be loaded.
+        unfinished: the names of plugins that this thread is still importing. They are registered later.
     """
 
     plugins: list[tuple[EntryPoint, Any, BaseException | None]]
@@ -44,19 +44,19 @@ class Installed(NamedTuple):
     unfinished: set[str]
 
 
-def import_plugins(found: Any, blocked: Container[str], warn: Callable[[str], None]) -> Installed:
+def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], None]) -> Installed:
     """Import the installed plugins.
 
-    No lock may be held: an import waits for another thread that imports the same module, and that module may ask the
+    Do not hold a lock: an import waits for another thread that imports the same module, and that module may use the
     registry.
 
     Args:
-        found: the entry points of everything that is installed.
+        entries: all installed entry points.
         blocked: the names of plugins that the user has blocked.
         warn: called with the text of a warning.
     """
     installed = Installed([], set(), set())
-    for point, allowed in installed_plugins(found, warn):
+    for point, allowed in installed_plugins(entries, warn):
         if not allowed or point.name in blocked:
             installed.blocked.add(point.name)
             continue
@@ -76,48 +76,48 @@ def import_plugins(found: Any, blocked: Container[str], warn: Callable[[str], No
     return installed
 
 
-def installed_plugins(found: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
+def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
     """Return the entry point of each plugin, and whether the environment variable allows to load it.
 
     If the variable is empty, there are none, so that no name is blocked.
-    pluggy asks the last one first. So built-in plugins come first here, then the others by name in reverse order.
+    pluggy calls the last plugin first. So built-in plugins come first here, then the others by name in reverse order.
 
     Args:
-        found: the entry points of everything that is installed.
+        entries: all installed entry points.
         warn: called with the text of a warning.
     """
     chosen = chosen_plugins()
     if chosen == []:
         return []
-    points = sorted(set(found.select(group=GROUP)), key=lambda point: point.value)
+    points = sorted(set(entries.select(group=GROUP)), key=lambda point: point.value)
     points.sort(key=lambda point: point.name, reverse=True)
     points.sort(key=is_ours, reverse=True)
-    known = [point.name for point in points]
+    names = [point.name for point in points]
     for name in chosen or ():
-        if name not in known:
+        if name not in names:
             import difflib
 
-            nearest = difflib.get_close_matches(name, known, n=1)
+            nearest = difflib.get_close_matches(name, names, n=1)
             guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
             warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{guess}")
     return [(point, chosen is None or point.name in chosen) for point in points]
 
 
 def announced_hooks(
-    found: Any = None, warn: Callable[[str], object] = str
+    entries: Any = None, warn: Callable[[str], object] = str
 ) -> dict[str, EntryPoint]:
     """Return the hooks that installed layers announce, and the entry point of the class of their parts.
 
-    No module is imported. Of two layers that announce one hook, the one that comes with arrayferry has it, or else
-    the first by the path of its class.
+    No module is imported. If two layers announce one hook, it belongs to the one that comes with arrayferry, or
+    else to the first by the path of its class.
 
     Args:
-        found: the entry points of everything that is installed, None to look for them.
+        entries: all installed entry points, None to look for them.
         warn: called with the text of a warning.
     """
     hooks: dict[str, EntryPoint] = {}
-    found = entry_points() if found is None else found
-    points = sorted(set(found.select(group=LAYERS)), key=lambda point: point.value)
+    entries = entry_points() if entries is None else entries
+    points = sorted(set(entries.select(group=LAYERS)), key=lambda point: point.value)
     for point in sorted(points, key=lambda point: not _is_arrayferry(point.dist)):
         name = point.name
         if name in HOOKS or name in hooks:

@@ -1,7 +1,7 @@
 """A backend for an Array API library without a plugin, created on demand.
 
-Such a library makes no known promise about its memory. So nothing is shared with it unless `copy=False` asks for
-that, and then only if memory is shown to be shared.
+Such a library makes no known promise about its memory. So nothing is shared with it unless `copy=False` requests
+it, and then only if memory is shown to be shared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_namespace(module: ModuleType) -> bool:
 
 
 def _info(namespace: Any, ask: Callable[[Any], T], default: T) -> T:
-    """Ask `__array_namespace_info__()` of a namespace. Return the default if the library has none."""
+    """Read something from `__array_namespace_info__()` of a namespace. Return the default if that fails."""
     try:
         return ask(namespace.__array_namespace_info__())
     except Exception:
@@ -60,13 +60,13 @@ class GenericDevices(Devices):
     def names(self) -> tuple[str, ...]:
         if not self.can_choose:
             return ("cpu",)
-        own = _info(self.xp, lambda info: [info.default_device(), *info.devices()], ["cpu"])
-        return tuple(dict.fromkeys(map(self.name_of, own)))
+        devices = _info(self.xp, lambda info: [info.default_device(), *info.devices()], ["cpu"])
+        return tuple(dict.fromkeys(map(self.name_of, devices)))
 
     def name_of(self, device: Any) -> str:
         home = self.xp.__name__.partition(".")[0]
-        own = type(device).__module__.partition(".")[0] == home
-        if device is None or (own and str(device) == object.__repr__(device)):
+        is_own = type(device).__module__.partition(".")[0] == home
+        if device is None or (is_own and str(device) == object.__repr__(device)):
             return "cpu"  # the only device, without a name
         # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
         text = str(getattr(device, "_device", device)).lower()
@@ -99,8 +99,8 @@ class GenericBackend(Backend):
         return _restore, (self.name,)
 
     def to_numpy(self, x: Any) -> Any:
-        own = (getattr(self.xp, "asnumpy", None), getattr(type(x), "unwrap_numpy", None))
-        return read_values(x, *filter(None, own), lambda x: x[...], self._from_bfloat16)
+        readers = (getattr(self.xp, "asnumpy", None), getattr(type(x), "unwrap_numpy", None))
+        return read_values(x, *filter(None, readers), lambda x: x[...], self._from_bfloat16)
 
     def _from_bfloat16(self, x: Any) -> Any:
         """Return the values of an array of a dtype that NumPy lacks, read in a wider one."""
@@ -154,8 +154,8 @@ class GenericBackend(Backend):
 
     def dtypes(self) -> frozenset[str]:
         standard = STANDARD_DTYPES - {"float16"}
-        own = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard)
-        return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
+        names = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard)
+        return names | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 
 def _restore(name: str) -> GenericBackend:
@@ -165,7 +165,7 @@ def _restore(name: str) -> GenericBackend:
 def find_namespace(name: str) -> ModuleType | None:
     """Find a namespace that has been imported, or that belongs to a known library of the Array API.
 
-    Nothing else is imported, since a mistyped name may be that of any file. Returns None if no namespace is found.
+    Nothing else is imported, since a mistyped name may be the name of any file. Returns None if no namespace is found.
 
     Raises:
         BackendUnavailableError: its import fails.

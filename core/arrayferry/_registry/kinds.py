@@ -28,7 +28,7 @@ MAX_TYPES = 1_000
 """The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
 
 BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
-"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
+"""Types of Python itself. An import never makes one of them a registered type."""
 
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
@@ -47,7 +47,7 @@ class Kinds:
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.
         cached: the kinds, by type.
-        fresh: whether no value was classified yet, so that no library can have come since types were looked up.
+        fresh: whether no value was classified yet, so that no library was imported since types were looked up.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Kinds:
     ) -> None:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
-        entries = (*arrays, *(entry for each in containers for entry in each.types))
+        entries = (*arrays, *(entry for container in containers for entry in container.types))
         # by path, None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
@@ -68,12 +68,13 @@ class Kinds:
         self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
-        for known in filter(None, self._found.values()):
-            if "<locals>" not in known.__qualname__:
-                name = known.__module__, known.__qualname__
-                self._by_name[name] = known if self._by_name.get(name, known) is known else None
+        for imported in filter(None, self._found.values()):
+            if "<locals>" not in imported.__qualname__:
+                name = imported.__module__, imported.__qualname__
+                is_only = self._by_name.get(name, imported) is imported
+                self._by_name[name] = imported if is_only else None
         owners: dict[type, Contribution] = {}
-        for path, owner in sorted(arrays.items(), key=lambda each: each[1].kind is Source):
+        for path, owner in sorted(arrays.items(), key=lambda item: item[1].kind is Source):
             cls, part = self._found[path], owner.part
             if cls is None or self._cannot_be_asked(cls, owner):
                 continue
@@ -147,8 +148,8 @@ class Kinds:
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             if issubclass(cls, words):
                 return OTHER
-            own = self.arrays.get(numpy.ndarray)
-            return Kind("scalar", own.backend if own else self._generic(numpy))
+            ndarrays = self.arrays.get(numpy.ndarray)
+            return Kind("scalar", ndarrays.backend if ndarrays else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
         if kind is None:  # abstract base classes, such as jax.Array
             kinds = self.arrays.items()
@@ -157,7 +158,7 @@ class Kinds:
             objects = issubclass(cls, getattr(numpy, "ndarray", ()))
             return Kind("objects", kind.backend, OBJECT_ARRAY) if objects and kind.backend else kind
         for base, kind in self._containers.items():
-            if any(each is base for each in mro) or issubclass(cls, base):
+            if any(ancestor is base for ancestor in mro) or issubclass(cls, base):
                 return kind
         container = EXACT.get(cls) or self._registered_container(cls) or container_for(cls)
         if container is not None:
@@ -168,7 +169,7 @@ class Kinds:
         return OTHER if backend is None else Kind("array", backend)
 
     def _registered_container(self, cls: type) -> Container | None:
-        """Find a registered container that takes a class, although the class is derived from none of its types."""
+        """Find a registered container that accepts a class, although the class is derived from none of its types."""
         for container in self._asking:
             try:
                 if container.takes(cls):

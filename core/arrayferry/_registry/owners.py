@@ -18,8 +18,8 @@ from .plugins import Contribution, LeftOut
 class Owners:
     """Each name and each array type belongs to one part of a hook. No type is both an array and a container.
 
-    Sources of one plugin may share one name, that of their library. A backend takes over array types from sources.
-    Containers own only types that no backend has.
+    Sources of one plugin may share the name of their library. If a backend and a source claim a type, the backend
+    gets it. Containers own only types that no backend has.
 
     Args:
         contributions: the parts, in the order in which they claim names and types.
@@ -29,7 +29,7 @@ class Owners:
     Attributes:
         parts: the parts that are used and have names.
         names: the owner of each name.
-        packages: the owner of each package. Packages of backends are further names of theirs.
+        packages: the owner of each package. The package of a backend is one more name of it.
         types: the owner of each array type, by its dotted path.
         left_out: the parts that are not used.
         unused: the ids of their contributions.
@@ -50,7 +50,7 @@ class Owners:
         self._replacing: list[Contribution] = []
         self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
         self._containers: dict[Any, Contribution] = {}
-        for new in sorted(contributions, key=lambda each: each.turn):
+        for new in sorted(contributions, key=lambda contribution: contribution.priority):
             if new.kind is Converter:
                 continue
             by = self._replacement(new) if self._replacing else None
@@ -75,11 +75,11 @@ class Owners:
         """Give a part its names and types, and remove those that it replaces.
 
         Returns:
-            The first of its names or types that belongs to another one, "" if none does. Then nothing has changed.
+            The conflict with another part, in which case nothing has changed; "" if there is none.
         """
         part, kind = new.part, new.kind
-        own = part.types if kind is Container else part.array_types if kind is Backend else ()
-        entries = [*own, *resolve_types(own)]
+        paths = part.types if kind is Container else part.array_types if kind is Backend else ()
+        entries = [*paths, *resolve_types(paths)]
         others = self._arrays if kind is Container else self._containers
         for entry in entries:
             if entry in others:
@@ -96,7 +96,7 @@ class Owners:
                 for table in (self.names, self.packages, self.types):
                     table.update({key: new for key, owner in table.items() if owner is old})
                 for used in (self.parts, self._replacing):
-                    used[:] = [each for each in used if each is not old]
+                    used[:] = [owner for owner in used if owner is not old]
             self._replacing.append(new)
         self.parts.append(new)
         self._assign(names, types, new)
@@ -149,5 +149,5 @@ def _replaces(new: Contribution, other: Contribution) -> bool:
 
 
 def _may(new: Contribution, other: Contribution) -> bool:
-    """Return whether a part may have what is another's. A source is not a target, so it takes nothing from a backend."""
+    """Return whether a part may replace another one. A source is not a target, so it cannot replace a backend."""
     return isinstance(new.part, Backend) or not isinstance(other.part, Backend)

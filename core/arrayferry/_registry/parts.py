@@ -1,4 +1,4 @@
-"""`Parts`: what plugins say to a layer, by the hooks that the layer announces."""
+"""`Parts`: the parts of plugins for a layer, by the hooks that the layer announces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Named(dict[str, Any]):
     @never_raises
     def __repr__(self) -> str:
         names = (
-            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+            name if _installed(part) else f"{name} (not installed)" for name, part in self.items()
         )
         return f"<{type(self).__name__}: {', '.join(names) or 'none'}>"
 
@@ -71,8 +71,8 @@ class Parts(Named):
     def of(self, owner: object, default: Any = None) -> Any:
         """Return the part of a backend, a source or a container.
 
-        It is the part of its name, or that of the first class that it inherits from and for which there is one: by
-        the name that the class states, or by its dotted path.
+        It is the part with the name of `owner`. Otherwise, it is the part of the first class among its bases that has
+        one, by the `name` of that class or by its dotted path.
 
         Args:
             owner: the backend, source or container.
@@ -84,10 +84,10 @@ class Parts(Named):
             bases = type(owner).__mro__
             names = (
                 key[1],
-                *(each for cls in bases for each in (_text(vars(cls).get("name")), type_name(cls))),
+                *(name for cls in bases for name in (_text(vars(cls).get("name")), type_name(cls))),
             )
-            found = (self[name] for name in names if name is not None and name in self)
-            part = self._known[key] = next(found, None)
+            matches = (self[name] for name in names if name is not None and name in self)
+            part = self._known[key] = next(matches, None)
         return default if part is None else part
 
 
@@ -103,9 +103,9 @@ def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, re
     Raises:
         PluginError: no layer announces that hook, or its class cannot be loaded.
     """
-    found = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
-    owners = Owners(found, refuse, manager.warn)
-    order = {id(each): number for number, each in enumerate(found)}
+    contributions = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
+    owners = Owners(contributions, refuse, manager.warn)
+    order = {id(contribution): number for number, contribution in enumerate(contributions)}
     names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])
     return Parts({name: owners.names[name].part for name in names}, owners.left_out)
 

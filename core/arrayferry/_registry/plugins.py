@@ -1,4 +1,4 @@
-"""`PluginManager`: pluggy's, for one registry. It asks each plugin alone for its parts, so that a faulty one affects no other."""
+"""`PluginManager`: pluggy's manager for one registry. It calls each plugin alone, so that faults affect no other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 _MARK = f"{hookspecs.PROJECT}_impl"
 """The attribute in which a mark of pluggy has its options."""
 _FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
-"""What pluggy takes for a hook."""
+"""The types of objects that pluggy accepts as hooks."""
 
 
 class Contribution(NamedTuple):
@@ -44,8 +44,8 @@ class Contribution(NamedTuple):
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
         point: the entry point of the plugin, None if it was registered at run time.
-        turn: sorts parts that claim names and types. Those of built-in plugins come first, then those of other
-            installed ones, by `tryfirst`, `trylast` and name, and then those registered at run time, in this order.
+        priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins
+            by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
         kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
     """
 
@@ -53,7 +53,7 @@ class Contribution(NamedTuple):
     part: Any
     plugin: str
     point: EntryPoint | None = None
-    turn: tuple[int, int, str] = (0, 0, "")
+    priority: tuple[int, int, str] = (0, 0, "")
     kind: type[Any] | None = None
 
     @property
@@ -86,17 +86,17 @@ class _Registered(NamedTuple):
     """A registered plugin.
 
     Attributes:
-        given: what was registered: a plugin, or a part.
-        held: what pluggy has in place of it.
+        original: what was registered: a plugin, or a part.
+        stand_in: the object that pluggy has in its place.
         point: its entry point, None if it was registered at run time.
-        turn: the first number of the turn of its parts.
+        priority: the first number of the priority of its parts.
         parts: its parts.
     """
 
-    given: Any
-    held: Any
+    original: Any
+    stand_in: Any
     point: EntryPoint | None
-    turn: int
+    priority: int
     parts: list[Contribution]
 
 
@@ -107,7 +107,7 @@ LayerCall = tuple[str, pluggy.HookImpl, _Registered]
 class PluginManager(pluggy.PluginManager):
     """The plugins of a registry, as pluggy manages them: `arrayferry.registry.manager`.
 
-    Its methods are those of `pluggy.PluginManager`. A change takes effect at once, also in converters that exist. A
+    Its methods are those of `pluggy.PluginManager`. A change takes effect at once, also in existing conversions. A
     single backend, converter, container or source can be registered too, as a module whose hook returns it.
 
     Args:
@@ -136,11 +136,11 @@ class PluginManager(pluggy.PluginManager):
         self._autoload = autoload
         self.warn: Callable[[str], None] = registry.warn
         self._registered: dict[str, _Registered] = {}
-        self._unfinished: set[str] = set()  # the names of those that are being registered
+        self._unfinished: set[str] = set()  # the names of plugins that are being registered
         self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
         self._user_blocked: set[str] = set()
-        self._turns = itertools.count(2)
+        self._priorities = itertools.count(2)
 
     def register(
         self, plugin: Any, name: str | None = None, parts: Mapping[str, object] | None = None
@@ -149,7 +149,7 @@ class PluginManager(pluggy.PluginManager):
 
         Args:
             plugin: a module or object with hooks, or a part.
-            name: its name. By default, it is made of the name of the module or the class.
+            name: its name. Default: the name of the module or class, with a number if it is taken.
             parts: further parts, by the hooks of layers.
 
         Returns:
@@ -171,14 +171,14 @@ class PluginManager(pluggy.PluginManager):
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
         """Unregister a plugin by itself or by its name, and return it. `refresh` loads an installed one again."""
         with self._registry.lock:
-            known = self.get_name(plugin) if name is None else name
-            if known is None or not self.has_plugin(known):
+            registered_name = self.get_name(plugin) if name is None else name
+            if registered_name is None or not self.has_plugin(registered_name):
                 return super().unregister(plugin, name)
             self._registry.invalidate()
             try:
-                return self._forget(known)
+                return self._forget(registered_name)
             except BaseException:  # an interrupt
-                self._forget(known)
+                self._forget(registered_name)
                 raise
 
     def set_blocked(self, name: str) -> None:
@@ -203,8 +203,10 @@ class PluginManager(pluggy.PluginManager):
 
     def get_name(self, plugin: Any) -> str | None:
         """Return the name of a plugin or of a part that was registered alone, None if it is not registered."""
-        for name, known in list(self._registered.items()):
-            if plugin is not None and (plugin is known.given or plugin is known.held):
+        for name, registered in list(self._registered.items()):
+            if plugin is not None and (
+                plugin is registered.original or plugin is registered.stand_in
+            ):
                 return name
         return None
 
@@ -217,18 +219,18 @@ class PluginManager(pluggy.PluginManager):
         return name in self._registered and self._registered[name].point is None
 
     def get_canonical_name(self, plugin: Any) -> str:
-        """Return a name for a plugin: that of its module or class, with a number if it is taken."""
+        """Return a name for a plugin: the name of its module or class, with a number if it is taken."""
         name = getattr(plugin, "__name__", None)
         if not name or not isinstance(name, str):
             name = type(plugin).__qualname__
-        taken = {known for known, _ in self.list_name_plugin()}
+        taken = {other for other, _ in self.list_name_plugin()}
         names = (f"{name}-{number}" for number in itertools.count(2))
         return next(each for each in itertools.chain([name], names) if each not in taken)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         """Return the options of a function that is marked as a hook, or has the name `arrayferry_...` of one."""
-        own = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
-        value = own[name] if name in own else inspect.getattr_static(plugin, name, None)
+        members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
+        value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
         if not isinstance(value, _FUNCTIONS):  # without evaluating it
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
@@ -294,25 +296,25 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         if name in self._registered:
-            owner = self._registered[name].given
+            owner = self._registered[name].original
             raise PluginError(f"the name {name!r} is taken by {owner!r:.80}", remedy="Use another.")
-        if (known := self.get_name(plugin)) is not None:
-            raise PluginError(f"{plugin!r:.80} is already registered, as {known!r}")
+        if (other := self.get_name(plugin)) is not None:
+            raise PluginError(f"{plugin!r:.80} is already registered, as {other!r}")
         before = self._registry.current
         try:
             self._unfinished.add(name)
-            held = _as_plugin(plugin, name, parts)
-            turn = next(self._turns) if point is None else int(not is_ours(point))
-            new = self._registered[name] = _Registered(plugin, held, point, turn, [])
-            super().register(held, name)
-            self.check_pending(held)
-            calls = self._calls(list(vars(self.hook)), held)
+            stand_in = _as_plugin(plugin, name, parts)
+            priority = next(self._priorities) if point is None else int(not is_ours(point))
+            new = self._registered[name] = _Registered(plugin, stand_in, point, priority, [])
+            super().register(stand_in, name)
+            self.check_pending(stand_in)
+            calls = self._calls(list(vars(self.hook)), stand_in)
             if not calls:
                 raise PluginError(
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            new.parts.extend(self._ask(new, [each for each in calls if each[0] in HOOKS]))
+            new.parts.extend(self._ask(new, [call for call in calls if call[0] in HOOKS]))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:
@@ -351,7 +353,7 @@ class PluginManager(pluggy.PluginManager):
             calls: its functions, by their hooks.
             kind: the class of the parts of a layer's hook.
         """
-        found: list[Contribution] = []
+        contributions: list[Contribution] = []
         silent = ""  # a hook that returned None, which pluggy ignores
         for hook, call in calls:
             for mark in ("wrapper", "hookwrapper"):
@@ -361,28 +363,28 @@ class PluginManager(pluggy.PluginManager):
                         "called one by one",
                         remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
                     )
-            # not by pluggy's caller, which asks what is registered now
+            # not by pluggy's caller, which calls what is registered now
             results: Any = self._hookexec(hook, [call], {}, False)
             if not results:
                 silent = hook
                 continue
-            turn = (plugin.turn, call.trylast - call.tryfirst, call.plugin_name)
-            own = HOOKS.get(hook)
-            for part in _of_kind(results[0], hook, own or kind):
-                new = Contribution(hook, part, call.plugin_name, plugin.point, turn, own)
-                found.append(new)
-        if silent and not found:
+            priority = (plugin.priority, call.trylast - call.tryfirst, call.plugin_name)
+            part_type = HOOKS.get(hook)
+            for part in _of_kind(results[0], hook, part_type or kind):
+                new = Contribution(hook, part, call.plugin_name, plugin.point, priority, part_type)
+                contributions.append(new)
+        if silent and not contributions:
             _of_kind(None, silent, HOOKS.get(silent, kind))
-        if plugin.turn == 0:
-            trust(each.part for each in found)
-            return found
+        if plugin.priority == 0:
+            trust(contribution.part for contribution in contributions)
+            return contributions
         from .checks import check_part, near_misses
 
-        for each in found:
-            check_part(each.part, kind)
-            for text in near_misses(each.part, kind):
+        for contribution in contributions:
+            check_part(contribution.part, kind)
+            for text in near_misses(contribution.part, kind):
                 self.warn(text)
-        return found
+        return contributions
 
     def layer_calls(self) -> list[LayerCall]:
         """Return the functions for the hooks of layers, in the order in which pluggy calls them."""
@@ -402,10 +404,10 @@ class PluginManager(pluggy.PluginManager):
             kind: the class of its parts.
             refuse: the name of a plugin whose errors are raised.
         """
-        found: list[Contribution] = []
-        for _, call, plugin in [each for each in calls if each[0] == hook]:
+        contributions: list[Contribution] = []
+        for _, call, plugin in [entry for entry in calls if entry[0] == hook]:
             try:
-                found += self._ask(plugin, [(hook, call)], kind)
+                contributions += self._ask(plugin, [(hook, call)], kind)
             except NEVER_CAUGHT:
                 raise
             except BaseException as error:
@@ -414,7 +416,7 @@ class PluginManager(pluggy.PluginManager):
                 home = describe_plugin(call.plugin_name, plugin.point)
                 why = describe_failure(error, plugin.point)
                 self.warn(f"arrayferry left out {hook} of {home}: {why}")
-        return found
+        return contributions
 
     def _forget(self, name: str) -> Any:
         """Remove a plugin without a new catalog, and return what was registered."""
@@ -422,24 +424,24 @@ class PluginManager(pluggy.PluginManager):
         for hook, caller in list(vars(self.hook).items()):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
-        known = self._registered.pop(name, None)
-        return plugin if known is None else known.given
+        registered = self._registered.pop(name, None)
+        return plugin if registered is None else registered.original
 
     def forget_unfinished(self) -> None:
-        """Forget what a thread was registering that does not exist in this forked process."""
+        """Forget plugins that a thread of the parent process was registering when it forked."""
         while self._unfinished:
             self._forget(self._unfinished.pop())
 
     def find(self) -> Installed:
         """Import the installed plugins, and look up the hooks of layers. See `import_plugins`."""
-        found = entry_points()
-        self.layers = announced_hooks(found, self.warn)
+        entries = entry_points()
+        self.layers = announced_hooks(entries, self.warn)
         if not self._autoload:
             return Installed([], set(), set())
-        return import_plugins(found, self._user_blocked, self.warn)
+        return import_plugins(entries, self._user_blocked, self.warn)
 
     def take_choices(self, other: PluginManager) -> None:
-        """Take what users chose for another manager, before the installed plugins are loaded here."""
+        """Copy the choices of users from another manager, before the installed plugins are loaded here."""
         self._autoload = other._autoload
         self._registered = dict(other._registered)
         self._user_blocked = set(other._user_blocked)
@@ -447,14 +449,14 @@ class PluginManager(pluggy.PluginManager):
     def reload(self, installed: Installed) -> None:
         """Register the installed plugins. Those registered at run time come after them, as before."""
         # a plugin that is being loaded may register more
-        kept = {name: each for name, each in self._registered.items() if each.point is None}
+        at_run_time = {name: each for name, each in self._registered.items() if each.point is None}
         for name, plugin in self.list_name_plugin():
             if plugin is not None:
                 super().unregister(name=name)
             elif name not in self._user_blocked:
                 super().unblock(name)
-        before = [each.given for each in self._registered.values()]
-        self._registered, self.left_out = dict(kept), []
+        before = [registered.original for registered in self._registered.values()]
+        self._registered, self.left_out = dict(at_run_time), []
         for point, plugin, error in installed.plugins:
             self._registry.partial = None
             if self.is_blocked(point.name):
@@ -462,7 +464,7 @@ class PluginManager(pluggy.PluginManager):
             try:
                 if error is not None:
                     raise error
-                with self._without_history(any(plugin is each for each in before)):
+                with self._without_history(any(plugin is original for original in before)):
                     self.add(plugin, point.name, point)
             except NEVER_CAUGHT:
                 raise
@@ -473,22 +475,22 @@ class PluginManager(pluggy.PluginManager):
                 self.warn(why)
         for name in installed.blocked - self._registered.keys():
             super().set_blocked(name)
-        for name, each in kept.items():
+        for name, registered in at_run_time.items():
             with self._without_history(True):
-                super().register(each.held, name)
+                super().register(registered.stand_in, name)
 
     @contextmanager
-    def _without_history(self, known: bool) -> Iterator[None]:
-        """Register a plugin that was known before without the calls of historic hooks, which it has had."""
-        historic = [each for each in vars(self.hook).values() if known and each.is_historic()]
-        calls = [each._call_history for each in historic]
+    def _without_history(self, again: bool) -> Iterator[None]:
+        """Register a plugin `again` without repeating the calls of historic hooks."""
+        historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
+        calls = [hook._call_history for hook in historic]
         try:
-            for each in historic:
-                each._call_history = []
+            for hook in historic:
+                hook._call_history = []
             yield
         finally:
-            for each, made in zip(historic, calls, strict=True):
-                each._call_history = made
+            for hook, history in zip(historic, calls, strict=True):
+                hook._call_history = history
 
     def blocked(self) -> Iterator[LeftOut]:
         """Yield the plugins that are blocked, by the user or by the environment variable."""
@@ -501,10 +503,10 @@ class PluginManager(pluggy.PluginManager):
     def contributions(self) -> list[Contribution]:
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
-            each
+            part
             for hook, call in self._calls(HOOKS)
-            for each in self._registered[call.plugin_name].parts
-            if each.hook == hook
+            for part in self._registered[call.plugin_name].parts
+            if part.hook == hook
         ]
 
     def _calls(
@@ -526,16 +528,16 @@ def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     A single part, one with further parts, or an object that defines equality or a hash, becomes a module with its hooks.
     """
     hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
-    own = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
-    by_identity: bool = own == (object.__eq__, object.__hash__)
+    methods = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
+    by_identity: bool = methods == (object.__eq__, object.__hash__)
     if not hooks and not parts and plugin is not None and by_identity:
         return plugin
     module = ModuleType(name)
-    for each in dir(plugin) if not hooks else ():
-        value = inspect.getattr_static(plugin, each, None)
-        if each[:2] != "__":
+    for attribute in dir(plugin) if not hooks else ():
+        value = inspect.getattr_static(plugin, attribute, None)
+        if attribute[:2] != "__":
             bound = isinstance(value, _FUNCTIONS)
-            setattr(module, each, getattr(plugin, each) if bound else value)
+            setattr(module, attribute, getattr(plugin, attribute) if bound else value)
     for hook, part in [*((hook, plugin) for hook in hooks), *parts.items()]:
         setattr(module, hook, hookspecs.hookimpl(lambda part=part: [part]))
     return module
@@ -548,11 +550,11 @@ def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",
             remedy="Write return before the list, and return [] for none.",
         )
-    found = list(parts)
-    for part in found:
+    contents = list(parts)
+    for part in contents:
         if not isinstance(part, kind):
             raise PluginError(
                 f"{hook} returned {part!r:.80}, where a {kind.__name__} is expected",
                 remedy=f"Return instances of subclasses of {kind.__module__.partition('.')[0]}.{kind.__name__}.",
             )
-    return found
+    return contents

@@ -1,4 +1,4 @@
-"""`Registry`: makes catalogs of what its plugins bring.
+"""`Registry`: makes catalogs of the parts of its plugins.
 
 A catalog is only replaced as a whole. Installed plugins are loaded once, at first use, and again on `refresh()`.
 """
@@ -69,15 +69,15 @@ class Registry:
         """The current registrations."""
         catalog = self.current
         while catalog is None:
-            found = None if self._loaded else self._manager.find()
+            installed = None if self._loaded else self._manager.find()
             ready = self._loaded and not self._loading
             if not self.lock.acquire(blocking=ready or not _is_in_import()):
                 return self._beside().catalog
             try:
-                if self._loaded or (found and found.unfinished == self._missing):
+                if self._loaded or (installed and installed.unfinished == self._missing):
                     catalog = self.current or self.partial or self.update()
-                elif found is not None:
-                    catalog = self._load(found)
+                elif installed is not None:
+                    catalog = self._load(installed)
             finally:
                 self.lock.release()
         return catalog
@@ -95,17 +95,17 @@ class Registry:
             other._manager.take_choices(self._manager)
         return other
 
-    def _load(self, found: Installed) -> Catalog:
+    def _load(self, installed: Installed) -> Catalog:
         """Register what is installed, and return a catalog of it. The caller holds the lock.
 
-        If a plugin asks while it is imported, all others are loaded for now.
+        If a plugin uses the registry while it is imported, only the others are loaded for now.
         """
         try:
             self._loaded = self._loading = True
-            self._manager.reload(found)
-            self._loaded, self._loading = not found.unfinished, False
+            self._manager.reload(installed)
+            self._loaded, self._loading = not installed.unfinished, False
             catalog = self.update()
-            self._missing = found.unfinished
+            self._missing = installed.unfinished
             return catalog
         except BaseException:  # such as an interrupt: all are loaded again on next use
             self._loaded = self._loading = False
@@ -129,10 +129,10 @@ class Registry:
 
         Args:
             new: the name of a plugin whose faults are raised.
-            hooks: the hooks of layers whose parts are asked for now.
+            hooks: the hooks of layers whose parts are collected now.
 
         Raises:
-            PluginError: that plugin claims a name or a type of another one. The catalog is as before.
+            PluginError: that plugin claims a name or a type of another one. The catalog is unchanged.
         """
         catalog = Catalog(self._manager, self._notify, new)
         for hook in hooks:
@@ -168,9 +168,9 @@ class Registry:
         Conversions that are running in other threads finish with the previous registrations.
         """
         self._warned = set()
-        found = self._manager.find()
+        installed = self._manager.find()
         with self.lock:
-            self._load(found)
+            self._load(installed)
 
     def register(
         self,
@@ -183,8 +183,8 @@ class Registry:
 
         Args:
             part: a module or object that implements hooks, or one part.
-            name: the name of the plugin. By default, it is made of that of the module or the class.
-            parts: what else belongs to it, by the hooks of layers: `{"arrayferry_gradients": MyGradients()}`.
+            name: the name of the plugin. Default: the name of the module or class.
+            parts: further parts, by the hooks of layers: `{"arrayferry_gradients": MyGradients()}`.
 
         Raises:
             PluginError: a part is faulty, a name or an array type is already taken, or there is no such hook.
@@ -212,10 +212,10 @@ class Registry:
             manager.unregister(name=name)
 
     def parts(self, hook: str) -> Parts:
-        """Return what plugins say to a layer.
+        """Return the parts of plugins for a layer.
 
-        When it is asked for the first time, and first after a change, the hook of each plugin is called alone. A part
-        that fails, is of a wrong type, or has the name of another one, is left out with a `PluginWarning`.
+        The first call, and the first after a change, calls the hook of each plugin alone. A part is left out with a
+        `PluginWarning` if it fails, is of a wrong type, or has the name of another one.
 
         Args:
             hook: the name of the hook that the layer announces.
@@ -244,7 +244,7 @@ class Registry:
 
         Raises:
             UnknownBackendError: no backend has that name.
-            BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
+            BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         __tracebackhide__ = True
         return self.catalog.backend(to)

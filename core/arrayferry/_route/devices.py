@@ -79,11 +79,11 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
 
     Args:
         target: the backend of the result.
-        device: the device that the user asked for, None if there is no such request.
+        device: the device that the user requested, None for no request.
         source_device: the name of the device of the array.
 
     Returns:
-        The name of the device, and the device as the methods of the backend take it.
+        The name of the device, and the device as the methods of the backend accept it.
 
     Raises:
         DeviceError: the target has no such device on this machine.
@@ -99,16 +99,16 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
                     return name, name
         return _default(target), None
     usable = _devices(target)
-    asked = device
+    requested = device
     if not isinstance(device, str):
-        asked = str(call_backend(target, "devices.name_of", device))
+        requested = str(call_backend(target, "devices.name_of", device))
         if not call_backend(target, "devices.is_named", device):
-            return asked, device
-    name = spell_device(asked)
-    for spelled in (asked, name):  # not the object, which may be another library's
+            return requested, device
+    name = spell_device(requested)
+    for spelled in (requested, name):  # not the object, which may be another library's
         if spelled in usable:
             return spelled, spelled
-    meant = f" ({name!r})" if device_kind(asked.strip().lower()) != device_kind(name) else ""
+    meant = f" ({name!r})" if device_kind(requested.strip().lower()) != device_kind(name) else ""
     raise DeviceError(
         f"{target.name} has no device {device!r:.80}{meant} here",
         remedy=f"It has {', '.join(map(repr, usable))}.",

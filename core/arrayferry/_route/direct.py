@@ -26,7 +26,7 @@ from .memory import share_memory
 from .queued import let_go
 
 MAX_TYPES = 64
-"""The number of array types for which the answer of `Converter.takes` is cached."""
+"""The number of array types for which the result of `Converter.takes` is cached."""
 
 
 class _WrongResultError(Exception):
@@ -132,7 +132,7 @@ class Direct:
         return y if y is NotImplemented or self._follows_options(x, y) else NotImplemented
 
     def convert_many(self, xs: list[Any]) -> list[Any] | None:
-        """Convert several arrays in one call, with `NotImplemented` for those that must take another route.
+        """Convert several arrays in one call, with `NotImplemented` for arrays that must take another route.
 
         Returns:
             The results, None if the arrays must be converted one by one.
@@ -150,7 +150,7 @@ class Direct:
         return ys if right else None
 
     def _follows_options(self, x: Any, y: Any) -> bool:
-        """Return whether the result is a copy and on the right GPU, if the options ask for that."""
+        """Return whether the result is a copy and on the right GPU, if the options require that."""
         if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")
             return False
@@ -165,7 +165,7 @@ class Direct:
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Let an array for which the converter raised an error take another route, unless memory ran out."""
+        """Return `NotImplemented` after an error of the converter. If memory ran out, raise the error."""
         if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:

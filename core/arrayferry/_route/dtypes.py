@@ -40,13 +40,13 @@ def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
     """
     if dtype.name in names:
         return dtype, True
-    own = dtype_info(dtype)
+    info = dtype_info(dtype)
     candidates = [each for each in map(dtype_named, sorted(names, key=str)) if each is not None]
-    same = [each for each in candidates if own.kind and dtype_info(each).kind == own.kind]
-    lossless = [each for each in same if dtype_info(each).holds(own)]
+    same = [each for each in candidates if info.kind and dtype_info(each).kind == info.kind]
+    lossless = [each for each in same if dtype_info(each).holds(info)]
     if lossless:
         return min(lossless, key=_size), True
-    return max(same, key=lambda each: _size(each)[0], default=None), False
+    return max(same, key=lambda candidate: _size(candidate)[0], default=None), False
 
 
 def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -61,8 +61,8 @@ def target_dtype(
     """Choose the dtype of the result by the dtype alone.
 
     Returns:
-        The dtype, and whether numbers must be checked, since it does not hold all of the source's and `narrowing` is
-        "checked".
+        The dtype, and whether numbers must be checked: `narrowing` is "checked", and the dtype does not hold all
+        numbers of the source's dtype.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.

@@ -1,4 +1,4 @@
-"""`Exchange`: one array handed over by DLPack, on the host or on a device."""
+"""`Exchange`: one array exchanged by DLPack, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class NotHandledError(Exception):
 
 
 class Exchange(NamedTuple):
-    """Two libraries, one of which takes arrays of the other by DLPack.
+    """Two libraries, one of which accepts arrays of the other by DLPack.
 
     Attributes:
         source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
-        device: the device of the result, as `DLPack.load` takes it.
+        device: the device of the result, as `DLPack.load` accepts it.
         options: the user's options.
         device_name: the name of the device of the array.
     """
@@ -53,7 +53,7 @@ class Exchange(NamedTuple):
 
         Raises:
             NotHandledError: it must take another route.
-            CopyRequiredError: it cannot be shared, as `copy=False` asks.
+            CopyRequiredError: `copy` is False, and it cannot be shared.
         """
         before, after = self.before, self.after
         sharing = decide(self.source, after, self.options.copy)
@@ -78,7 +78,7 @@ class Exchange(NamedTuple):
                 raise
             if not on_host and not isinstance(error, NotImplementedError):
                 warn_of_plugin(
-                    f"{before.name} could not hand over an array to {after.name} on its device "
+                    f"{before.name} could not export an array to {after.name} on its device "
                     f"({describe_error(error)}), so it goes through host memory"
                 )
             raise NotHandledError("dlpack") from error
@@ -101,11 +101,11 @@ class Exchange(NamedTuple):
         waits = _wait_for(y, before, after)
         if waits and before.memory == "immutable":  # `x` may even be donated now
             return y
-        kept = keep_source(after, shared, y)
-        return y if kept and (before.memory == "immutable" or waits is not None) else None
+        is_tracked = keep_source(after, shared, y)
+        return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: Any) -> Any:
-        """Return an array of a dtype and of strides that can be handed over, on the same device."""
+        """Return an array of a dtype and of strides that can be exchanged, on the same device."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = call_backend(before, "dlpack.dtype_of", x)
@@ -130,7 +130,7 @@ class Exchange(NamedTuple):
         return fitting
 
     def _compact(self, x: Any) -> Any:
-        """Copy an array on its device, so that the target can take it."""
+        """Copy an array on its device, so that the target can accept it."""
         y = self.before.dlpack.compact(x)
         if y is NotImplemented:
             y = self.before.copy(x)
@@ -151,7 +151,7 @@ class Exchange(NamedTuple):
             if copy is False:
                 reason = f"{after.name} refused it ({describe_error(error)})"
                 raise copy_required(reason) from error
-            note(before.name, after.name, "DLPack took only a compact copy", error=error)
+            note(before.name, after.name, "DLPack accepted only a compact copy", error=error)
             return after.dlpack.load(before.dlpack.export(self._compact(x)), self.device)
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")
@@ -162,7 +162,7 @@ def _wait_for(y: Any, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
-        Whether all its later work waits, None if it may be that none does.
+        Whether all its later work waits, None if perhaps none does.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

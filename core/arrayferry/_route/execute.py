@@ -26,13 +26,13 @@ from .via_numpy import RoutedArray, from_host, to_host
 
 
 class Way(NamedTuple):
-    """What was found out about an array before it is converted.
+    """The route and the devices of an array, before it is converted.
 
     Attributes:
-        route: its route, None to look for one that no direct converter of its library begins.
+        route: its route, None to look for one that does not begin with a direct converter.
         source_device: the name of its device.
         target_device: the name of the device of the result.
-        device: the same, as the target's backend takes it.
+        device: the same device, as the target's backend accepts it.
     """
 
     route: Route | None
@@ -88,8 +88,8 @@ class Executor:
         route, source_device, target_device, device = way
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
-        known = list(self._directs.values())  # another thread may add one
-        without |= {direct.converter for direct in known if direct.disabled}
+        directs = list(self._directs.values())  # another thread may add one
+        without |= {direct.converter for direct in directs if direct.disabled}
         while True:
             if route is None:
                 places = source, source_device, target, target_device
@@ -104,7 +104,7 @@ class Executor:
                 y = self._follow(route, x, device, values)
             except NotHandledError as skipped:
                 by = "DLPack" if skipped.by == "dlpack" else skipped.by
-                note(source.name, target.name, by, "did not take it", error=skipped.__cause__)
+                note(source.name, target.name, by, "did not accept it", error=skipped.__cause__)
                 without |= {skipped.by}
                 route = None
                 continue
@@ -118,7 +118,7 @@ class Executor:
         Args:
             route: the route.
             x: the array.
-            device: the device of the result, as the target's backend takes it.
+            device: the device of the result, as the target's backend accepts it.
             values: the result of `source.to_numpy(x)`, if that was called already.
         """
         source, options = self.source, self.options
@@ -178,7 +178,7 @@ class Executor:
         """Check a lazy array, as far as possible, before it is computed.
 
         Returns:
-            What was found out, and whether `to_numpy` reads its values.
+            Its `Way`, and whether `to_numpy` reads its values.
 
         Raises:
             ConversionError: it cannot be converted, whatever its values are.
@@ -236,7 +236,7 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
 
 
 def _traced(source: Origin, x: Any) -> TracedValueError:
-    """Return the error for a traced value: that of its plugin, if `to_numpy` raises one, since it knows what to do."""
+    """Return the error for a traced value: the error of its plugin if there is one, as its remedy is more precise."""
     try:
         source.to_numpy(x)
     except TracedValueError as error:

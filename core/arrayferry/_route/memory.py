@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 CONSTANT = ("immutable", "lazy")
-"""What `memory` is where values never change."""
+"""The values of `memory` for libraries whose arrays never change."""
 COPIED = "a copy is made on the way"
 
 
@@ -31,7 +31,7 @@ def decide(
         target: the backend that would share it.
         copy: the user's option.
         readonly: whether the array is read-only, whatever its library promises.
-        copied: why nothing else uses its memory, "" if the source does.
+        copied: why the memory is private, "" if it is the memory of the source.
 
     Raises:
         CopyRequiredError: `copy` is False, and it has been or must be copied.
@@ -46,7 +46,7 @@ def decide(
 
 
 def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
-    """Return whose promise would be broken if `target` used memory of `source`, "" if none."""
+    """Return which promise would be broken if `target` used memory of `source`, "" if none."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
     constant = source.memory in CONSTANT
     if writes and constant:
@@ -83,7 +83,8 @@ def share_memory(
 ) -> bool | None:
     """Return whether two arrays of the same values use the same memory, None if that is not known.
 
-    Where an address is not known, `reads` says whether to read both into NumPy, by default if neither is copied then.
+    If an address is not known, `reads` says whether to read both into NumPy. By default, they are read if that copies
+    neither.
     """
     at = address_of(source, x), address_of(target, y)
     if all(at):

@@ -86,14 +86,14 @@ def narrow_on_device(
     """
     import array_api_compat
 
-    own = dtype_named(name)
-    if own is None:
+    numpy_dtype = dtype_named(name)
+    if numpy_dtype is None:
         return None
-    dtype, checked = target_dtype(own, target, narrowing)
+    dtype, checked = target_dtype(numpy_dtype, target, narrowing)
     try:
         xp = array_api_compat.array_namespace(x)
         narrowed = xp.astype(x, getattr(xp, dtype.name))
-        lost = _lost(x, narrowed, dtype_info(own).kind) if checked else None
+        lost = _lost(x, narrowed, dtype_info(numpy_dtype).kind) if checked else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         if is_out_of_memory(error, source):
             raise
@@ -104,7 +104,7 @@ def narrow_on_device(
 
 
 def _lost(x: Any, narrowed: Any, kind: str) -> Any:
-    """Return a number that a narrower dtype of a kind does not hold, None if all fit."""
+    """Return the first number that was changed by the cast to a narrower dtype, None if none was."""
     import array_api_compat
 
     xp = array_api_compat.array_namespace(x)
@@ -144,7 +144,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     if lost is not None:
         raise NarrowingError(
             f"{name} holds {lost!s}, which does not fit {dtype.name}",
-            remedy="Ask for a wider dtype.",
+            remedy="Use a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,
         )

@@ -1,9 +1,9 @@
-"""Queued copies: the source of a copy is kept until the device has made it.
+"""Queued copies: the source of a copy is kept until the device has made the copy.
 
 A copy on a GPU is queued, and its source may be dropped before it is made. The library would
 then reuse the memory for its next array, and the copy would read that array. So sources are kept, unless their
 library protects them by itself. A thread drops them soon after their copies are made. A callback of the stream would
-not do: it would hold up the work behind it until it gets Python's lock, and may free no memory of CUDA.
+not work: it would delay later work until it gets Python's lock, and must not free CUDA memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ AT_ONCE = 8
 MOST = 2**31
 """Size in bytes of sources above which a conversion waits until some of the copies before it are made."""
 PAUSE = 0.004
-"""Seconds between two looks at what is done."""
+"""Seconds between two checks of which copies are made."""
 LINGER = 250
-"""How many looks in a row must find nothing before the thread ends."""
+"""How many checks in a row must find no source before the thread ends."""
 
 _kept: deque[tuple[Callable[[], bool], Any, int]] = deque()
 _watcher: Thread | None = None
@@ -89,7 +89,7 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     """Keep the source of a copy that a library has queued until the copy is made, unless the library protects it.
 
     Returns:
-        Whether the library says when that is.
+        Whether the library reports when the copy is made.
     """
     if not tells_when_done(backend):
         return False

@@ -162,11 +162,11 @@ class _Search:
         ends = {source.name: source, target.name: target}
         self.backends: dict[str, Any] = dict(catalog.backends) | ends
         self.converters = [
-            each
-            for each in catalog.converters
-            if each not in without
-            and each.source != each.target
-            and {each.source, each.target} <= self.backends.keys()
+            converter
+            for converter in catalog.converters
+            if converter not in without
+            and converter.source != converter.target
+            and {converter.source, converter.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
         # the target's library may move an array only if the source never writes to it again;

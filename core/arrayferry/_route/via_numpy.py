@@ -25,8 +25,8 @@ class RoutedArray(NamedTuple):
     """An array between two steps.
 
     Attributes:
-        value: an array of the backend that the last step led to.
-        copied: why nothing else uses its memory, "" if the source does.
+        value: an array of the backend at the end of the last step.
+        copied: why its memory is private, "" if it is the memory of the source.
     """
 
     value: Any
@@ -68,14 +68,14 @@ def from_host(
         array: the NumPy array. It is not changed.
         source: the backend of the array that its values were read from.
         target: the backend of the result.
-        device: the device of the result, as `Backend.from_numpy` takes it.
+        device: the device of the result, as `Backend.from_numpy` accepts it.
         options: `copy` and `narrowing` are used.
     """
     import numpy as np
 
     n: np.ndarray[Any, Any] = array.value
     changed, readonly = False, not n.flags.writeable
-    if target.name != "numpy":  # which has all dtypes, and takes all arrays
+    if target.name != "numpy":  # which has all dtypes, and accepts all arrays
         n = fit_dtype(n, target, options.narrowing)
         changed, readonly = n is not array.value, not n.flags.writeable
         n, plain = _plain(n)
@@ -106,8 +106,8 @@ def _read(x: Any, origin: Origin, values: Any = None) -> Any:
 
     n = call_backend(origin, "to_numpy", x) if values is None else values
     if not isinstance(n, np.ndarray):
-        came = f"a {type(n).__name__}"
-        raise wrong_result(origin, "to_numpy", came, "It must return a numpy.ndarray.")
+        actual = f"a {type(n).__name__}"
+        raise wrong_result(origin, "to_numpy", actual, "It must return a numpy.ndarray.")
     return n
 
 

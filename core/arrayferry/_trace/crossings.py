@@ -64,25 +64,25 @@ def number_crossing(x: Any, backend: Backend) -> ArrayCrossing:
     return ArrayCrossing(backend.name, "python", device, "cpu", how, nbytes_of(x))
 
 
-def crossings_of(value: Any, result: Any, pairs: Pairs, *, asked: bool) -> list[ArrayCrossing]:
+def crossings_of(value: Any, result: Any, pairs: Pairs, *, by_user: bool) -> list[ArrayCrossing]:
     """Compare a value with its conversion, array by array.
 
     Args:
         value: the value.
         result: the result.
         pairs: the pairs of the conversion.
-        asked: whether the user's own code called the conversion, and so gave its options.
+        by_user: whether the user's own code called the conversion, and so passed its options.
 
     Returns:
-        One for each array that is now another object.
+        A crossing for each array that became another object.
     """
     tree = Tree(value, pairs.kind_of, pairs.options)
     crossings: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in _pairs(tree.root, result, pairs.kind_of):
         x, kind = tree.arrays[index], tree.kinds[index]
-        own = kind.category == "scalar" and pairs.target.name == "numpy"
-        if y is not x and not own and (id(x), id(y)) not in crossings:
-            crossings[id(x), id(y)] = _crossing(x, y, kind, pairs, asked=asked)
+        is_numpy = kind.category == "scalar" and pairs.target.name == "numpy"
+        if y is not x and not is_numpy and (id(x), id(y)) not in crossings:
+            crossings[id(x), id(y)] = _crossing(x, y, kind, pairs, by_user=by_user)
     return list(crossings.values())
 
 
@@ -91,20 +91,20 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
     seen: set[int] = set()
     waiting: list[tuple[Any, Any]] = [(root, result)]
     while waiting:
-        node, made = waiting.pop()
+        node, y = waiting.pop()
         if type(node) is Leaf:
-            yield node.index, made
-        elif type(node) is Branch and made is not node.value and id(node) not in seen:
+            yield node.index, y
+        elif type(node) is Branch and y is not node.value and id(node) not in seen:
             seen.add(id(node))
             container = node.container
-            if type(made) is not type(node.value):
-                container = kind_of(made).container or container
-            children = list(container.children(made))
+            if type(y) is not type(node.value):
+                container = kind_of(y).container or container
+            children = list(container.children(y))
             if len(children) == len(node.children):
                 waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
 
 
-def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, asked: bool) -> ArrayCrossing:
+def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, by_user: bool) -> ArrayCrossing:
     """Say what happened to the memory of an array, and why."""
     origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
     target = pairs.kind_of(y).backend or pairs.target
@@ -133,7 +133,7 @@ def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, asked: bool) -> Array
     if len(route.steps) > 1:
         crossing.why = f"the route is {route}"
     elif crossing.how == "copied" and source != target.name:
-        if options.copy is True and not asked:
+        if options.copy is True and not by_user:
             crossing.why = "a library between gave copy=True"
         elif options.copy is True and not route.copies:
             crossing.why = "copy=True was given"
@@ -144,7 +144,7 @@ def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, asked: bool) -> Array
 
 
 def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool | None:
-    """Return whether an array and its result use the same memory, None if that cannot be seen."""
+    """Return whether an array and its result use the same memory, None if that cannot be determined."""
     if crossing.nbytes == 0:
         return True
     small = crossing.nbytes <= SMALL and on_host(crossing.source_device)

@@ -137,17 +137,17 @@ class Trace:
             OptionError: `rows` is invalid.
         """
         rows = checked_count("rows", rows, 1)
-        found = self.rows
-        if not found and not self.unread:
+        all_rows = self.rows
+        if not all_rows and not self.unread:
             return "No array crossed inside a block: with arrayferry.trace() as t: ..."
         counts = counted(self.calls, "call"), counted(self.arrays, "array")
         total = ", ".join([*counts, size_text(self.bytes), time_text(self.seconds)])
-        if len(found) > rows:
-            total += f"; {counted(len(found) - rows, 'more row')} not shown"
+        if len(all_rows) > rows:
+            total += f"; {counted(len(all_rows) - rows, 'more row')} not shown"
         if self.unread:
             total += f"; {counted(self.unread, 'value')} could not be examined"
-        lines = [*table_lines(found[:rows]), ""] if found else []
-        findings = [f"\n{str(each)[:1].upper()}{str(each)[1:]}" for each in self.findings]
+        lines = [*table_lines(all_rows[:rows]), ""] if all_rows else []
+        findings = [f"\n{str(finding)[:1].upper()}{str(finding)[1:]}" for finding in self.findings]
         return "\n".join([*lines, total, *findings])
 
     @never_raises
@@ -169,7 +169,7 @@ class Trace:
         Args:
             site: the line of the user's code.
             crossings: the arrays that crossed, None if the value could not be examined.
-            notes: why ways other than the best were taken.
+            notes: why arrays did not take the best route.
             seconds: the time it took.
         """
         self.unread += crossings is None
@@ -177,23 +177,23 @@ class Trace:
             return
         self.calls += 1
         self.arrays += len(crossings)
-        self.bytes += sum(each.nbytes for each in crossings)
+        self.bytes += sum(crossing.nbytes for crossing in crossings)
         self.seconds += seconds
-        weight = sum(each.nbytes + 4096 for each in crossings)
+        weight = sum(crossing.nbytes + 4096 for crossing in crossings)
         touched: dict[tuple[Any, ...], set[str]] = {}
-        for each in crossings:
-            devices = each.source_device, each.target_device
-            key: tuple[Any, ...] = (*site, each.source, each.target, *devices, each.how)
+        for crossing in crossings:
+            devices = crossing.source_device, crossing.target_device
+            key: tuple[Any, ...] = (*site, crossing.source, crossing.target, *devices, crossing.how)
             if key not in self._rows and len(self._rows) >= MAX_ROWS:
                 key = ("", 0, "(other lines)", "", "", "", "", "")
             row = self._rows.setdefault(key, TraceRow(*key))
             row.arrays += 1
-            row.bytes += each.nbytes
-            row.seconds += seconds * (each.nbytes + 4096) / weight
-            touched.setdefault(key, set()).add(each.why)
-            self._trips.follow(site, each)
-            if each.remedy:
-                self._remedies[each.why] = each.remedy
+            row.bytes += crossing.nbytes
+            row.seconds += seconds * (crossing.nbytes + 4096) / weight
+            touched.setdefault(key, set()).add(crossing.why)
+            self._trips.follow(site, crossing)
+            if crossing.remedy:
+                self._remedies[crossing.why] = crossing.remedy
         pairs = {key[3:5] for key in touched}
         for key, reasons in touched.items():
             self._rows[key].calls += 1
@@ -201,9 +201,9 @@ class Trace:
             self._rows[key].count_reasons((reasons | noted) - {""})
 
     def _warn_of_findings(self) -> None:
-        for each in self.findings:
-            key = each.kind, each.file, each.line, each.remedy
+        for finding in self.findings:
+            key = finding.kind, finding.file, finding.line, finding.remedy
             if key not in self._reported:
                 self._reported.add(key)
-                file = each.file or "<unknown>"
-                warnings.warn_explicit(str(each), TraceWarning, file, each.line or 1)
+                file = finding.file or "<unknown>"
+                warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)

@@ -62,8 +62,8 @@ class TraceRow:
     def count_reasons(self, reasons: Iterable[str]) -> None:
         """Count a call for each reason."""
         for reason in sorted(reasons):
-            known = reason in self.why or len(self.why) < MAX_REASONS
-            name = reason if known else "other reasons"
+            is_listed = reason in self.why or len(self.why) < MAX_REASONS
+            name = reason if is_listed else "other reasons"
             self.why[name] = self.why.get(name, 0) + 1
 
 
@@ -132,7 +132,7 @@ def table_lines(rows: Sequence[TraceRow]) -> list[str]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things."""
+    """Write a count with its noun."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 

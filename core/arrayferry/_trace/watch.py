@@ -1,6 +1,6 @@
 """The work of a trace around a running conversion: it measures, compares and reports.
 
-The conversions themselves only know `observers`, and ask the first of them to `watch`.
+The conversions themselves only know `observers`, and call `watch` of the first of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def watch(pairs: Pairs, convert: Callable[[Any], Any], value: Any) -> Any:
     try:
         open_conversion.call = call
         result = convert(value)
-        _report(call, start, lambda asked: crossings_of(value, result, pairs, asked=asked))
+        _report(call, start, lambda by_user: crossings_of(value, result, pairs, by_user=by_user))
         return result
     finally:
         open_conversion.call = outer

@@ -1,4 +1,4 @@
-"""Taking a value apart into its arrays, and putting it together again around others.
+"""Flattening a value into its arrays, and rebuilding it around others.
 
-This layer knows structures. It asks a function, `kind_of`, how a conversion treats an object.
+This layer knows structures. A function, `kind_of`, tells it how a conversion treats an object.
 """

@@ -68,15 +68,15 @@ class WithFields(Container):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         items, fields = self._parts(value)
         new = self.items.rebuild(value, children[: len(items)])
-        own = iter(children[len(items) :])
+        rest = iter(children[len(items) :])
         self.fields.fill(
-            new, value, [next(own) if item is None else children[item] for _, item in fields]
+            new, value, [next(rest) if item is None else children[item] for _, item in fields]
         )
         return new
 
     def steps(self, value: Any) -> Sequence[str]:
-        own = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
-        return [*self.items.steps(value), *(step for step, (_, item) in own if item is None)]
+        steps = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
+        return [*self.items.steps(value), *(step for step, (_, item) in steps if item is None)]
 
     def _parts(self, value: Any) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
         """Return the items, and each field with the index of the item that is the same object, or None."""

@@ -29,7 +29,7 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 }
 _OF_OBJECT: Any = getattr(copyreg, "__newobj__")  # noqa: B009
 _OWN = {"__reduce_ex__", "__reduce__"}
-"""How objects are pickled as `object` does it, and what a class defines that does it in another way."""
+"""The function with which `object` pickles objects, and the methods of classes that pickle in another way."""
 
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
 """Structures of JAX and optree. Only their own `==` can compare them: equal ones may be pickled differently."""
@@ -71,14 +71,14 @@ class _Equal:
 def exact_key(value: Any, special: Special | None = None) -> Hashable:
     """Return a key for the type and the contents of a value.
 
-    The contents of an object are those that pickle would store. An object whose class does not define `__eq__`, such as
+    The contents of an object are the values that pickle would store. An object whose class does not define `__eq__`, such as
     a function, is compared by identity, and so is an array of JAX. A value that may change without notice, such as a
     tensor of PyTorch, or that is too large, has a key that equals no other.
 
     Args:
         value: anything.
-        special: called with each part. It returns None to compare the part as above. Otherwise it returns a tuple or
-            frozenset of the parts of the part, or a key.
+        special: called with each part. It returns None to compare the part as above. Otherwise it returns the
+            smaller parts to compare, as a tuple or frozenset, or a finished key.
 
     Examples:
         >>> from arrayferry.extending import exact_key
@@ -98,7 +98,7 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
 def _key(
     value: Any, special: Special | None, left: Iterator[int], depths: dict[int, int]
 ) -> Hashable:
-    """Return the key of a part. Of those around it, `depths` has the depth by id: one that holds itself ends there."""
+    """Return the key of a part. `depths` maps the id of each part around it to its depth, so that cycles end."""
     cls = type(value)
     if cls in _PLAIN:
         return cls, value
@@ -127,11 +127,11 @@ def _parts(value: Any, cls: Any) -> Any:
     if is_array and not is_small and not isinstance(value, (str, bytes)):
         return object()
     try:
-        made: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
-        parts = made[:3] + tuple(tuple(items or ()) for items in made[3:5])
+        reduced: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
+        parts = reduced[:3] + tuple(tuple(items or ()) for items in reduced[3:5])
     except Exception:  # it is an object of C
         return _Equal(value)
-    if made[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
+    if reduced[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
         return parts
     # of a class derived from `Decimal`, which leaves these out
     return *parts, object.__getstate__(value)

@@ -17,7 +17,7 @@ class Kind:
     Attributes:
         category: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
             numbers; "number" for Python's; "container"; "source" for an object that an array is read from; or "other".
-        backend: the backend of an array; that of NumPy for its numbers.
+        backend: the backend of an array; NumPy's for its scalars.
         source: the source that reads arrays from such an object.
         container: the container of a structure, or of an array of objects.
         cacheable: whether a type keeps this kind. "other" may change while the library of a backend is being imported.

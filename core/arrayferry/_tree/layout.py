@@ -48,7 +48,7 @@ class Layout:
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Rebuild a tree around other leaves, one for each of the paths.
 
-        A container that occurred in several places is one object again if it gets the same objects in each.
+        A container that occurred in several places becomes one object again if its children are the same in each.
 
         Raises:
             StructureError: there are too many or too few leaves, or a container cannot hold them.
@@ -68,7 +68,7 @@ class Layout:
         return self._flat is cls
 
     def order_in(self, other: Layout) -> list[int] | None:
-        """Map the leaves to those of another layout that differs at most in the order of keys.
+        """Map the leaves to the leaves of another layout, which may differ only in the order of keys.
 
         Returns:
             For each leaf of this layout, the index of the same leaf in the other. None if anything else differs.
@@ -114,7 +114,7 @@ class Layout:
 def flatten(
     value: Any, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
 ) -> tuple[list[Any], Layout]:
-    """Take a tree apart into its leaves, in order, and its layout.
+    """Flatten a tree into its leaves, in order, and its layout.
 
     Args:
         value: an array or a tree.
@@ -145,7 +145,7 @@ def flatten(
 
 
 def _paths(root: Any, prefix: str) -> list[str]:
-    """Return how each leaf is reached."""
+    """Return the path of each leaf."""
     paths: list[str] = []
     waiting = [(root, prefix)]
     while waiting:
@@ -177,7 +177,7 @@ class _Placeholder:
 
 
 def _template_of(branch: Branch) -> Any:
-    """Return a container with placeholders as children, so that no array is kept alive; the same one if it refuses them."""
+    """Return a container with placeholders as children, which keeps no array alive. If it refuses them, return it."""
     value = branch.value
     try:
         template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
@@ -187,7 +187,7 @@ def _template_of(branch: Branch) -> Any:
 
 
 def _branch_key(branch: Branch) -> Any:
-    """Return a key for a container: its own, and those of its children."""
+    """Return a key for a container: its type, its static key and the codes of its children."""
     if not branch.rebuilt:
         return None  # it is part of the key of another container, as a value
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
@@ -220,7 +220,7 @@ def _is_plain_tuple(cls: type) -> bool:
 
 
 def _flat_type(node: Any) -> Any:
-    """Return the class of a named tuple of leaves alone, which is quick to take apart; None for others."""
+    """Return the class of a named tuple of leaves alone, which can be rebuilt quickly; None for others."""
     cls = type(node.value) if type(node) is Branch else None
     if cls is None or not _is_plain_tuple(cls):
         return None

@@ -149,7 +149,7 @@ class ChainMapContainer(DictContainer):
 
 
 class MappingContainer(DictContainer):
-    """Any other mapping: rebuilt around the dict that it keeps its items in, or by its constructor.
+    """Any other mapping: rebuilt around the dict that stores its items, or by its constructor.
 
     In every case the result is checked before it is returned.
     """
@@ -211,7 +211,7 @@ MAPPINGS_BY_BASE: tuple[tuple[type, Container], ...] = (
     (UserDict, UserDictContainer()),
     (ChainMap, ChainMapContainer()),
 )
-"""For subclasses; the first match is taken."""
+"""For subclasses; the first match is used."""
 
 if _frozendict is not None:
     MAPPINGS[_frozendict] = FrozenDictContainer()

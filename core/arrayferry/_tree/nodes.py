@@ -1,4 +1,4 @@
-"""The nodes of a tree that was taken apart, and how they are put together again around other arrays."""
+"""The nodes of a flattened tree, and how to rebuild it around other arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Leaf:
     """An array in a tree.
 
     Attributes:
-        index: its place among the arrays of the tree.
+        index: its index among the arrays of the tree.
     """
 
     __slots__ = ("index",)
@@ -33,7 +33,7 @@ class Branch:
         container: the `Container` that reads and rebuilds it.
         children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
         steps: how each child is reached, as Python would write it; empty if leaves are not listed once per place.
-        index: its place among the branches of the tree.
+        index: its index among the branches of the tree.
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made. If not, it is returned unchanged.
@@ -56,9 +56,9 @@ class Nodes:
 
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
-        branches: the containers, each after those that are in it.
-        keeps: whether a container that cannot hold the results is returned unchanged. One that cannot be rebuilt is
-            only if nothing in it was converted.
+        branches: the containers, each after the containers in it.
+        keeps: whether a container that cannot hold the results is returned unchanged. A container that cannot be
+            rebuilt is returned unchanged only if nothing in it was converted.
 
     Attributes:
         branches: the containers.
@@ -78,12 +78,12 @@ class Nodes:
         return self.branches[-1] if self.branches else self._root
 
     def build(self, results: Sequence[Any]) -> Any:
-        """Put the value together, with `results` in place of its arrays."""
+        """Rebuild the value, with `results` in place of its arrays."""
         if not self.branches:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        known: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
+        cached: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
         for branch in self.branches:
             if not branch.rebuilt:
                 built.append(branch.value)
@@ -98,9 +98,9 @@ class Nodes:
             ]
             if branch.repeated:
                 key = (id(branch.value), *map(id, children))
-                if key not in known:
-                    known[key] = self._rebuild(branch, children)
-                built.append(known[key])
+                if key not in cached:
+                    cached[key] = self._rebuild(branch, children)
+                built.append(cached[key])
             else:
                 built.append(self._rebuild(branch, children))
         return built[-1]
@@ -130,11 +130,11 @@ class Nodes:
             ) from error
 
     def path_of(self, index: int) -> str:
-        """Return the place of an array in the tree, as Python would write it; "" at the top."""
+        """Return the path of an array in the tree, as Python would write it; "" at the top."""
         return self._path_to(lambda node: type(node) is Leaf and node.index == index)
 
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
-        """Return the first place of a node, "" if it is at the top."""
+        """Return the first path to a node, "" if it is at the top."""
         steps: list[tuple[Branch, int]] = []
         seen: set[int] = set()
         waiting: list[tuple[int, Branch, int]] = []
@@ -164,7 +164,7 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
     if error is None:
         why, remedy = "", "Flatten it, or convert its parts one by one."
     else:
-        why = f", or what reads or rebuilds a part of it calls itself without end ({describe_error(error)})"
+        why = f", or the code that reads or rebuilds a part of it recurses without end ({describe_error(error)})"
         remedy = "See the cause; flatten the tree, or convert its parts one by one."
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
 

@@ -130,4 +130,4 @@ SEQUENCES_BY_BASE: tuple[tuple[type, Container], ...] = (
     (deque, _DEQUE),
     (UserList, UserListContainer()),
 )
-"""For subclasses; the first match is taken."""
+"""For subclasses; the first match is used."""

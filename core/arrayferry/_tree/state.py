@@ -47,7 +47,7 @@ def copy_state(new: Any, old: Any) -> None:
 
 
 def has_attributes(cls: type) -> bool:
-    """Return whether objects of a class can have attributes of their own. Those of most named tuples cannot."""
+    """Return whether objects of a class can have attributes of their own. Instances of most named tuples cannot."""
     if cls.__dictoffset__:
         return True
     return any(base.__dict__.get("__slots__") for base in cls.__mro__)

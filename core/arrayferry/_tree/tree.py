@@ -1,4 +1,4 @@
-"""Trees: a value taken apart into its arrays, and put together again around others.
+"""Trees: a value flattened into its arrays, and rebuilt around others.
 
 Nothing here is recursive, so depth needs no stack: a tree of thousands of levels is converted in any
 thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never altered.
@@ -43,7 +43,7 @@ _OPEN: Any = object()
 
 
 class Tree(Nodes):
-    """A value taken apart.
+    """A value, flattened.
 
     Args:
         value: anything.
@@ -95,7 +95,7 @@ class Tree(Nodes):
             self._keep_inside()
 
     def _keep_inside(self) -> None:
-        """Keep the containers that are only inside others that are returned unchanged."""
+        """Do not rebuild containers that are only inside others that are returned unchanged."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             branch.rebuilt = branch.rebuilt and branch.index in needed
@@ -156,16 +156,15 @@ class Tree(Nodes):
         elif options.unknown == "raise" and is_proxy(value) and stands_for_arrays(value):
             pass
         elif not may_become_array(value):
-            if is_proxy(value) or has_own_attributes(
-                value
-            ):  # the next one of its class may become an array
+            # the next one of its class may become an array
+            if is_proxy(value) or has_own_attributes(value):
                 self.cacheable = False
             if whole and options.unknown == "raise" and not is_plain(value):
                 raise refuse_object(value)
             return None
         elif options.unknown == "convert":
             return UNKNOWN
-        raise refuse_unknown(value, self._path(), known=kind.source is not None)
+        raise refuse_unknown(value, self._path(), has_source=kind.source is not None)
 
     def _start(self, value: Any, container: Any) -> Any:
         """Start reading a container and return `_OPEN`, or return its node if it was seen before."""
@@ -198,8 +197,10 @@ class Tree(Nodes):
                 path=self._path(),
             ) from error
         if self._options is not None and self._options.unknown == "raise":
-            own = [class_attribute(type(value), name) for name in ("__iter__", "__len__")]
-            if isinstance(value, (dict, list, tuple)) and any(type(f) is FunctionType for f in own):
+            methods = [class_attribute(type(value), name) for name in ("__iter__", "__len__")]
+            if isinstance(value, (dict, list, tuple)) and any(
+                type(f) is FunctionType for f in methods
+            ):
                 self.cacheable = False  # the next one may hide items, or not
                 if hides_items(value, len(inside)):
                     raise refuse_unknown(value, self._path())
@@ -227,5 +228,5 @@ class Tree(Nodes):
         self._open.pop()
 
     def _path(self) -> str:
-        """Return the place of the value that is being read."""
+        """Return the path of the value that is being read."""
         return written_path([(branch, len(branch.children)) for branch, _ in self._open])

@@ -1,7 +1,7 @@
-"""Objects of no known library that could become an array: reading their values, and refusing to lose more than those.
+"""Objects of no known library that could become arrays: their values are read, and losing anything else is an error.
 
-In a tree they are converted only with `unknown="convert"`, since something unknown may be lost. Where such an object is
-the whole value, returning it unchanged would be a surprise, so that is an error.
+In a tree they are converted only with `unknown="convert"`, since something unknown may be lost. If such an object is
+the whole value, users would not expect it back unchanged, so this is an error.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def is_plain(value: Any) -> bool:
     return not unnamed and cls.__module__.partition(".")[0] in _HOMES
 
 
-def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
+def refuse_unknown(value: Any, path: str, *, has_source: bool = False) -> NotAnArrayError:
     """Return the error for an object that could become an array, but may not be converted.
 
     Args:
         value: the object.
-        path: its place in the tree.
-        known: whether it has a source.
+        path: its path in the tree.
+        has_source: whether a source reads it.
     """
     name = type_name(type(value))
     if _has_units(value):
@@ -102,11 +102,11 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
     else:
         reason = f"a value of type {name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
-        own = package in {*_HOMES, "__main__"}
+        no_package = package in {*_HOMES, "__main__"}
         listed = "that has this type among its array_types"
-        plugin = "" if own else f", or install a plugin for {package} {listed}"
+        plugin = "" if no_package else f", or install a plugin for {package} {listed}"
         convert = 'pass unknown="convert"'
-        if known:
+        if has_source:
             remedy = f"Convert it by itself, or {convert}."
         elif not may_become_array(value):  # a proxy, or a structure that hides its items
             remedy = "Pass the object that it stands for, or its items in a list or dict of Python."
@@ -143,7 +143,7 @@ def _own_way(value: Any) -> str:
 
 
 _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
-"""The calls for objects that have `__cuda_array_interface__` alone, by what else they have: those of Numba, of PyCUDA."""
+"""The calls for objects with `__cuda_array_interface__` alone, by another attribute: of Numba, of PyCUDA, of any."""
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -180,15 +180,17 @@ def has_own_attributes(value: Any) -> bool:
 
 
 def _has_numpy(value: Any) -> bool:
-    """Return whether an object is an array that its own `numpy()` alone reads, as those of tinygrad."""
+    """Return whether an object is an array that only its own `numpy()` reads, such as an array of tinygrad."""
     return all(_offers(value, name) for name in ("numpy", "shape", "dtype"))
 
 
 def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
     """Return whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
-    own = value.__dict__ if has_own_attributes(value) else ()
-    return any(name in own or class_attribute(type(value), name) is not None for name in names)
+    attributes = value.__dict__ if has_own_attributes(value) else ()
+    return any(
+        name in attributes or class_attribute(type(value), name) is not None for name in names
+    )
 
 
 def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
@@ -196,7 +198,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
 
     Args:
         x: the object.
-        others: functions to try after these.
+        others: functions to try after the protocols.
 
     Raises:
         ConversionError: it has no values that can be read, or units or a mask would be lost.
@@ -220,7 +222,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
             failures.append(error)
     why = f" ({describe_error(failures[0])})" if failures else ""
     if not failures and is_on_gpu(x):
-        why = ": it is on a GPU, and neither CuPy nor PyTorch could take it here"
+        why = ": it is on a GPU, and neither CuPy nor PyTorch could read it here"
     raise ConversionError(
         f"a value of type {name} offers no array of numbers{why}",
         remedy="Make a NumPy array of it with its own library, or write a plugin for that library.",
@@ -243,7 +245,7 @@ def refuse_more_than_values(x: Any) -> None:
     if mask.dtype == bool and mask.any():
         raise ConversionError(
             f"a value of type {type_name(type(x))} has masked elements, and its mask would be lost",
-            remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
+            remedy="Fill the masked elements first, for example by x.filled(value), or convert its data and its mask.",
         )
 
 

@@ -46,7 +46,7 @@ class once(Generic[V]):  # noqa: N801
 
 def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
     """Return the values that still exist, while other threads may add and drop some."""
-    return [value for each in values.valuerefs() if (value := each()) is not None]
+    return [value for reference in values.valuerefs() if (value := reference()) is not None]
 
 
 PART = 8
@@ -80,8 +80,8 @@ class Cache(dict[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
             keys = list(self.copy())  # a copy is made at once, whatever other threads do
-            for each in keys[self._times % min(PART, self.limit) :: PART]:
-                self.pop(each, None)
+            for old in keys[self._times % min(PART, self.limit) :: PART]:
+                self.pop(old, None)
             self._times += 1
         super().__setitem__(key, value)
 
@@ -121,10 +121,10 @@ class CostlyCache(dict[K, V]):
         self._emptied = self._again = False
 
     def make_room(self, key: K) -> list[V] | None:
-        """Ask for room for one more entry, before it is made.
+        """Make room for one more entry, before the entry is made.
 
         Returns:
-            The values that were dropped, None if there is no room now: do without the entry.
+            The values that were dropped, or None if there is no room: then do not add the entry.
         """
         gone: list[V] = []
         if key in self._dropped:  # so it was dropped too early
@@ -137,11 +137,11 @@ class CostlyCache(dict[K, V]):
         if self._emptied:
             longer = min(2 * self._wait, self.LONGEST)
             self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
-        idle = [each for each, value in self.copy().items() if value not in self.used]
-        for each in idle[: max(1, self.limit // 4)]:
+        idle = [key for key, value in self.copy().items() if value not in self.used]
+        for unused in idle[: max(1, self.limit // 4)]:
             with suppress(KeyError):
-                gone.append(self.pop(each))
-                self._dropped[each] = None
+                gone.append(self.pop(unused))
+                self._dropped[unused] = None
         self.used.clear()
         self._waited, self._emptied, self._again = 0, bool(gone), False
         return gone or None

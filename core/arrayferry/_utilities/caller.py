@@ -19,7 +19,7 @@ OURS = frozenset(
 )  # fmt: skip
 """Packages that never count as the user's code."""
 _BETWEEN = ("gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
-"""How the names of modules begin that call our packages for the user."""
+"""Prefixes of the names of modules that call our packages for the user."""
 
 
 def caller_level() -> int:
@@ -35,16 +35,16 @@ def caller_level() -> int:
 
 
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
-    """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
+    """Return the last line in a traceback outside all libraries, or in the files of `codes`, that `codes` called."""
     others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"
     files = {code.co_filename for code in codes}
-    inside, found = not codes, None
+    inside, place = not codes, None
     for frame, line in walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         inside = inside or frame.f_code in codes
         ours = package in OURS or name.startswith(libraries)
         if inside and (name in files or not ours):
-            found = f"{Path(name).name}:{line}"
-    return found
+            place = f"{Path(name).name}:{line}"
+    return place

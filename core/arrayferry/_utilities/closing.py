@@ -13,19 +13,19 @@ from typing import Any
 
 
 def made_or_closed(cls: type[Any], *args: Any, **options: Any) -> Any:
-    """Return a new object of a class, which is closed at once if it cannot be made."""
-    made: Any = object.__new__(cls)
+    """Return a new object of a class. If its constructor fails, close it at once."""
+    instance: Any = object.__new__(cls)
     try:
-        made.__init__(*args, **options)
+        instance.__init__(*args, **options)
     except BaseException:
-        with contextlib.suppress(Exception):  # what has failed first is told
-            made.close()
+        with contextlib.suppress(Exception):  # the first error is raised
+            instance.close()
         raise
-    return made
+    return instance
 
 
 def close_apart(close: Callable[[], object]) -> None:
-    """Close something in another thread, for which this one waits a second at most; at the end of the process, close it here."""
+    """Close something in another thread, and wait for it at most a second. If the process is ending, close it in this one."""
     if threading.main_thread().is_alive():
         thread = threading.Thread(target=close, daemon=True)
         thread.start()

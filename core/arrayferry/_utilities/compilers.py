@@ -13,27 +13,27 @@ _COMPILER = "torch._dynamo"
 _codes: dict[int, CodeType] = {}
 
 
-def uncompiled(thing: T) -> T:
+def uncompiled(decorated: T) -> T:
     """Let `torch.compile` call a function, and all that it calls, as it is.
 
     `torch.compiler.disable` does the same by a wrapper, which needs PyTorch, and costs time in each call.
 
     Args:
-        thing: a function, or a class with methods. It is returned.
+        decorated: a function, or a class with methods. It is returned.
     """
-    for function in (thing, *vars(thing).values()):
+    for function in (decorated, *vars(decorated).values()):
         if isinstance(function, FunctionType):
             function._torchdynamo_disable = True  # type: ignore[attr-defined]  # it is not traced as part of another
             _codes[id(function.__code__)] = function.__code__
             if _COMPILER in sys.modules:
                 _skip(function.__code__)
-    return thing
+    return decorated
 
 
 def _skip(*codes: CodeType) -> None:
-    """Have the compiler not begin where a function begins that it did not trace, or one that this calls.
+    """Keep the compiler from starting to trace in a function, or in functions that it calls.
 
-    Nothing public does it without a wrapper. A PyTorch that has it no more would trace these functions.
+    No public function does this without a wrapper. A PyTorch without these methods would trace the functions.
     """
     with suppress(Exception):  # it is called while others import
         frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
@@ -46,7 +46,7 @@ def _skip(*codes: CodeType) -> None:
 
 
 class _Imports:
-    """Sees that PyTorch's compiler is imported, and finds nothing. Marks have no effect on what the compiler has seen."""
+    """Notices the import of PyTorch's compiler, and finds no module. Marks have no effect on code that it has seen."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

@@ -45,9 +45,9 @@ def count_of(
     return count
 
 
-def limit_of(given: Any, default: int | None) -> int | None:
+def limit_of(requested: Any, default: int | None) -> int | None:
     """Return `max_episode_steps`: as given, or else the default of the environment. None means no limit."""
-    limit = default if isinstance(given, Unset) else given
+    limit = default if isinstance(requested, Unset) else requested
     if limit is None:
         return None
     return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
@@ -72,10 +72,10 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
-    """Check that a function got nothing by position that it takes by keyword.
+    """Check that nothing was passed by position that a function accepts by keyword only.
 
     Raises:
-        TypeError: it did.
+        TypeError: something was.
     """
     if misplaced:
         raise TypeError(
@@ -102,7 +102,7 @@ _ACTION_CHECKS = ("fit", "strict", "off")
 
 
 def check_render_mode(
-    given: str | None, metadata: Mapping[str, Any], name: str, remedy: str = ""
+    render_mode: str | None, metadata: Mapping[str, Any], name: str, remedy: str = ""
 ) -> None:
     """Check that an environment, which messages call `name`, has a render mode. None is always valid.
 
@@ -110,34 +110,34 @@ def check_render_mode(
         arrayferry.OptionError: it does not have this mode.
     """
     modes = metadata.get("render_modes") or []
-    if given is not None and given not in modes:
-        known = ", ".join(map(repr, modes)) or "none"
-        raise af.OptionError(f"render_mode={given!r}: {name} has {known}", remedy=remedy)
+    if render_mode is not None and render_mode not in modes:
+        listed = ", ".join(map(repr, modes)) or "none"
+        raise af.OptionError(f"render_mode={render_mode!r}: {name} has {listed}", remedy=remedy)
 
 
-def factor_of(name: str, given: Any, *, scalar: bool = False) -> Any:
+def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
     """Return a discount factor: a float, or an array.
 
     Args:
         name: the name of the option, for errors.
-        given: the factor.
+        factor: the value of the option.
         scalar: whether it must be one number. Then a 0-d array of any library is read, and returned as a float.
 
     Raises:
-        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only NumPy's are checked for that.
     """
     import numpy as np
 
-    value = given
-    if isinstance(given, Real) or (scalar and getattr(given, "shape", None) == ()):
+    value = factor
+    if isinstance(factor, Real) or (scalar and getattr(factor, "shape", None) == ()):
         with contextlib.suppress(Exception):  # it is not real
-            value = float(given)
+            value = float(factor)
     inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
     if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):
         x = np.asarray(value)
         inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
     if not inside:
-        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+        raise af.OptionError(f"{name}={factor!r:.80} is not valid", remedy="Pass 0 to 1.")
     return value
 
 
@@ -171,13 +171,13 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
 
 
 def stream_seed(purpose: str, *numbers: Any) -> int:
-    """Return the seed of one consumer of random numbers: another one for each purpose, and for any other numbers.
+    """Return the seed of one consumer of random numbers. It differs for each purpose and for different numbers.
 
-    NumPy's own seeds do not tell `(1, 0)` from 1.
+    NumPy's own seeds do not distinguish `(1, 0)` from 1.
 
     Args:
         purpose: what the random numbers are for.
-        numbers: integers of 0 or more, such as the seed of the user and what the consumer is counted by.
+        numbers: integers of 0 or more, such as the seed of the user and the number of the consumer.
 
     Raises:
         TypeError: one is not an integer.
@@ -191,8 +191,8 @@ def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
     """Return the seeds of environments, of which some may be None, as one `stream_seed`. None if all are None."""
     if all(seed is None for seed in seeds):
         return None
-    known = (0 if seed is None else int(seed) + 1 for seed in seeds)
-    return stream_seed(purpose, *numbers, *known)
+    numbered = (0 if seed is None else int(seed) + 1 for seed in seeds)
+    return stream_seed(purpose, *numbers, *numbered)
 
 
 def _one_seed(value: Any) -> int:
@@ -239,7 +239,7 @@ def missing_package(module: str, package: str, error: ImportError) -> af.Backend
     Args:
         module: the module, such as "arrayferry_gym.sb3".
         package: the argument of `pip install`.
-        error: why it cannot.
+        error: the error of the import.
     """
     return af.BackendUnavailableError(
         f"{module} needs {package}, which cannot be imported ({error})",

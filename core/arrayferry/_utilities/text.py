@@ -23,7 +23,7 @@ def short_repr(value: Any, most: int = 40) -> str:
 
 
 def type_name(cls: type) -> str:
-    """Return the dotted path of a class, that of a type of Python without its module."""
+    """Return the dotted path of a class, without the module of a built-in type."""
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
@@ -72,8 +72,8 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 def numbered(names: Iterable[str]) -> list[str]:
     """Return unique names: a name that came before gets a number at its end."""
     counts: Counter[str] = Counter()
-    found = []
+    unique = []
     for name in names:
         counts[name] += 1
-        found.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
-    return found
+        unique.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return unique

@@ -77,7 +77,7 @@ class Threads(Executor):
         self._abandoned = True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and drop those that no thread has begun if `cancel_futures` is True."""
+        """Accept no more calls. If `cancel_futures` is True, drop the calls that no thread has begun."""
         with self._lock:
             self._closed = True
             calls = list(self._calls) if cancel_futures else []

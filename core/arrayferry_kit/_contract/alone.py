@@ -17,34 +17,34 @@ from arrayferry.extending import ENTRY_POINT_GROUP, PLUGINS_VARIABLE, chosen_plu
 def alone(
     find: Callable[[], Backend | Source], others: Sequence[str], parts: Mapping[str, object]
 ) -> Iterator[None]:
-    """Load only the built-in plugins, those of the distribution of a part, and those of some others, during a test.
+    """During a test, load only the built-in plugins, and the distributions of the tested part and of some others.
 
-    Parts that were registered at run time stay, and so does everything if no other plugin is installed. The part is
-    registered if it is not. The test is skipped if the library cannot be used here.
+    Parts registered at run time stay. If no other plugin is installed, nothing is unloaded. The part is registered
+    if it is not yet. The test is skipped if the library cannot be used here.
 
     Args:
         find: returns the backend or source under test.
         others: names of further backends.
-        parts: what is registered with the part, by the hooks of layers.
+        parts: further parts for layers, by the names of hooks, to register with the part.
     """
     points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
     with ExitStack() as undo:
         with _without_warnings():
             part = find()
-            known = (*registry.backends().values(), *registry.sources())
-            used = [type(each).__module__ for each in (part, *map(registry.backend, others))]
+            registered = (*registry.backends().values(), *registry.sources())
+            used = [type(origin).__module__ for origin in (part, *map(registry.backend, others))]
         tops = {module.partition(".")[0] for module in used}
         homes = {_home(point) for point in points if point.module.partition(".")[0] in tops}
         if chosen is not None:
             points = [point for point in points if point.name in chosen]
-        kept = [point for point in points if is_ours(point) or _home(point) in homes]
-        if len(kept) < len(points):
+        remaining = [point for point in points if is_ours(point) or _home(point) in homes]
+        if len(remaining) < len(points):
             undo.callback(_reload)
             patch = undo.enter_context(pytest.MonkeyPatch.context())
-            patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in kept))
+            patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining))
             _reload()
         # a library without a plugin has no types, and cannot be registered
-        if part.array_types and all(part is not each for each in known):
+        if part.array_types and all(part is not origin for origin in registered):
             registry.register(part, parts=parts)
             undo.callback(registry.unregister, part)
         problem = part.problem()
@@ -54,7 +54,7 @@ def alone(
 
 
 def _reload() -> None:
-    """Load the plugins again, now, and not when they are first needed."""
+    """Load the plugins again, now instead of when they are first needed."""
     with _without_warnings():
         registry.refresh()
         registry.backends()

@@ -55,7 +55,7 @@ class BackendTests(Runner):
         return registry.backend(self.backend)
 
     def _call(self, method: str, copy: bool | str | None = "stated") -> Call:
-        """Return a call of one of `METHODS`, or of a conversion by it with an option `copy`."""
+        """Return a call of one of `METHODS`, or of a conversion that uses it, with an option `copy`."""
         mine, numpy = self.tested, registry.backend("numpy")
         ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
         source, target = ends[method]
@@ -95,21 +95,21 @@ class BackendTests(Runner):
     # Its arrays.
 
     def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[list[Given]]:
-        """Yield arrays of a dtype in all shapes and layouts, those of one shape together."""
+        """Yield arrays of a dtype in all shapes and layouts, grouped by shape."""
         is_usual = dtype == self._usual()
         yield [self._given(samples.special(dtype), "with special values", method=method)]
         cubes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
         few: tuple[samples.Shape, ...] = ((), (5,), (2, 3))
         for shape in (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else few:
             arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
-            given = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
-            yield [given[0], *given]
-        # lazy arrays take long, and have a layout only after they are computed
+            arguments = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
+            yield [arguments[0], *arguments]
+        # lazy arrays are slow, and have a layout only after they are computed
         for shape in cubes if is_usual or self.tested.memory != "lazy" else ():
             most = None if is_usual and shape == samples.CUBE else 6
             laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)
-            yield from ([given] for given in laid)
-            yield from ([given] for given in self._broadcast(dtype, shape, method))
+            yield from ([argument] for argument in laid)
+            yield from ([argument] for argument in self._broadcast(dtype, shape, method))
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
         """Yield writable arrays of many layouts and sizes: NumPy arrays for `from_numpy`."""
@@ -156,7 +156,7 @@ class BackendTests(Runner):
     def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
-        """Make an array of a view, or a view of an array. Return None if it can be seen to have other values."""
+        """Make an array from a view, or a view of an array. Return None if this fails, or the values differ."""
         try:
             if not viewed and min(view(whole).strides, default=0) < 0:
                 return None

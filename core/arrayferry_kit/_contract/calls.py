@@ -1,7 +1,7 @@
 """The runner calls a method with an array, and checks all that must be true of the result.
 
-A `Call` is a method of a plugin, or a conversion; a `Given` an array of some dtype, shape and layout. The tests are
-tables of both, and `Runner.run` checks each pair.
+A `Call` is a method of a plugin, or a conversion. A `Given` is an array of some dtype, shape and layout. The tests
+are tables of both, and `Runner.run` checks each pair.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Call(NamedTuple):
 
     Attributes:
         name: the call, for messages.
-        function: takes a list of arrays, and returns a list of arrays with equal values.
+        function: accepts a list of arrays, and returns a list of arrays with equal values.
         source: the library of its arguments, None if they are not arrays.
         target: the library of its results, None for any.
         shares: whether results share memory; None if they may, unless that memory must not change.
@@ -90,7 +90,7 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
 
 
 def library_of(array: Any) -> str:
-    """Return the name of the backend or source that an array is recognised to belong to."""
+    """Return the name of the backend or source that recognises an array."""
     kind = af.registry.kind(array)
     default = "numpy" if kind.category == "scalar" else UNKNOWN
     return str(getattr(kind.origin, "name", default))
@@ -141,7 +141,7 @@ class Runner:
         raise NotImplementedError
 
     def _usual(self) -> np.dtype[Any]:
-        """Return the dtype to use where any with negative numbers would do: float32, if the library has it."""
+        """Return a dtype with negative numbers: float32, if the library has it."""
         dtypes = [d for d in samples.dtypes_of(self._supported()) if d.name in STANDARD_DTYPES]
         signed = [d for d in dtypes if d.kind in "fic"]
         if not signed:
@@ -150,13 +150,13 @@ class Runner:
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
         """Return an array with these values in its own memory: a NumPy array for `from_numpy`."""
-        own = values.copy()
+        owned = values.copy()
         try:
-            x = own if method == "from_numpy" else self.make(own)
+            x = owned if method == "from_numpy" else self.make(owned)
         except NotImplementedError:
             raise
         except Exception as error:
-            error.add_note(f"If the library has no {own.dtype}, leave it out of dtypes().")
+            error.add_note(f"If the library has no {owned.dtype}, leave it out of dtypes().")
             raise
         return Given(x, values, samples.case_of(values, *details))
 
@@ -172,7 +172,7 @@ class Runner:
         return [b for b in others if b.name != self.tested.name and b.problem() is None]
 
     def part(self, hook: str) -> Any:
-        """Return what the plugin says to a layer, None if it says nothing."""
+        """Return the part of the plugin for a layer, None if there is none."""
         return af.registry.parts(hook).of(self.tested)
 
     def numbers(self, shape: tuple[int, ...]) -> Values:
@@ -191,11 +191,11 @@ class Runner:
         """Call a method of the plugin. Assert that the result is of the right kind.
 
         Args:
-            method: the name of the method, or that of a part of the plugin: "devices.names".
+            method: the name of the method, such as "dtypes" or "devices.names".
             *args: its arguments.
             case: the case, for messages.
-            of: what has the method, None for the backend or source under test.
-            duty: what it must return: in words, and as types. None for what `DUTIES` says.
+            of: the object with the method, None for the backend or source under test.
+            duty: what it must return: in words, and as types. None uses `DUTIES`.
             **options: its keyword arguments.
         """
         named = any(isinstance(x, str) for x in args)
@@ -204,36 +204,42 @@ class Runner:
         function = attrgetter(method)(self.tested if of is None else of)
         return ask(function, *args, what=what, duty=duty or DUTIES.get(method), **options)
 
-    def run(self, call: Call, *given: Given, writes: bool = False) -> list[Any]:
-        """Call a function with arrays, and check all results, and that the arrays are as they were.
+    def run(self, call: Call, *arguments: Given, writes: bool = False) -> list[Any]:
+        """Call a function with arrays. Check all results, and that the arrays are unchanged.
 
         Args:
             call: the call.
-            given: the arrays.
-            writes: whether to write to each array and its result, and compare the other one.
+            *arguments: the arrays.
+            writes: also write to the argument and to the result, and check whether the other changed.
 
         Returns:
             The results.
         """
-        name, states = f"{call.name}, for ", [_fingerprint(each.x) for each in given]
-        many = f"{len(given)} arrays" + "".join(f", first {each.case}" for each in given[:1])
-        what = name + (given[0].case if len(given) == 1 else many)
-        ys: list[Any] = ask(lambda: list(call.function([each.x for each in given])), what=what)
-        equal(len(ys), len(given), f"{what}: the number of results")
-        for each, y, state in zip(given, ys, states, strict=True):
-            what = name + each.case
-            assert _fingerprint(each.x) == state, f"{what}: its argument was changed"
+        name, states = f"{call.name}, for ", [_fingerprint(argument.x) for argument in arguments]
+        many = f"{len(arguments)} arrays" + "".join(
+            f", first {argument.case}" for argument in arguments[:1]
+        )
+        what = name + (arguments[0].case if len(arguments) == 1 else many)
+        ys: list[Any] = ask(lambda: list(call.function([each.x for each in arguments])), what=what)
+        equal(len(ys), len(arguments), f"{what}: the number of results")
+        for argument, y, state in zip(arguments, ys, states, strict=True):
+            what = name + argument.case
+            assert _fingerprint(argument.x) == state, f"{what}: its argument was changed"
             if state is None and call.source is not None:
-                same(self.values_of(call.source, each.x), each.values, f"{what}: its argument")
+                same(
+                    self.values_of(call.source, argument.x),
+                    argument.values,
+                    f"{what}: its argument",
+                )
             if y is not NotImplemented or not call.declines:
-                self._check(call, each, y, what)
+                self._check(call, argument, y, what)
                 if writes:
-                    self._check_memory(call, each, y, what)
+                    self._check_memory(call, argument, y, what)
         return ys
 
-    def _check(self, call: Call, given: Given, y: Any, what: str) -> None:
+    def _check(self, call: Call, argument: Given, y: Any, what: str) -> None:
         """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
-        values = given.values
+        values = argument.values
         check_kind(y, DUTIES.get(call.method), what)
         self.check_library(y, call.target, what)
         if call.target is not None:
@@ -241,18 +247,18 @@ class Runner:
                 values = af.fit_dtype(values, call.target, "checked")
             except af.ConversionError as error:
                 raise AssertionError(f"{what}: an array, although {error.reason}") from error
-        found = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
-        found = found or difference(self.values_of(call.target, y), values)
-        assert not found, f"{what}: {found}"
+        mismatch = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
+        mismatch = mismatch or difference(self.values_of(call.target, y), values)
+        assert not mismatch, f"{what}: {mismatch}"
 
     def check_library(self, array: Any, target: Origin | None, what: str) -> None:
         """Assert that an array is recognised as one of a library, None for any."""
-        found = library_of(array)
+        library = library_of(array)
         name, types = "another", ""
         if target is not None:
             name, types = target.name, f", whose array_types are {target.array_types}"
-        assert found == name or (target is None and found != UNKNOWN), (
-            f"{what}: {describe_value(array)}, which is recognised as an array of {found} instead of {name}{types}"
+        assert library == name or (target is None and library != UNKNOWN), (
+            f"{what}: {describe_value(array)}, which is recognised as an array of {library} instead of {name}{types}"
         )
 
     def values_of(self, origin: Origin | None, array: Any) -> Values:
@@ -278,13 +284,13 @@ class Runner:
 
     # Memory.
 
-    def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
+    def _check_memory(self, call: Call, argument: Given, y: Any, what: str) -> None:
         """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
         what = f"{what}, {call.promise}"
         if call.shares is False and isinstance(y, np.ndarray):
             assert y.flags.writeable, f"{what}: a read-only array instead of a writable copy"
-        sides: list[tuple[Any, Any]] = [(call.source, given.x), (call.target, y)]
-        names, values = ("source", "result"), [given.values] * 2
+        sides: list[tuple[Any, Any]] = [(call.source, argument.x), (call.target, y)]
+        names, values = ("source", "result"), [argument.values] * 2
         for to, other in ((0, 1), (1, 0)):
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
@@ -296,7 +302,9 @@ class Runner:
             number = float(np.real(values[0].flat[0])) - 2
             if shares is None or not self._fill(*sides[to], number, what):
                 continue
-            values[to] = np.broadcast_to(np.asarray(number, given.values.dtype), given.values.shape)
+            values[to] = np.broadcast_to(
+                np.asarray(number, argument.values.dtype), argument.values.shape
+            )
             if in_use and not _share_memory(sides):
                 continue  # the library has moved the array, since its memory was in use elsewhere
             constant = ", which is constant," if is_constant and call.shares is not False else ""
@@ -305,7 +313,7 @@ class Runner:
             after = f"{what}: the {names[other]}{constant} {must} {when}"
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
             same(_sampled(actual), _sampled(expected), after)
-        given.values = values[0]
+        argument.values = values[0]
 
     def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
         """Write a value into every element of an array of any backend. Return whether that is possible."""
@@ -324,7 +332,7 @@ class Runner:
 
 
 def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
-    """Return a function of a list of arrays that calls another one with each."""
+    """Return a function that calls another function with each array of a list."""
     return lambda xs: [function(x) for x in xs]
 
 

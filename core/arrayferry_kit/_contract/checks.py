@@ -1,4 +1,4 @@
-"""What methods return, how arrays differ, and which types exist. A message says what was expected, and what came."""
+"""What methods return, how arrays differ, and which types exist. Messages say what was expected and returned."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ The values of arrays are compared elsewhere.
 """
 
 
-def equal(came: Any, expected: Any, what: str) -> None:
+def equal(actual: Any, expected: Any, what: str) -> None:
     """Assert that two values are equal."""
-    assert came == expected, f"{what}: {came!r} instead of {expected!r}"
+    assert actual == expected, f"{what}: {actual!r} instead of {expected!r}"
 
 
 def ask(
     function: Any, *args: Any, what: str, duty: tuple[str, Any] | None = None, **options: Any
 ) -> Any:
-    """Call a function of a plugin, and return its result. Assert that it is what its method must return."""
+    """Call a function of a plugin, and return its result. Assert that it is of the right kind."""
     try:
         result = function(*args, **options)
     except Exception as error:
@@ -74,8 +74,8 @@ def check_kind(result: Any, duty: tuple[str, Any] | None, what: str) -> None:
     expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
-    came = f"{result!r:.80}" if is_plain else describe_value(result)
-    assert is_right, f"{what}: returned {came} instead of {expected}"
+    actual = f"{result!r:.80}" if is_plain else describe_value(result)
+    assert is_right, f"{what}: returned {actual} instead of {expected}"
 
 
 _LACKS = re.compile(
@@ -97,16 +97,16 @@ _LACKS = re.compile(
 def _lacking(error: BaseException | None) -> str:
     """Return the text of the first cause that says that memory, a device or a compiler is missing; "" if none does."""
     seen: set[int] = set()
-    found = ""
+    reason = ""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
         # errors of the kit itself are not about the library
-        own = isinstance(error, AssertionError) or not isinstance(error, Exception)
-        if not own and _LACKS.search(text):
-            found = " ".join(text.split())[:200].rstrip(" .")
+        is_own = isinstance(error, AssertionError) or not isinstance(error, Exception)
+        if not is_own and _LACKS.search(text):
+            reason = " ".join(text.split())[:200].rstrip(" .")
         error = error.__cause__ or error.__context__
-    return found
+    return reason
 
 
 def skip_if_lacking(error: BaseException | None) -> None:
@@ -117,7 +117,7 @@ def skip_if_lacking(error: BaseException | None) -> None:
 
 
 def every(parts: Iterable[Callable[[], object]]) -> None:
-    """Run all parts of a test, and then skip it if a part lacked something here."""
+    """Run all parts of a test, and then skip the test if the library lacked something in one of them."""
     lack: BaseException | None = None
     for part in parts:
         try:
@@ -131,8 +131,8 @@ def every(parts: Iterable[Callable[[], object]]) -> None:
 
 def same(actual: Any, expected: Any, what: str) -> None:
     """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN."""
-    found = difference(actual, expected)
-    assert not found, f"{what}: {found}"
+    mismatch = difference(actual, expected)
+    assert not mismatch, f"{what}: {mismatch}"
 
 
 def difference(actual: Any, expected: Any) -> str:
@@ -154,7 +154,7 @@ def difference(actual: Any, expected: Any) -> str:
 
 
 def stated_difference(array: Any, values: Values) -> str:
-    """Describe how the `dtype` or `shape` of an array differs from that of `values`; "" if it does not, or is missing."""
+    """Describe how the `dtype` or `shape` of an array differs from `values`, "" if it is equal or missing."""
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
         return f"dtype {dtype} instead of {values.dtype.name}"

@@ -11,17 +11,17 @@ from arrayferry.extending import announced_hooks, describe_error
 
 
 def layer_tests() -> list[type]:
-    """Return the tests of the parts of each installed layer that has some, or one that is skipped if it cannot be imported."""
-    found: dict[type, None] = {}
+    """Return the tests of installed layers for their parts. A layer that cannot be imported has a skipped test."""
+    tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():
         try:
             path = getattr(point.load(), "contract", "")
-            found |= {resolve_name(path): None} if path else {}
+            tests |= {resolve_name(path): None} if path else {}
         except Exception as error:
-            found[_skipped(hook, f"{point.value} cannot be imported: {describe_error(error)}")] = (
+            tests[_skipped(hook, f"{point.value} cannot be imported: {describe_error(error)}")] = (
                 None
             )
-    return list(found)
+    return list(tests)
 
 
 def _skipped(hook: str, why: str) -> type:

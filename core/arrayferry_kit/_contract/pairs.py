@@ -25,7 +25,7 @@ class PairTests(BackendTests):
 
     @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
     def test_many_at_once(self, method: str) -> None:
-        """A method for many arrays returns the values of each, in order. Those of `compute` have their own memory."""
+        """A method for many arrays returns the values of each, in order. Results of `compute` own their memory."""
         mine = self.tested
         call = Call(f"{method}()", getattr(mine, method), mine, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]
@@ -33,14 +33,16 @@ class PairTests(BackendTests):
         many = [sample(d, shape, 1) for d in dtypes[:6] for shape in (*SHAPES, CUBE)]
         again = [sample(values.dtype, values.shape, 2) for values in many]
         for values in (few, few[:1], [], many, again):
-            given = [self._given(x) for x in values]
-            ys = self.run(call, *given)
+            arguments = [self._given(x) for x in values]
+            ys = self.run(call, *arguments)
             if method == "compute" and overrides(mine, Backend.compute):
                 for y in (y for y in ys if isinstance(y, np.ndarray)):
                     what = "compute(): a read-only array instead of a writable one"
                     assert y.flags.writeable, what
                     y[...] = np.zeros((), y.dtype)
-                self.run(call._replace(name="compute(), after its results were written to"), *given)
+                self.run(
+                    call._replace(name="compute(), after its results were written to"), *arguments
+                )
 
     def test_dlpack(self) -> None:
         """Arrays on the CPU are exchanged by DLPack, if `kinds` of `dlpack` says so."""
@@ -48,43 +50,46 @@ class PairTests(BackendTests):
         if dlpack is None or "cpu" not in dlpack.kinds:
             return
         function = one_by_one(lambda x: dlpack.load(dlpack.export(x)))
-        for given in self._in_layouts(sample(self._usual(), CUBE)):
-            if not runs_backwards(given.x):
-                self.ask("dlpack.export", given.x, case=given.case)
-                self.run(Call("dlpack.load(dlpack.export())", function, mine, mine), given)
+        for argument in self._in_layouts(sample(self._usual(), CUBE)):
+            if not runs_backwards(argument.x):
+                self.ask("dlpack.export", argument.x, case=argument.case)
+                self.run(Call("dlpack.load(dlpack.export())", function, mine, mine), argument)
 
     def test_dtypes_are_named(self) -> None:
         """Where arrays are exchanged by DLPack, `dlpack.dtype_of` names their dtypes."""
         for dtype in self._dtypes() if self.tested.dlpack is not None else ():
-            given = self._given(sample(dtype, (2, 3)))
-            name = self.ask("dlpack.dtype_of", given.x, case=given.case)
-            equal(name, dtype.name, f"dlpack.dtype_of(), for {given.case}")
+            argument = self._given(sample(dtype, (2, 3)))
+            name = self.ask("dlpack.dtype_of", argument.x, case=argument.case)
+            equal(name, dtype.name, f"dlpack.dtype_of(), for {argument.case}")
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        for given in self._in_layouts(numbers(self._usual(), CUBE)):
-            address = self.ask("address", given.x, case=given.case)
+        for argument in self._in_layouts(numbers(self._usual(), CUBE)):
+            address = self.ask("address", argument.x, case=argument.case)
             if address is not None and self.tested.to_numpy_shares:
-                expected = self.tested.to_numpy(given.x).ctypes.data
-                equal(address, expected, f"address(), for {given.case}")
+                expected = self.tested.to_numpy(argument.x).ctypes.data
+                equal(address, expected, f"address(), for {argument.case}")
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a tree are converted to every other backend and back, with equal values."""
         mine, values = self.tested, sample(self._usual(), CUBE)
-        given = [self._given(values), *islice(self._in_layouts(values), 1)]
+        arguments = [self._given(values), *islice(self._in_layouts(values), 1)]
         for other in self._others():
             there = Call(f"convert() to {other.name}", partial(convert, to=other), mine, other)
-            ys = [(each.case, y) for each, y in zip(given, self.run(there, *given), strict=True)]
+            ys = [
+                (argument.case, y)
+                for argument, y in zip(arguments, self.run(there, *arguments), strict=True)
+            ]
             back = Call(f"convert() from {other.name}", partial(convert, to=mine), other, mine)
             self.run(back, *(Given(y, self.values_of(other, y), case) for case, y in ys))
 
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""
         for method in ("to_numpy", "from_numpy"):
-            given = self._ordinary(method)
+            argument = self._ordinary(method)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                self.run(self._call(method, None), given)
+                self.run(self._call(method, None), argument)
 
 
 _Convert = Callable[[list[Any]], Any]
@@ -95,11 +100,11 @@ class DirectTests(BackendTests):
 
     def test_direct_converters_match_the_general_path(self) -> None:
         """Direct converters return equal arrays, one or many at once, in any layout, with and without `copy=True`."""
-        mine, known = self.tested.name, registry.backends()
+        mine, backends = self.tested.name, registry.backends()
         parts = []
         for direct in registry.catalog.converters:
             names = direct.source, direct.target
-            ends = [known[name] for name in names if name in known] if mine in names else []
+            ends = [backends[name] for name in names if name in backends] if mine in names else []
             if len(ends) == 2 and all(end.problem() is None for end in ends):
                 kinds = {str(name).partition(":")[0] for name in ends[1].devices.names()}
                 if direct.source_device == "cpu" and direct.target_device in kinds:
@@ -122,18 +127,18 @@ class DirectTests(BackendTests):
                     self.run(call, *(each for each in group if direct.takes(type(each.x))))
                 if copy or never_changes(source) or never_changes(target):
                     memory = self._memory(method, (65_536, LARGE))
-                    for given in self._in_library(source, memory):
-                        self.run(call, given, writes=True)
+                    for argument in self._in_library(source, memory):
+                        self.run(call, argument, writes=True)
 
         every(partial(check, way, copy) for copy in (None, True) for way in ("convert", *_MADE))
         if True not in outcomes:
             cause = next((x for x in outcomes if isinstance(x, Exception)), None)
-            came = f"raised {describe_error(cause)}" if cause else "returned NotImplemented"
+            outcome = f"raised {describe_error(cause)}" if cause else "returned NotImplemented"
             what = f"{direct!r}, for every ordinary array of dtype {self._usual().name} on the CPU"
-            raise AssertionError(f"{what}: {came} instead of an array") from cause
+            raise AssertionError(f"{what}: {outcome} instead of an array") from cause
 
     def _groups_of(self, source: Backend, method: str) -> Iterator[list[Given]]:
-        """Yield arrays of a library of all dtypes, shapes and layouts, those of one shape together."""
+        """Yield arrays of a library of all dtypes, shapes and layouts, grouped by shape."""
         usual = self._usual()
         dtypes = dtypes_of(source.dtypes())
         dtypes.sort(key=lambda dtype: (dtype != usual, dtype.kind not in "biuf"))
@@ -146,11 +151,11 @@ class DirectTests(BackendTests):
             yield [Given(x, values, case_of(values, name))]
 
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
-        """Yield the arrays, with NumPy arrays converted to a library."""
-        for given in arrays:
-            if isinstance(given.x, np.ndarray):  # an array may be given twice
-                given.x = source.from_numpy(given.x)
-            yield given
+        """Yield the arrays in the source library. NumPy arrays are converted."""
+        for argument in arrays:
+            if isinstance(argument.x, np.ndarray):  # an array may occur twice
+                argument.x = source.from_numpy(argument.x)
+            yield argument
 
 
 def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
@@ -169,10 +174,10 @@ def _function(direct: Converter, method: str, options: Options) -> Any:
         return one_by_one(lambda x: direct.convert(x, None, options.copy))
     if not overrides(direct, getattr(Converter, method)):
         return None
-    made: Any = ask(getattr(direct, method), options, what=f"{method}() of {direct!r}")
-    if made is not None and method != "bind_many":
-        made = one_by_one(_written(made) if method == "inline" else made)
-    return made
+    function: Any = ask(getattr(direct, method), options, what=f"{method}() of {direct!r}")
+    if function is not None and method != "bind_many":
+        function = one_by_one(_written(function) if method == "inline" else function)
+    return function
 
 
 def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
@@ -187,7 +192,7 @@ def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any
 
 
 def _written(inline: Inline) -> Callable[[Any], Any]:
-    """Make a function of the expressions that a conversion writes into its code."""
+    """Make a function from the expressions that a conversion writes into its code."""
     names = {name: name for name in ("x", "y", *inline.names)}
     test, result = inline.test.format(**names) or "True", inline.result.format(**names)
     code = f"lambda x: ({result}) if ({test}) else NotImplemented"

@@ -26,7 +26,7 @@ SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
 LARGE = 4 * 1024 * 1024
 """The number of elements of the largest array: of float32 16 MiB."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
-"""Dtypes beyond those of the standard, for a library that has all of NumPy's."""
+"""Dtypes that the standard lacks, for a library that has all of NumPy's."""
 PARTS = {
     "strided": (slice(1, None, 2), 2, 1),
     "inside a larger array": (slice(1, -1), 1, 2),
@@ -36,9 +36,9 @@ PARTS = {
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
-    """Return dtypes by their names; for None, those of the standard and a few more of NumPy's."""
-    known = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
-    return [dtype for dtype in map(dtype_named, known) if dtype is not None]
+    """Return the dtypes with these names. None stands for the standard's and a few more of NumPy's."""
+    dtype_names = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
+    return [dtype for dtype in map(dtype_named, dtype_names) if dtype is not None]
 
 
 def case_of(values: Values, *details: str) -> str:
@@ -53,7 +53,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
     Args:
         dtype: its dtype.
         shape: its shape.
-        shift: another one gives other numbers.
+        shift: a different shift gives different numbers.
     """
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
@@ -68,7 +68,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
 
 
 def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
-    """Return a writable array that begins at a multiple of 64 bytes, or one element after one."""
+    """Return a writable array whose address is a multiple of 64 bytes; if not `aligned`, one element after it."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)

@@ -43,8 +43,8 @@ class Unattended(BackendTests):
         self.ways.setdefault(PLUGIN, set()).add(dtype)
         case = case_of(values)
         array = self.ask("from_numpy", values.copy(), None, case=case)
-        found = stated_difference(array, values)  # not read, since to_numpy() may be wrong
-        assert not found, f"from_numpy(), for {case}: {found}"
+        mismatch = stated_difference(array, values)  # not read, since to_numpy() may be wrong
+        assert not mismatch, f"from_numpy(), for {case}: {mismatch}"
         return array
 
     def write(self, array: Any, value: float) -> None:

@@ -29,7 +29,7 @@ _ASKED: list[tuple[Any, ...]] = [
 ]
 """Methods that answer a question, with the arguments to try; without any, the argument is an ordinary array."""
 COPY = (None, True, False)
-"""The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. One by `copy` always copies."""
+"""The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. `copy()` itself always copies."""
 STATED = [("stated", method) for method in METHODS]
 ASKED = [(copy, method) for copy in COPY for method in METHODS if copy or method != "copy"]
 
@@ -44,30 +44,30 @@ class ValueTests(BackendTests):
 
     def test_answers(self) -> None:
         """A method that answers a question returns the right kind of answer for ordinary arguments."""
-        given = self._ordinary()
-        for method, *asked in _ASKED:
-            for x in asked or [given.x]:
-                self.ask(method, x, case=repr(x) if asked else given.case)
+        argument = self._ordinary()
+        for method, *args in _ASKED:
+            for x in args or [argument.x]:
+                self.ask(method, x, case=repr(x) if args else argument.case)
 
     def test_default_dtypes_of_numbers(self) -> None:
         """`number_dtype` names a dtype of the right kind."""
         for kind in ("bool", "int", "float", "complex"):
             name = self.tested.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
-            found = None if dtype is None else dtype_info(dtype).kind
-            equal(found, kind, f"number_dtype({kind!r}), which returned {name!r}: its kind")
+            actual = None if dtype is None else dtype_info(dtype).kind
+            equal(actual, kind, f"number_dtype({kind!r}), which returned {name!r}: its kind")
 
     def test_one_number(self) -> None:
         """`item()` of an array whose type is in `item_types` returns its number."""
         dtypes = [dtype for dtype in self._dtypes() if dtype.char in "?bhilqBHILQd"]
         for dtype in (self._usual(), *dtypes):
             for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
-                given = self._given(np.array([[number]], dtype))
-                if not has_item(self.tested, type(given.x)):
+                argument = self._given(np.array([[number]], dtype))
+                if not has_item(self.tested, type(argument.x)):
                     return
-                what = f"item() of {describe_value(given.x)}, whose type is in item_types, {given.case}"
-                item = ask(lambda x: x.item(), given.x, what=what)
-                equal(repr(item), repr(given.values.item()), what)
+                what = f"item() of {describe_value(argument.x)}, whose type is in item_types, {argument.case}"
+                item = ask(lambda x: x.item(), argument.x, what=what)
+                equal(repr(item), repr(argument.values.item()), what)
 
     # Values.
 
@@ -76,8 +76,8 @@ class ValueTests(BackendTests):
         """For every layout, a method returns the same values, shape and dtype each time it is called."""
         call = self._call(method)
         for dtype in self._dtypes(method):
-            for given in self._samples(method, dtype):
-                self.run(call, *given)
+            for arguments in self._samples(method, dtype):
+                self.run(call, *arguments)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
@@ -85,12 +85,12 @@ class ValueTests(BackendTests):
         for array, word in self.unportable():
             what = f"to_numpy(), for {describe_value(array)} with more than values"
             try:
-                came, remedy = f"{af.convert({'x': array}, other)!r:.80}", ""
+                outcome, remedy = f"{af.convert({'x': array}, other)!r:.80}", ""
             except af.ConversionError as error:
-                came, remedy = str(error), error.remedy
-            is_complete = remedy and word in came and "['x']" in came
+                outcome, remedy = str(error), error.remedy
+            is_complete = remedy and word in outcome and "['x']" in outcome
             expected = f"a ConversionError with a remedy, which names {word} and the place"
-            assert is_complete, f"{what}: {came} instead of {expected}"
+            assert is_complete, f"{what}: {outcome} instead of {expected}"
 
 
 class MemoryTests(BackendTests):
@@ -110,24 +110,24 @@ class MemoryTests(BackendTests):
 
     @pytest.mark.parametrize(("copy", "method"), [*STATED, *ASKED])
     def test_memory(self, method: str, copy: bool | str | None) -> None:
-        """Memory is shared or copied as stated or asked for, for arrays of 4 bytes to 16 MiB, checked by writing."""
+        """Memory is shared or copied as stated or requested, for arrays of 4 bytes to 16 MiB, checked by writing."""
         call = self._call(method, copy)
         is_sparse = self.tested.is_sparse(self._ordinary().x)  # such arrays take more memory
         sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
-        for given in self._memory(method, sizes):
+        for argument in self._memory(method, sizes):
             try:
-                (y,) = self.run(call, given, writes=True)
+                (y,) = self.run(call, argument, writes=True)
             except AssertionError as error:
                 if copy is not False or not isinstance(error.__cause__, af.CopyRequiredError):
                     raise
                 continue
             if method == "from_numpy" and copy is None:
-                given.x.flags.writeable = False
-                given.case += ", read-only"
-                self.run(call, given, writes=True)
+                argument.x.flags.writeable = False
+                argument.case += ", read-only"
+                self.run(call, argument, writes=True)
             if call.method == "to_numpy" and call.shares and not y.flags.writeable:
-                shared = np.shares_memory(y, self.tested.to_numpy(given.x))
-                what = f"to_numpy(), for {given.case}, {call.promise}"
+                shared = np.shares_memory(y, self.tested.to_numpy(argument.x))
+                what = f"to_numpy(), for {argument.case}, {call.promise}"
                 equal(shared, True, f"{what}: it shares memory with another result")
 
     def test_results_outlive_their_sources(self) -> None:
@@ -135,10 +135,10 @@ class MemoryTests(BackendTests):
         results = []
         for method in METHODS[:2]:
             target = self._call(method).target
-            for given in self._memory(method):
-                what = f"{method}(), for {given.case}, after the array that it was called with was deleted"
-                results.append((target, convert(given.x, target), given.values, what))
-                del given
+            for argument in self._memory(method):
+                what = f"{method}(), for {argument.case}, after the array that it was called with was deleted"
+                results.append((target, convert(argument.x, target), argument.values, what))
+                del argument
         gc.collect(1)  # collects what was made just now
         filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
         for target, y, values, what in results:
@@ -154,9 +154,9 @@ class DeviceTests(BackendTests):
         values = np.asfortranarray(sample(self._usual(), CUBE))
         devices, default = list(self.ask("devices.names")), self.ask("devices.default")
         assert default in devices, f"devices.default(): {default!r} instead of one of {devices}"
-        given = Given(values, values, case_of(values))
-        (made,) = self.run(self._call("from_numpy"), given)
-        on = self.ask("device_of", made, case="an array that was made without a device")
+        argument = Given(values, values, case_of(values))
+        (array,) = self.run(self._call("from_numpy"), argument)
+        on = self.ask("device_of", array, case="an array that was made without a device")
         equal(on, default, "from_numpy(x) without a device: device_of(), and not devices.default()")
         every(partial(self._check_device, device, devices[0], values) for device in devices)
 

@@ -14,7 +14,7 @@ from .computing import compute, in_own_memory, is_finished, on_host, read_values
 
 
 class DaskDevices(Devices):
-    """The CPU, and the GPUs of CuPy, whose arrays blocks may be."""
+    """The CPU, and the GPUs of CuPy, since blocks may be CuPy arrays."""
 
     def names(self) -> tuple[str, ...]:
         cupy = registry.backends().get("cupy")

@@ -23,7 +23,7 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""Seconds to wait for an answer of a client in this process, or of a cluster that nobody named here."""
+"""Seconds to wait for an answer of a client in this process, or of a cluster that was not named in this process."""
 
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
@@ -32,10 +32,10 @@ FILES = ("tls_ca_file", "tls_client_cert")
 """The files that TLS needs."""
 
 SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max_version")
-"""What a pickle says of connections, if none of it is a key or a certificate itself."""
+"""The settings of connections that are pickled, if none of them is a key or a certificate itself."""
 
 _connecting: dict[int, threading.RLock] = {}
-"""A lock for each process: in one that was forked, another thread of the parent may hold that of the parent for ever."""
+"""A lock for each process. In a forked process, the parent's lock may stay locked forever by a thread of the parent."""
 
 
 class Clients:
@@ -50,22 +50,22 @@ class Clients:
         if client is not None and not isinstance(client, str):
             _check(client, "client=")
         self._xs = xs
-        self._given = client
+        self._requested = client
         self._process = os.getpid()
-        self._own: dict[tuple[int, str], Any] = {}  # a client made here: its process, its address
+        self._connections: dict[tuple[int, str], Any] = {}  # clients, by process and address
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
         """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
 
         Returns:
-            One of the two. Both are None for the usual threads.
+            A client and None, or None and a scheduler. Both are None for the default threads.
         """
-        client, get, which = self._given, None, "client="
+        client, get, which = self._requested, None, "client="
         if client is None or isinstance(client, _Formerly):
             client, which = owner_of(futures), "the current client"
             if client is None and not _in_task():
                 get = _current_scheduler(self._xs)
-                client = self._given if get is None else getattr(get, "__self__", None)
+                client = self._requested if get is None else getattr(get, "__self__", None)
         if client is not None and not isinstance(client, str) and not self._answers(client):
             client = _Place.of(client)
         if isinstance(client, str):
@@ -76,16 +76,16 @@ class Clients:
 
     def portable(self) -> Any:
         """Return what another process needs to find the same cluster."""
-        given = self._given
-        if given is not None:
-            return given if isinstance(given, _Place) else _Place.of(given)
+        requested = self._requested
+        if requested is not None:
+            return requested if isinstance(requested, _Place) else _Place.of(requested)
         client = _current_client(self._xs)
         within = client is None or client.scheduler.address.startswith("inproc")
         return None if within else _Formerly.of(client)
 
     def _answers(self, client: Any) -> bool:
-        """Return whether a client works in this process. It has no threads in one that was forked."""
-        if self._process != os.getpid() or self._own:
+        """Return whether a client works in this process. In a forked process, it has no threads."""
+        if self._process != os.getpid() or self._connections:
             return False
         if client.asynchronous:  # this raises an error later
             return True
@@ -106,10 +106,11 @@ class Clients:
         process = os.getpid()
         with _connecting.setdefault(process, threading.RLock()):
             place = process, address
-            client = self._own.get(place)
-            if place not in self._own or (client is not None and client.status != "running"):
+            client = self._connections.get(place)
+            lost = client is not None and client.status != "running"
+            if lost or place not in self._connections:
                 client = _connect(address)
-                self._own = {place: client}
+                self._connections = {place: client}
                 if client is not None:
                     weakref.finalize(self, _close, client, process)
             return client
@@ -119,14 +120,14 @@ class _Place(str):
     """The address of a scheduler, with the settings of connections to it.
 
     Attributes:
-        security: a `distributed.Security`; after it was pickled, a dict of what was given as files, not as keys in memory.
+        security: a `distributed.Security`; after unpickling, a dict of its settings, empty if keys were in memory.
     """
 
     security: Any = None
 
     @classmethod
     def of(cls, client: Any) -> _Place:
-        """Return the place of a client's scheduler, or that at an address, with the settings of this process."""
+        """Return the address of a client's scheduler, or a given address, with the settings of this process."""
         import distributed
 
         place = cls(client if isinstance(client, str) else client.scheduler.address)
@@ -134,19 +135,19 @@ class _Place(str):
         return place
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = self.security
-        if not isinstance(known, dict):
-            known = {name: getattr(known, name, None) for name in SETTINGS}
-        in_memory = any("\n" in str(setting) for setting in known.values())
-        return type(self), (str(self),), {"security": {} if in_memory else known}
+        settings = self.security
+        if not isinstance(settings, dict):
+            settings = {name: getattr(settings, name, None) for name in SETTINGS}
+        in_memory = any("\n" in str(setting) for setting in settings.values())
+        return type(self), (str(self),), {"security": {} if in_memory else settings}
 
 
 class _Formerly(_Place):
-    """The address of the cluster whose client was the current one where a stream was pickled."""
+    """The address of the cluster whose client was current when a stream was pickled."""
 
 
 def _current_scheduler(xs: Sequence[Any]) -> Any:
-    """Return the scheduler that `compute()` would use, None for the usual threads."""
+    """Return the scheduler that `compute()` would use, None for the default threads."""
     import dask
 
     get = scheduler_of(xs)
@@ -196,14 +197,16 @@ def _check(client: Any, which: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address, None if nobody named it here and it is gone."""
+    """Return a new client of the scheduler at an address, None if it is gone and was not named in this process."""
     import dask
     import distributed
 
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        security = security if all(map(os.path.isfile, files)) else None  # those of this process
+        security = (
+            security if all(map(os.path.isfile, files)) else None
+        )  # or the settings of this process
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
     try:
@@ -267,7 +270,7 @@ class DaskBlocks(Blocks):
 
     def open(self, steps: Sequence[Any]) -> Reader:
         wanted = [[self._keys[array][block] for array, block in step] for step in steps]
-        # optimizing may leave out what is persisted
+        # optimizing may leave out persisted results
         graph = {**self._persisted, **self._optimize(self._graph, wanted)}
         client, get = self._clients.find(self._futures)
         if client is None:

@@ -1,4 +1,4 @@
-"""The blocks of Dask arrays: how arrays are split into them, and those of other libraries."""
+"""The blocks of Dask arrays: how arrays are split into blocks, and blocks of other libraries."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from arrayferry import (
 from arrayferry.extending import resolve_type
 
 CHUNK_BYTES = 64 * 1024 * 1024
-"""The size of the blocks of an array for which no chunks were asked for."""
+"""The size of the blocks of an array if no chunks were requested."""
 
 chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
 """The chunks that `to_dask` was called with, for the arrays that it makes."""
 
 
 def split(x: Any) -> Any:
-    """Make a Dask array of an array, in the blocks that `to_dask` was asked for."""
+    """Make a Dask array of an array, with the chunks that were passed to `to_dask`."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 
@@ -41,8 +41,8 @@ def split(x: Any) -> Any:
     elif x.size and whole:
         rows = max(1, CHUNK_BYTES * x.shape[0] // max(1, x.dtype.itemsize * x.size))
         whole = (rows, *whole[1:])
-    own = type(x).__module__.startswith("numpy")
-    return da.from_array(x, chunks=whole, name=False, asarray=None if own else False)
+    is_numpy = type(x).__module__.startswith("numpy")
+    return da.from_array(x, chunks=whole, name=False, asarray=None if is_numpy else False)
 
 
 def rechunked(x: Any, chunks: Any) -> Any:
@@ -56,13 +56,13 @@ def rechunked(x: Any, chunks: Any) -> Any:
 
 
 def _by_axis(chunks: Any) -> Any:
-    """Return chunks as Dask takes them: a whole number is meant for the first axis."""
+    """Return chunks as Dask accepts them: a whole number applies to the first axis."""
     return {0: chunks} if isinstance(chunks, int) else chunks
 
 
 def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
     array, cause = f"an array of shape {x.shape} and dtype {x.dtype}", str(error).partition("\n")[0]
-    remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask takes."
+    remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask accepts."
     if any(length != length for length in x.shape):
         remedy = "Call x.compute_chunk_sizes() first, which computes the array."
     return ConversionError(f"chunks={chunks!r:.80} do not fit {array} ({cause})", remedy=remedy)
@@ -95,17 +95,17 @@ def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
             fit_dtype(meta, target, conversion.options.narrowing)
         except ConversionError as error:
             raise error.locate(source="dask", target=target.name) from None
-    made = _converted(conversion, meta)
-    if not isinstance(getattr(made, "dtype", None), np.dtype):
-        made = convert(made, "numpy")
-    return made, made.dtype
+    empty = _converted(conversion, meta)
+    if not isinstance(getattr(empty, "dtype", None), np.dtype):
+        empty = convert(empty, "numpy")
+    return empty, empty.dtype
 
 
 def _converted(conversion: Conversion, block: Any) -> Any:
     """Convert a block, in the process where it is computed."""
-    made = conversion(block)
-    _join(type(made))
-    return made
+    result = conversion(block)
+    _join(type(result))
+    return result
 
 
 def know_blocks() -> None:

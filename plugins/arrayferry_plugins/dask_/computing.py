@@ -1,7 +1,7 @@
 """Lazy arrays are computed together, by the scheduler or the cluster that they belong to.
 
-The futures in their graphs are found without materializing the whole graph. Computed values are read into arrays that
-nobody else holds.
+The futures in their graphs are found without materializing the whole graph. Computed values are read into memory
+that nothing else uses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
     if not xs:
         return []
     try:
-        given, xs = xs, [*map(without_planning, xs)]
+        originals, xs = xs, [*map(without_planning, xs)]
         futures = [future for x in xs for future in futures_of(x.__dask_graph__())]
         if not futures:
             scheduler_of(xs)
         client = owner_of(futures) if futures else None
         options = {} if client is None else {"scheduler": client}
-        optimize = xs[0] is given[0]
+        optimize = xs[0] is originals[0]
         return dask.compute(*xs, optimize_graph=optimize, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
@@ -41,18 +41,17 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 
 
 def without_planning(x: Any) -> Any:
-    """Return an array of Dask's query planning as one with a graph, of which several can be computed together.
+    """Return an array of Dask's query planning as an array with a graph, so that several can be computed together.
 
-    To optimize it would change the tasks of keys that a cluster may know already.
+    Optimizing it would change the tasks of keys that a cluster may know already.
     """
     from dask.array.core import Array
 
     if isinstance(x, Array):
         return x
     lowered = x.expr.lower_completely()
-    return Array(
-        lowered.__dask_graph__(), lowered.name, x.chunks, dtype=object
-    )  # nobody asks for its dtype
+    graph = lowered.__dask_graph__()
+    return Array(graph, lowered.name, x.chunks, dtype=object)  # its dtype is not used
 
 
 def scheduler_of(xs: Sequence[Any]) -> Any:
@@ -180,7 +179,7 @@ def read_values(values: Any) -> Any:
 
 
 def is_finished(x: Any, values: Any) -> bool:
-    """Return whether Dask itself put the values of an array into memory that no graph and no worker holds."""
+    """Return whether Dask itself put the values of an array into memory that no graph and no worker uses."""
     import numpy as np
     from dask.array import Array
 
@@ -195,7 +194,7 @@ def is_finished(x: Any, values: Any) -> bool:
 
 
 def in_own_memory(values: Any, *, fresh: bool) -> Any:
-    """Return the computed values of an array in memory that nobody else holds, perhaps on a GPU.
+    """Return the computed values of an array in memory that nothing else uses, perhaps on a GPU.
 
     Args:
         values: the computed values.

@@ -35,7 +35,7 @@ def to_dask(
         chunks: how the arrays are split into blocks. None splits only the first axis, into blocks of about 64 MiB,
             and leaves Dask arrays as they are. An integer is the length of the blocks along the first axis. Other
             values are passed to `dask.array`, such as `(100, -1)` or `{1: 10}`.
-        blocks: the library of the blocks, as `arrayferry.convert` takes a target. None keeps the blocks of Dask
+        blocks: the library of the blocks, as the target of `arrayferry.convert`. None keeps the blocks of Dask
             arrays, and makes NumPy blocks of other arrays, or CuPy blocks of arrays on a GPU that CuPy can use.
         device: the device of the blocks.
         copy: as for `arrayferry.convert`; it applies to the blocks too.
@@ -48,8 +48,8 @@ def to_dask(
         sparse: as for `arrayferry.convert`.
 
     Returns:
-        A value of the same structure. The dtype of each Dask array is that of its blocks, and its `_meta` an
-        empty array of their library, or of NumPy if Dask cannot hold one, as with PyTorch.
+        A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty
+        array of their library, or of NumPy if Dask does not support that library, as with PyTorch.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.

@@ -1,9 +1,10 @@
 """Readers compute the steps of a stream: in threads of this process, or on a cluster.
 
-A result that several steps need is kept from the first of these steps to the last. There are three kinds: the steps are
-close together, as with overlaps and cumulative sums; many steps need the result, such as a mean or a model; or one step
-needs it again much later, such as the chunks from which a mean is subtracted. The last two kinds have a memory limit,
-since a stream must not take as much memory as the whole array. What does not fit is computed again.
+A result that several steps need is kept from the first of these steps to the last. There are three kinds of results.
+"close": the steps are close together, as with overlaps and cumulative sums. "many": many steps need it, such as a mean
+or a model. "far": one step needs it again much later, such as the chunks from which a mean is subtracted. The last two
+kinds have a memory limit, since a stream must not need as much memory as the whole array. Results above the limit are
+computed again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nobody else holds the memory of results, as they came in messages."""
+    """Whether nothing else uses the memory of results, since they arrived in messages."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -70,8 +71,8 @@ class DaskReader(Reader):
         """Choose the results that are kept for later steps."""
         # for each key whose result is kept, how many steps need it
         self._counts: dict[Any, int] = {}
-        # for each step, those of these keys that it needs, and those that it computes, with the reason: "close",
-        # "many" or "far"
+        # for each step, which of these keys it needs, and which it computes, with their kind: "close", "many" or
+        # "far"
         self._needed: dict[int, list[Any]] = {}
         self._at: dict[int, dict[Any, str]] = {}
         uses: dict[Any, set[int]] = {key: set() for key in self._needs}
@@ -79,7 +80,7 @@ class DaskReader(Reader):
             for key in keys:
                 uses[key].add(step)
         order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # after those that need it
+        for key in reversed(order):  # after the keys that need it
             steps = uses[key]
             start = min(steps, default=0)
             distance = max(steps, default=0) - start
@@ -96,13 +97,13 @@ class DaskReader(Reader):
                 uses[needed] |= runs
 
     @abstractmethod
-    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
-        """Return the values of keys, and keep the results that later steps need, if they are not too large.
+    def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
+        """Return the values of keys. Keep the results that later steps need, if they are not too large.
 
         Args:
-            tasks: all that is needed for them.
+            tasks: the tasks of the keys, and of all keys that they need.
             keys: the keys.
-            own: the keys of results that later steps need, and why they are kept.
+            kinds: the kinds of the results that later steps need, by key.
         """
 
     @abstractmethod
@@ -120,15 +121,15 @@ class DaskReader(Reader):
     def read(self, step: int) -> Sequence[Any]:
         every = self._keys[step]
         keys = list(dict.fromkeys(every))
-        own = self._at.get(step, {})
+        kinds = self._at.get(step, {})
         try:
-            results = self.run(self._tasks(step), keys, own)
+            results = self.run(self._tasks(step), keys, kinds)
         except BaseException as error:
-            for key in own:
+            for key in kinds:
                 if not self._kept[key].done():
                     self._kept[key].set_exception(error)
             raise
-        for key in own:
+        for key in kinds:
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
@@ -137,10 +138,10 @@ class DaskReader(Reader):
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
         results.clear()
-        return [_joined(each, owned=owned) for each in chunks]
+        return [_joined(block, owned=owned) for block in chunks]
 
     def close(self) -> None:
-        self._graph.clear()  # errors of distributed hold the frames of cancelled tasks, and so this object
+        self._graph.clear()  # errors of distributed refer to the frames of cancelled tasks, and so to this object
 
     def _keep(self, key: Any, result: Any) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""
@@ -149,16 +150,16 @@ class DaskReader(Reader):
         self._kept[key].set_result(result)
 
     def _tasks(self, step: int) -> dict[Any, Any]:
-        """Return the tasks of a step. Results that earlier steps kept stand in place of theirs."""
+        """Return the tasks of a step. Results that earlier steps kept replace their tasks."""
         tasks: dict[Any, Any] = {}
-        waiting, own = list(self._keys[step]), self._at.get(step, {})
+        waiting, kinds = list(self._keys[step]), self._at.get(step, {})
         while waiting:
             key = waiting.pop()
             if key in tasks:
                 continue
-            result, kept = NOT_KEPT, self._kept.get(key)
-            if kept is not None and key not in own:
-                result = kept.result()  # waits for an earlier step, which began before this one
+            result, future = NOT_KEPT, self._kept.get(key)
+            if future is not None and key not in kinds:
+                result = future.result()  # waits for an earlier step, which began before this one
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._needs[key])
@@ -200,13 +201,13 @@ class ThreadReader(DaskReader):
         self._sizes: dict[Any, tuple[str, int]] = {}  # of the results that are kept
         self._totals = {"many": 0, "far": 0}
 
-    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
+    def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
         def after(key: Any, value: Any, *_: Any) -> None:
-            if key in own and self._fits(key, own[key], value):
+            if key in kinds and self._fits(key, kinds[key], value):
                 self._keep(key, value)
 
         options = self._options
-        if self._takes_callbacks and own:
+        if self._takes_callbacks and kinds:
             options = {**options, "callbacks": [(None, None, None, after, None)]}
         return list(self._get(tasks, keys, **options))
 
@@ -259,8 +260,8 @@ class ClusterReader(DaskReader):
         self._direct: bool | None = client.direct_to_workers
         self.owned: bool = not client.scheduler.address.startswith("inproc")
 
-    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
-        also = [key for key, kind in own.items() if kind != "far"]
+    def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
+        also = [key for key, kind in kinds.items() if kind != "far"]
         futures = self._client.get(tasks, [*keys, *also], sync=False)
         self._futures.update((id(future), future) for future in futures)
         for key, future in zip(also, futures[len(keys) :], strict=True):
@@ -268,7 +269,7 @@ class ClusterReader(DaskReader):
         if self._direct is None:
             self._direct = _reachable(self._client)
         values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
-        many = [key for key in also if own[key] == "many"]
+        many = [key for key in also if kinds[key] == "many"]
         if many:
             sizes = self._client.nbytes(many, summary=False)
             limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
@@ -283,7 +284,7 @@ class ClusterReader(DaskReader):
 
     def close(self) -> None:
         for future in existing(self._futures):
-            future.release()  # this cancels it if nobody else wants it
+            future.release()  # this cancels it if nothing else needs it
         super().close()
 
 
@@ -312,7 +313,7 @@ def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def _joined(chunks: list[Any], *, owned: bool) -> Any:
-    """Return the chunks of one block as one array, in memory that nobody else writes to. They are taken out."""
+    """Return the chunks of one block as one array, in memory that nothing else writes to. The list is emptied."""
     from dask.array.core import concatenate3
 
     inner = chunks
@@ -327,7 +328,7 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
 
 
 def _is_changeable(x: Any) -> bool:
-    """Return whether elements can be written to one by one: a message keeps what is read-only or expanded."""
+    """Return whether each element can be written to. An array in a message may be read-only or expanded."""
     try:
         strides = x.stride() if hasattr(x, "stride") else x.strides
     except (AttributeError, RuntimeError):  # it has none
@@ -339,8 +340,8 @@ def _is_changeable(x: Any) -> bool:
 
 def _is_unreferenced(chunks: list[Any]) -> bool:
     """Return whether only the list refers to its one array, and the array owns its memory."""
-    own = getattr(getattr(chunks[0], "flags", None), "owndata", False)
-    return bool(own) and _references(chunks) == _references([object()])
+    owns_memory = getattr(getattr(chunks[0], "flags", None), "owndata", False)
+    return bool(owns_memory) and _references(chunks) == _references([object()])
 
 
 def _references(items: list[Any]) -> int:

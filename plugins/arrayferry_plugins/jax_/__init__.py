@@ -1,6 +1,6 @@
 """JAX: arrays that never change, whatever memory they were made from.
 
-Values are first copied into memory that nobody else holds. JAX may then alias that memory, or read it
+Values are first copied into memory that nothing else uses. JAX may then alias that memory, or read it
 later in another thread, as it does for large arrays even if it is told to copy.
 """
 

@@ -1,4 +1,4 @@
-"""Kinds of JAX arrays: sparse and traced ones, and those that are refused; and their copies."""
+"""Kinds of JAX arrays: sparse, traced and refused arrays; and copies of arrays."""
 
 from __future__ import annotations
 

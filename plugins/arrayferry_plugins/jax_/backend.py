@@ -17,7 +17,7 @@ from .placement import Spread, device_name, first_device, overlap, own_device, p
 
 
 class JaxDevices(Devices):
-    """All devices of this process. A sharding, or a kind of memory, is a place without a name."""
+    """All devices of this process. A sharding, or a kind of memory, has no device name."""
 
     def names(self) -> tuple[str, ...]:
         import jax

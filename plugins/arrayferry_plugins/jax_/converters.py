@@ -36,7 +36,7 @@ class NumpyToJax(Bound):
         return self._bound(options)
 
     def _bound(self, options: Options, *, alone: bool = False) -> Callable[[Any], Any] | None:
-        """Return what converts an array alone, or several."""
+        """Return the function that converts one array, or the one that converts several."""
         import jax
 
         to_host = options.device is None or options.device == "cpu"
@@ -74,10 +74,10 @@ class NumpyToJax(Bound):
 
 
 class NumpyToGpu(Packed):
-    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
+    """Moves the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
 
-    It compiles once for each combination of shapes and dtypes, so it is used from the second time that one is seen,
-    for a limited number of them, and for a limited number of arrays at once.
+    It compiles once for each combination of shapes and dtypes. So it is used from the second time that a combination is
+    seen. The number of combinations is limited, and so is the number of arrays at once.
     """
 
     target = "jax"

@@ -14,7 +14,7 @@ from arrayferry_functions import Autodiff, Crossing, Flat
 from .arrays import is_traced
 
 PIECE = 64 * 1024
-"""Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
+"""Size in bytes of the largest argument of a callback. JAX copies arguments of more than 100 kB in its thread pool,
 and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
 each costs 30 microseconds."""
 
@@ -142,8 +142,8 @@ class JaxAutodiff(Autodiff):
             def pull(cotangents: list[Any]) -> list[Any]:
                 if wide and not jax.config.jax_enable_x64:
                     raise ConversionError(
-                        "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
-                        remedy="Set it once at the start, or take the gradient in the same with block.",
+                        "a function was called with jax_enable_x64 on, and its gradient is computed with it off",
+                        remedy="Set it once at the start, or compute the gradient in the same with block.",
                     )
                 return list(backward(pullback, cotangents))
 
@@ -165,7 +165,7 @@ class JaxAutodiff(Autodiff):
 
 @dataclass(frozen=True)
 class _Build:
-    """Puts results in their places. All objects of it are equal, so that JAX does not compile again for another one."""
+    """Rebuilds a result. All objects of this class are equal, so that JAX does not compile again for each of them."""
 
     build: Callable[..., Any] = field(compare=False)
 
@@ -231,7 +231,7 @@ def _crossed(*, symbolic: bool) -> Any:
     """Return the function that calls a crossing, with its rule for `jax.grad`.
 
     Args:
-        symbolic: whether only the gradients asked for are computed, which `shard_map` does not support.
+        symbolic: whether only the requested gradients are computed, which `shard_map` does not support.
     """
     import jax
     from jax.tree_util import Partial
@@ -243,16 +243,18 @@ def _crossed(*, symbolic: bool) -> Any:
 
     def forward(crossing: Crossing, primals: list[Any]) -> Any:
         arrays = [primal.value for primal in primals] if symbolic else primals
-        asked = [primal.perturbed for primal in primals] if symbolic else [True] * len(primals)
-        wanted = tuple(index for index, x in enumerate(arrays) if asked[index] and _is_inexact(x))
+        perturbed = [primal.perturbed for primal in primals] if symbolic else [True] * len(primals)
+        wanted = tuple(
+            index for index, x in enumerate(arrays) if perturbed[index] and _is_inexact(x)
+        )
         flat, pullback = _called(crossing, arrays, wanted)
         return _packed(flat), (Partial(lambda: (pullback, wanted)), arrays)
 
-    def backward(crossing: Crossing, kept: Any, cotangents: Any) -> Any:
-        saved, arrays = kept
+    def backward(crossing: Crossing, residuals: Any, cotangents: Any) -> Any:
+        saved, arrays = residuals
         pullback, wanted = saved.func()
-        given = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
-        pulled, _ = _called(pullback, [*arrays, *given], ())
+        conjugates = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
+        pulled, _ = _called(pullback, [*arrays, *conjugates], ())
         gradients: list[Any] = [None] * len(arrays)
         for index, x in zip(wanted, pulled.arrays, strict=True):
             gradients[index] = _placed_like(_conjugate(x), arrays[index])

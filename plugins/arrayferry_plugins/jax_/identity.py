@@ -18,7 +18,7 @@ SMALL = 64 * 1024
 
 
 def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Copy an array into memory that nobody else holds, aligned so that JAX need not copy it again."""
+    """Copy an array into memory that nothing else uses, aligned so that JAX need not copy it again."""
     import numpy as np
 
     if x.nbytes <= SMALL:
@@ -31,12 +31,12 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""Parts repeated at least this often are converted in groups of 1, 2, 4, ... until the same tree came this often."""
+"""A run of at least this many equal parts is converted in groups of 1, 2, 4, ... until a tree was seen this often."""
 CHUNK = 128
-"""How many arrays a compiled function takes. Compiling for them takes a thirtieth of a second."""
+"""How many arrays a compiled function accepts. Compiling for them takes a thirtieth of a second."""
 
 Signature = tuple[Any, ...]
-"""What a compiled function is made for: for each array, a value that identifies its shape and dtype."""
+"""The key of a compiled function: for each array, a value that identifies its shape and dtype."""
 
 
 def chunks(signature: Signature) -> Iterator[slice]:
@@ -85,9 +85,9 @@ class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
     A compiled identity is the fastest way, but one is needed for each combination of shapes and
-    dtypes. So it is used from the third time that a combination is seen, for small arrays, for a limited
-    number of combinations, and for a limited number of arrays at once, since compiling for thousands
-    would take seconds.
+    dtypes. So it is used from the third time that a combination is seen, and for small arrays only. The number of
+    combinations is limited, and so is the number of arrays at once, since compiling for thousands would take
+    seconds.
 
     Args:
         device: the device that results are committed to. None for the default device.
@@ -126,7 +126,7 @@ class Identity:
         return self([x])[0]
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]], signature: Signature) -> list[Any]:
-        """Convert chunk by chunk. A call compiles a function for at most one chunk."""
+        """Convert the chunks. A call compiles a function for at most one chunk."""
         import jax
 
         places = list(chunks(signature))
@@ -184,7 +184,7 @@ class Identity:
             except ValueError:  # the named device is not the mesh
                 if not mesh_is_set():
                     raise
-        # asking for a mesh costs time, so it is done only after one was noticed
+        # looking for a mesh costs time, so it is done only after one was noticed
         self._spreads = mesh_is_set()
         with without_mesh():
             return program([x.copy() for x in xs])  # type: ignore[no-any-return]

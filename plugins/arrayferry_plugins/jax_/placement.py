@@ -82,11 +82,11 @@ def first_device() -> Any:
 
 
 def device_name(device: Any) -> str:
-    """Return the name of a device, or of those of a sharding. See `arrayferry.Devices.name_of`."""
+    """Return the name of a device, or the names of the devices of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
     if devices is not None:  # a sharding
-        own = sorted(devices, key=lambda device: device.id)
-        names = [place_name(each, device.memory_kind) for each in own]
+        by_id = sorted(devices, key=lambda device: device.id)
+        names = [place_name(member, device.memory_kind) for member in by_id]
         return ",".join(dict.fromkeys(names))
     platform = getattr(device, "platform", None)
     if platform is None:
@@ -97,7 +97,7 @@ def device_name(device: Any) -> str:
 
 
 def own_device(device: Any) -> Any:
-    """Return the device of JAX that has a name, and any other object as it is."""
+    """Return the device of JAX with a name. Return any other object unchanged."""
     import jax
 
     if not isinstance(device, str):
@@ -106,9 +106,9 @@ def own_device(device: Any) -> Any:
         return None
     kind = device.partition(":")[0]
     platform = {"cuda": "gpu"}.get(kind, kind)
-    for own in jax.local_devices(backend=platform):
-        if device_name(own) == device:
-            return own
+    for candidate in jax.local_devices(backend=platform):
+        if device_name(candidate) == device:
+            return candidate
     return device
 
 
@@ -133,7 +133,7 @@ def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
 
 
 def staying(x: Any) -> AbstractContextManager[Any]:
-    """Return a context in which what JAX makes of an array stays on its device, also if it is not committed to it."""
+    """Return a context in which results of JAX stay on the device of an array, even if it is not committed to it."""
     import jax
 
     usual = jax.config.jax_default_device or first_device()

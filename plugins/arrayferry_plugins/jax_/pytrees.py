@@ -37,7 +37,7 @@ class Pytrees(Container):
             raise StructureError(
                 f"a {type_name(cls)} cannot be rebuilt: its children do not read back as "
                 "what its unflatten function was given",
-                remedy="Let that function store them unchanged, as JAX asks, or register a Container for "
+                remedy="Let that function store them unchanged, as JAX requires, or register a Container for "
                 "this class.",
             )
         return new

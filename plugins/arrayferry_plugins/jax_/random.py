@@ -11,7 +11,7 @@ from arrayferry_gym import Random, RandomFactory, check_integers
 from .placement import own_device
 
 _drawing = threading.Lock()
-"""Held while a key is taken, so that no two threads get the same one."""
+"""Locked while a key is split, so that no two threads get the same key."""
 
 
 @uncompiled
@@ -19,7 +19,7 @@ class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
     Args:
-        key: a key, as `jax.random.key` makes it.
+        key: a key, as `jax.random.key` returns it.
 
     Attributes:
         used: whether a number was drawn.
@@ -55,7 +55,7 @@ class JaxRandom(Random):
         import jax
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # of 16 bits, JAX computes with few numbers
+        # JAX draws only few different numbers of 16 bits
         drawn = dtype if dtype == "float64" else "float32"
         values = jax.random.normal(self.key(), shape, drawn)
         mean, std = _spread(mean, shape), _spread(std, shape)
@@ -73,9 +73,9 @@ class JaxRandom(Random):
         low, high = _spread(low, shape), _spread(high, shape)
         bits = jnp.iinfo(name).bits
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
-        given = type(low) is type(high) is int
+        python_ints = type(low) is type(high) is int
         few = 2 ** (bits - 8)  # of more, randint prefers the low ones
-        small = given and high - low <= few and -most - 1 <= low < high <= most
+        small = python_ints and high - low <= few and -most - 1 <= low < high <= most
         if small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
         # drawn as unsigned numbers from 0 on, and moved to the range
@@ -87,7 +87,7 @@ class JaxRandom(Random):
         # `randint` splits its key in two
         key, upper, lower = jax.random.split(self.key(), 3)
         last = end - first - 1
-        if given:
+        if python_ints:
             numbers = jnp.maximum(last, last + 1)  # which is 0 for all numbers of the dtype
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
@@ -121,14 +121,14 @@ class JaxRandomFactory(RandomFactory):
         with jax.transfer_guard("allow"):  # a seed is always made a key, so nothing is hidden
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
-            else:  # JAX takes 32 bits
+            else:  # JAX accepts 32 bits
                 first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
                 key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array with all dimensions of the numbers that are drawn: JAX may be told to refuse fewer."""
+    """Return an array with all dimensions of the numbers that are drawn: JAX may be configured to refuse fewer."""
     import jax.numpy as jnp
     import numpy as np
 

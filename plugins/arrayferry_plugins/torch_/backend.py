@@ -157,14 +157,14 @@ class TorchBackend(Backend):
             x = x.resolve_conj().resolve_neg()
             if x._is_zerotensor():
                 x = x.clone()
-            own = numpy_dtypes().get(x.dtype, x)
-            if own is None:
+            numpy_dtype = numpy_dtypes().get(x.dtype, x)
+            if numpy_dtype is None:
                 what, why = f"a tensor of dtype {x.dtype}", ": NumPy has it only with ml_dtypes"
                 remedy = "Install that: pip install --upgrade ml_dtypes. Or call x.float() first."
                 raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
-            if own is x:
+            if numpy_dtype is x:
                 return x.numpy()
-            return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(own)
+            return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(numpy_dtype)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import torch

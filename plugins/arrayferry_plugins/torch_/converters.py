@@ -24,7 +24,7 @@ FIRST = 1 << 16
 
 @cache
 def _recorder() -> Any:
-    """Return what tells whether torch.fx records. The name is not public, and nothing may fail where it is gone."""
+    """Return an object that says whether torch.fx is recording. The attribute is not public, so it may be missing."""
     from torch.fx import _symbolic_trace as fx
 
     return fx if hasattr(fx, "_is_fx_tracing_flag") else SimpleNamespace(_is_fx_tracing_flag=False)
@@ -117,7 +117,7 @@ class TorchToNumpy(Bound):
         view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
 
         def values(x: Any) -> Any:
-            # asking costs less than letting view() raise
+            # these checks cost less than an error of view()
             if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
                 return general(x) if x.is_cpu else NotImplemented
             return view(x)
@@ -136,7 +136,7 @@ class TorchToNumpy(Bound):
 
 
 class NumpyToCuda(Packed):
-    """Brings the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
+    """Moves the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
 
     target = "torch"
     backend: Backend = BACKEND

@@ -40,14 +40,15 @@ class TorchAutodiff(Autodiff):
 
             def pull(cotangents: list[Any]) -> list[Any]:
                 with torch.inference_mode(False):
-                    given = [x.clone() if x.is_inference() else x for x in cotangents]
-                    pairs = [(y, x) for y, x in zip(results, given, strict=True) if y.requires_grad]
+                    usable = [x.clone() if x.is_inference() else x for x in cotangents]
+                    all_pairs = zip(results, usable, strict=True)
+                    pairs = [(y, x) for y, x in all_pairs if y.requires_grad]
                     if not pairs:
                         return [torch.zeros_like(x) for x in chosen]
                     ys, vectors = zip(*pairs, strict=True)
-                    again = further or any(x.requires_grad for x in given)
-                    kept = {"retain_graph": True, "materialize_grads": True}
-                    grads = torch.autograd.grad(ys, chosen, vectors, create_graph=again, **kept)
+                    again = further or any(x.requires_grad for x in usable)
+                    options = {"retain_graph": True, "materialize_grads": True}
+                    grads = torch.autograd.grad(ys, chosen, vectors, create_graph=again, **options)
                     return _dense(grads)
 
             return flat, pull
@@ -76,8 +77,8 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
 
     _refuse_transformations(arrays, crossing.name)
     transformed = torch._C._are_functorch_transforms_active()
-    asked = enumerate(arrays if torch.is_grad_enabled() else ())
-    wanted = tuple(n for n, x in asked if x.requires_grad or (transformed and _is_inexact(x)))
+    candidates = enumerate(arrays if torch.is_grad_enabled() else ())
+    wanted = tuple(n for n, x in candidates if x.requires_grad or (transformed and _is_inexact(x)))
     if not wanted and not transformed and torch.autograd.forward_ad._current_level < 0:
         return crossing(arrays, ())[0]
     *results, _, build = _crossed()[transformed].apply(crossing, wanted, *arrays)
@@ -120,8 +121,8 @@ def _crossed() -> tuple[Any, Any]:
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
             arrays = ctx.saved_tensors
-            given = [x for x, inexact in zip(cotangents, ctx.inexact, strict=True) if inexact]
-            pulled = _cross(ctx.pullback, [*arrays, *_dense(given)]).arrays
+            selected = [x for x, inexact in zip(cotangents, ctx.inexact, strict=True) if inexact]
+            pulled = _cross(ctx.pullback, [*arrays, *_dense(selected)]).arrays
             gradients: list[Any] = [None] * len(arrays)
             for index, x in zip(ctx.wanted, pulled, strict=True):
                 like = arrays[index]
@@ -152,13 +153,13 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: Any) -> tuple[Any, ...]:
-    """Return the results of a call, its pullback, and the function that puts the results in their places."""
+    """Return the results of a call, its pullback, and the function that rebuilds the result."""
     flat, pullback = crossing(arrays, wanted)
     return *flat.arrays, pullback, flat.build
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """Keep what the backward pass needs."""
+    """Store the values that the backward pass needs."""
     crossing, ctx.wanted, *arrays = inputs
     ctx.name = crossing.name
     *results, ctx.pullback, _ = output

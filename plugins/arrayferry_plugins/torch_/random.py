@@ -40,9 +40,8 @@ class TorchRandom(Random):
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        if (
-            not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32
-        ):  # PyTorch takes 32 bits
+        # PyTorch accepts 32 bits
+        if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
 
@@ -58,12 +57,12 @@ class TorchRandom(Random):
         dtype = getattr(torch, dtype)
         return make(shape, generator=self._generator, device=self._device, dtype=dtype)
 
-    def _tensors(self, dtype: str, *given: Any) -> Any:
+    def _tensors(self, dtype: str, *arrays: Any) -> Any:
         """Return arrays as tensors. Numbers stay, since they have no dtype."""
         import torch
 
         tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
-        return [x if isinstance(x, (int, float)) else tensor(x) for x in given]
+        return [x if isinstance(x, (int, float)) else tensor(x) for x in arrays]
 
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
@@ -78,7 +77,7 @@ class TorchRandom(Random):
         import torch
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # of 16 bits, PyTorch computes with few numbers
+        # PyTorch draws only few different numbers of 16 bits
         drawn = dtype if dtype == "float64" else "float32"
         mean, std = self._tensors(drawn, mean, std)
         values = self._draw(torch.randn, shape, drawn)
@@ -88,20 +87,20 @@ class TorchRandom(Random):
         import torch
 
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
-        known = _in_host_memory(low), _in_host_memory(high)
-        check_integers(*known, dtype)
+        bounds = _in_host_memory(low), _in_host_memory(high)
+        check_integers(*bounds, dtype)
         numbers = isinstance(low, int) and isinstance(high, int)
         # in larger ranges, randint prefers low numbers
         if numbers and high < 2**63 and high - low <= 2**56:
             return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
-        if not any(isinstance(bound, torch.Tensor) for bound in known):
-            return self._by_numpy(shape, *known, dtype)
+        if not any(isinstance(bound, torch.Tensor) for bound in bounds):
+            return self._by_numpy(shape, *bounds, dtype)
         low, high = (torch.as_tensor(bound, device=self._device).long() for bound in (low, high))
         values = self._draw(torch.rand, shape, "float64") * (high - low)
         return (values.long() + low).to(getattr(torch, dtype))
 
     def _by_numpy(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
-        """Draw integers from ranges that PyTorch does not take, or not evenly, each integer with the same probability."""
+        """Draw integers with equal probability from ranges that PyTorch refuses, or does not draw from evenly."""
         import numpy as np
         import torch
 

@@ -1,4 +1,4 @@
-"""Kinds of tensors: read-only ones, those that are made of others, and those that are more than values."""
+"""Kinds of tensors: read-only tensors, tensors made of other tensors, and tensors with more than values."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def explaining_errors(x: Any) -> Iterator[None]:
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise
         names = ("full_tensor", "dequantize", "to_dense", "to_tensor")
-        own = (n for n in names if getattr(cls, n, None) is not getattr(torch.Tensor, n, None))
-        method = next(own, None)
+        methods = (n for n in names if getattr(cls, n, None) is not getattr(torch.Tensor, n, None))
+        method = next(methods, None)
         first = f"x.{method}()" if method else "what makes an ordinary tensor of it"
         what = f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors,"
         raise refused(what, first, why=f" ({describe_error(error)})") from error

@@ -127,7 +127,7 @@ def test_types_of_containers(run, only, installed, name):
     assert checked["backend"] == "Box"
     message = tests["test_types_of_containers"]["message"]
     assert ("types of <Container Box> has ['boxes.Bax']" in message) == (name == "Bax")
-    assert "Of Box, only `types` was looked at." in run("check", "boxes")[1]
+    assert "Only `types` of Box was checked." in run("check", "boxes")[1]
 
 
 @pytest.mark.long

@@ -154,8 +154,8 @@ def test_a_backend_without_its_library_is_known_and_no_command_is_guessed(regist
     assert not registry.backends()["absent"].installed
     assert absent.problem() is not None
     words = (
-        "^absent is not installed: there is no module 'a_missing_library'. Install its library, "
-        "as the documentation of that says.$"
+        "^absent is not installed: there is no module 'a_missing_library'. Install the library, "
+        "as its documentation says.$"
     )
     with pytest.raises(af.BackendUnavailableError, match=words):
         af.converter("absent", registry=registry)(np.ones(1))

@@ -144,7 +144,7 @@ WRONG = {
     "no name": (part(""), "Own has no name. Set name to a string"),
     "a name that is no text": (part(3), "Own has 3 for its name"),
     "wrong replacements": (part(replaces="lib"), "Own has 'lib' for its replaces"),
-    "its own layer": ("@af.hookimpl\ndef units(): return registry.parts('units').values()", "asks for the parts of units while"),
+    "its own layer": ("@af.hookimpl\ndef units(): return registry.parts('units').values()", "requests the parts of units while"),
     "a missing module": ("@af.hookimpl\ndef units(): import no_such_module", "ModuleNotFoundError"),
 }  # fmt: skip
 

@@ -226,7 +226,7 @@ class Refusing(af.Converter):
     ("answer", "reason"),
     [
         (ValueError("not today"), "<Converter numpy -> boxes> failed (ValueError: not today)"),
-        (NotImplemented, "<Converter numpy -> boxes> does not take a ndarray of dtype float32"),
+        (NotImplemented, "<Converter numpy -> boxes> does not accept a ndarray of dtype float32"),
     ],
     ids=["raises", "declines"],
 )

@@ -394,7 +394,7 @@ def test_trees_that_are_too_deep(wrap):
 def test_a_container_that_calls_itself_without_end_is_the_cause(method, register):
     again = {method: lambda self, *args: getattr(self, method)(*args)}
     register(type("Again", (HeldContainer,), again)())
-    words = r"calls itself without end \(RecursionError: .*at \[0\].*the cause"
+    words = r"recurses without end \(RecursionError: .*at \[0\].*the cause"
     for _ in range(3):
         caught = refused(af.StructureError, words, [Held(X)], "torch")
         assert isinstance(caught.__cause__, RecursionError)

@@ -237,7 +237,7 @@ def test_memory_on_a_gpu_that_no_library_here_takes():
             rf"Call {own_way} first.*or pass unknown=.convert., with CuPy or PyTorch for that GPU"
         )
         refused(af.NotAnArrayError, words, value, "torch")
-        words = "on a GPU, and neither CuPy nor PyTorch could take it here.*NumPy array of it with its own"
+        words = "on a GPU, and neither CuPy nor PyTorch could read it here.*NumPy array of it with its own"
         for to in ("numpy", "torch", "jax"):
             refused(af.ConversionError, words, value, to, unknown="convert")
             refused(af.ConversionError, words, [value], to, unknown="convert")

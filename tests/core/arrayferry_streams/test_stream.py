@@ -1204,7 +1204,7 @@ WRONG = {
         type("Failing", (RowsStreaming,), {"blocks": raising(KeyError("gone"))})(),
         r"blocks\(\) of the source 'rows' raised KeyError: 'gone', at \['rows'\]",
     ),
-    "says nothing of blocks": (None, "rows does not tell how to read"),
+    "says nothing of blocks": (None, "rows does not say how to read"),
 }  # fmt: skip
 
 
