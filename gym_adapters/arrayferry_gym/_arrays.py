@@ -208,7 +208,7 @@ def cast_clipped(x: Any, dtype: Any) -> Any:
 @functools.cache
 def _widens(name: str, wanted: str) -> bool:
     """Return whether NumPy casts a dtype to another without a change of any number."""
-    return np.can_cast(*(np.dtype(dtype_named(x)) for x in (name, wanted)), "safe")
+    return np.can_cast(np.dtype(dtype_named(name)), np.dtype(dtype_named(wanted)), "safe")
 
 
 @functools.cache
