@@ -189,9 +189,9 @@ def cast_clipped(x: Any, dtype: Any) -> Any:
     in_jax = xp.__name__.startswith("jax")
     if in_jax and wanted.endswith("int64"):
         wanted = held_dtype(wanted, af.registry.backend("jax"))
+    if _widens(name, wanted):
+        return xp.astype(x, dtype)
     if (limits := _limits(name, wanted)) is None:
-        if _widens(name, wanted):
-            return xp.astype(x, dtype)
         with np.errstate(under="ignore"):  # floats are rounded, also to zero
             return xp.astype(x, dtype)
     low, high, least, most = limits

@@ -1,6 +1,7 @@
 """Any environment of any suite by its id, and suites that plugins bring."""
 
 import copy
+import functools
 import pickle
 
 import gymnasium as gym
@@ -104,6 +105,14 @@ def test_functional_environments():
     for option in ("num_envs", "autoreset_mode"):
         with pytest.raises(af.OptionError, match=rf"takes no {option}\. Use make_vec"):
             make("arrayferry/CartPole-v0", **{option: 3})
+
+
+def test_an_option_of_an_environment_may_have_any_name(monkeypatch):
+    asked = []
+    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry.copy())
+    gym.register("Asked-v0", lambda num_envs: asked.append(num_envs) or Shut())
+    make("gymnasium/Asked-v0", num_envs=3).close()
+    assert asked == [3]
 
 
 @pytest.mark.parametrize(("env_id", "nearest", "words"), [
@@ -229,6 +238,27 @@ class Batch(Suite):
         return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode)
 
 
+def takes_speed(load):
+    """Add an option to a method, as decorators do."""
+
+    @functools.wraps(load)
+    def faster(self, name, *args, boost=1, **options):
+        return load(self, name, *args, **options)
+
+    return faster
+
+
+class Boosted(Suite):
+    name, package = "boosted", "gymnasium"
+
+    def ids(self):
+        return ["plain"]
+
+    @takes_speed
+    def load(self, name, size=1):
+        return Pendulum
+
+
 class Strict(Suite):
     name, package, env_types = "strict", "gymnasium", (f"{__name__}.Bolt",)
 
@@ -265,7 +295,7 @@ class Plugin:
 def ours():
     manager, plugin = (
         af.registry.manager,
-        Plugin(Functional(), Single(), Batch(), Strict(), Missing()),
+        Plugin(Functional(), Single(), Batch(), Strict(), Boosted(), Missing()),
     )
     manager.register(plugin, "shutters")
     yield
@@ -314,6 +344,7 @@ def test_options_that_a_suite_does_not_have():
             function("strict/plein", weight=3)
         with pytest.raises(TypeError, match="takes exactly one argument"):
             function("strict/inner", size=3)
+        assert function("boosted/plain", size=3, boost=2) is not None
     with pytest.raises(
         af.OptionError, match=r"window was .* 'batch' has none\. The options are auto"
     ):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def made_or_closed(cls: type[Any], *args: Any, **options: Any) -> Any:
+def construct_or_close(cls: type[Any], *args: Any, **options: Any) -> Any:
     """Return a new object of a class. If its constructor fails, close it at once."""
     instance: Any = object.__new__(cls)
     try:
@@ -24,7 +24,7 @@ def made_or_closed(cls: type[Any], *args: Any, **options: Any) -> Any:
     return instance
 
 
-def close_apart(close: Callable[[], object]) -> None:
+def close_in_thread(close: Callable[[], object]) -> None:
     """Close something in another thread, and wait for it at most a second. If the process is ending, close it in this one."""
     if threading.main_thread().is_alive():
         thread = threading.Thread(target=close, daemon=True)

@@ -15,7 +15,7 @@ import dask.config
 from distributed import Client, get_client  # pyright: ignore[reportAttributeAccessIssue]
 
 import arrayferry as af
-from arrayferry._utilities.closing import made_or_closed
+from arrayferry._utilities.closing import construct_or_close
 from arrayferry_cluster._errors import NoWorkerError, SchedulerLostError
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ def _open_client(address: str | None, n_workers: int) -> Client:
     try:
         if address is None and getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError("a worker imports the script that starts it")
-        client: Client = made_or_closed(Client, address, set_as_default=False, **options)
+        client: Client = construct_or_close(Client, address, set_as_default=False, **options)
         return client
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"

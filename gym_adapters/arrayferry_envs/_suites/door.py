@@ -27,8 +27,8 @@ from .ids import EnvId, all_suites, find_id, named_suite
 
 BATCH = ("num_envs", "autoreset_mode")
 """The options of `make_vec` that `make` does not have."""
-OURS = (*BATCH, "xp", "device", "max_episode_steps")
-"""The options of `make_vec`."""
+OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
+"""The options of `make_vec` that `make_functional` does not have."""
 SERVED = inspect.signature(FunctionalSingleEnv).parameters.keys() - {"env", "xp", "device"}
 """The options of a `FunctionalEnv` that is served, besides those that all have."""
 
@@ -187,7 +187,6 @@ def make(
         >>> observation.shape
         (4,)
     """
-    _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     mode = AutoresetMode.NEXT_STEP  # of a batch of one
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
@@ -211,6 +210,8 @@ def _served(
     """Make environments and serve them: a batch of `count`, or a single one for None."""
     usable(af.registry.backend(xp))
     found = find_id(env_id)
+    if count is None and found.suite.gives != "env":  # whose environments may have any options
+        _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
     if max_episode_steps is not UNSET:
         options["max_episode_steps"] = limit_of(max_episode_steps, None)

@@ -147,10 +147,12 @@ class Suite(Part):
             arrayferry.OptionError: it does not have one of them.
         """
         try:
-            parameters = [*inspect.signature(function).parameters.values()]
+            # a decorator may add options to those of what it wraps
+            signature = inspect.signature(function, follow_wrapped=False)
         except (TypeError, ValueError):  # it does not tell
             return
-        known = [x.name for x in parameters[given:]]
+        parameters = [*signature.parameters.values()]
+        known = [x.name for x in parameters[given:] if x.kind is not x.VAR_POSITIONAL]
         unknown = [name for name in options if name not in known]
         if unknown and all(x.kind is not x.VAR_KEYWORD for x in parameters):
             raise af.OptionError(

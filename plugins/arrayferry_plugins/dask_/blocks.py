@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import Any
 
 from arrayferry import ConversionError, OptionError
-from arrayferry._utilities.closing import close_apart, made_or_closed
+from arrayferry._utilities.closing import close_in_thread, construct_or_close
 from arrayferry_streams import Blocks, Reader, Streaming
 
 from .computing import futures_of, owner_of, persisted, scheduler_of, without_planning
@@ -204,13 +204,12 @@ def _connect(address: str) -> Any:
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        security = (
-            security if all(map(os.path.isfile, files)) else None
-        )  # or the settings of this process
+        # without files, the settings of this process
+        security = security if all(map(os.path.isfile, files)) else None
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
     try:
-        return made_or_closed(
+        return construct_or_close(
             distributed.Client, address, set_as_default=False, timeout=timeout, security=security
         )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
@@ -228,7 +227,7 @@ def _connect(address: str) -> Any:
 def _close(client: Any, process: int) -> None:
     """Close a client, in the process that made it."""
     if process == os.getpid():
-        close_apart(client.close)
+        close_in_thread(client.close)
 
 
 class DaskBlocks(Blocks):
