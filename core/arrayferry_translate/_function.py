@@ -24,9 +24,9 @@ from arrayferry.typing import Target
 from arrayferry_functions import autodiff_of
 
 from ._errors import ProgramError
-from ._library import Library, dtype_of, library
+from ._library import Library, dtype_of
 from ._program import Program, Spec, read_all
-from ._run import Lists, bind, owned
+from ._run import Lists, bind, library, owned
 from ._structure import put_together, structure_of, take_apart
 
 MAX_KEPT = 64
@@ -173,7 +173,7 @@ class Loaded:
         there, run = self.bound(device)
         arrays = [*leaves]
         for n, (x, backend, spec) in enumerate(zip(leaves, backends, specs, strict=False)):
-            fits = backend is own and dtype_name(x.dtype) == spec.dtype
+            fits = backend is own and (there.records or dtype_name(x.dtype) == spec.dtype)
             if not fits or tuple(x.shape) != spec.shape:
                 name = f"the argument {paths[n]}" if paths else f"argument number {n}"
                 arrays[n] = self._fitted(x, backend, spec, device, name)

@@ -32,6 +32,8 @@ class Library:
 
     held: Mapping[str, str] = MappingProxyType({})
     """The dtypes whose values are held in wider ones, and those."""
+    records = False
+    """Whether it records what it would compute, so that no value is known."""
     native: Any = None
     """The library's own namespace, whose element-wise functions cost less than those of the standard."""
 
@@ -282,9 +284,3 @@ class TorchLibrary(Library):
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
         return self.native.no_grad()  # type: ignore[no-any-return]
-
-
-def library(backend: Backend, device: Any) -> Library:
-    """Return what the rules use of a library."""
-    classes = {"numpy": NumpyLibrary, "cupy": NumpyLibrary, "torch": TorchLibrary}
-    return classes.get(backend.name, Library)(backend, device)

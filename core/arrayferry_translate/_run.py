@@ -1,19 +1,29 @@
-"""`bind`: makes a function of arrays of a library from a program."""
+"""`bind`: makes a function of arrays of a library from a program; `library`: what it uses of that library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from arrayferry import ArrayFerryError
+from arrayferry import ArrayFerryError, Backend
 from arrayferry.extending import describe_error
 
 from ._errors import ProgramError, TranslationError
-from ._library import Library
+from ._library import Library, NumpyLibrary, TorchLibrary
 from ._program import Program, Spec
 from ._rules import RULES, Run, Site
 
 Lists = Callable[[list[Any]], list[Any]]
+
+
+def library(backend: Backend, device: Any) -> Library:
+    """Return what the rules use of a library."""
+    if backend.name == "ndonnx":
+        from ._onnx import OnnxLibrary
+
+        return OnnxLibrary(backend, device)
+    classes = {"numpy": NumpyLibrary, "cupy": NumpyLibrary, "torch": TorchLibrary}
+    return classes.get(backend.name, Library)(backend, device)
 
 
 def bind(program: Program, library: Library) -> Lists:
@@ -52,16 +62,26 @@ def step(
     line: str = "",
 ) -> Run:
     """Return the function of one equation, as `bind` does. The line tells where it comes from."""
+
+    def refused(error: Exception) -> TranslationError:
+        return TranslationError(
+            f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
+            remedy="Write that part otherwise, or choose another library.",
+        )
+
+    def recorded(*arrays: Any) -> Any:  # what cannot be recorded raises only now
+        try:
+            return run(*arrays)
+        except NotImplementedError as error:
+            raise refused(error) from None
+
     try:
         for spec in outs:
             library.dtype(spec.dtype)
         site = Site(name, library, tuple(ins), tuple(outs), lambda inner: bind(inner, library))
-        return RULES[name].make(site, **params)
+        run = RULES[name].make(site, **params)
     except NotImplementedError as error:
-        raise TranslationError(
-            f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
-            remedy="Write that part otherwise, or choose another library.",
-        ) from None
+        raise refused(error) from None
     except ArrayFerryError:
         raise
     except Exception as error:
@@ -69,6 +89,7 @@ def step(
             f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
             remedy="Make it again by translate(...).program(...).",
         ) from error
+    return recorded if library.records else run
 
 
 def owned(program: Program) -> list[bool]:

@@ -16,11 +16,11 @@ from arrayferry import registry
 from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 from ._errors import ProgramError, TranslationError
-from ._library import Library, library
+from ._library import Library
 from ._lowered import implementation, is_key, lowered, numbers_of
 from ._program import Equation, Program, Spec
 from ._rules import RULES
-from ._run import step
+from ._run import library, step
 
 INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",

@@ -10,7 +10,11 @@ from ._rule import Run, Site, rule
 @rule("cond", fresh=False)
 def _cond(site: Site, branches: Any) -> Run:
     runs = [site.bind(branch) for branch in branches]
+    library: Any = site.library
     last = len(runs) - 1
+    shapes = [spec.shape for spec in site.outs]
+    if library.records:
+        return lambda index, *arrays: library.switch(index, runs, arrays, shapes)
     return lambda index, *arrays: runs[max(0, min(int(index), last))](list(arrays))
 
 
@@ -19,20 +23,34 @@ def _while(
     site: Site, body_jaxpr: Any, body_nconsts: int, cond_jaxpr: Any, cond_nconsts: int
 ) -> Run:
     """Run a loop. Where the condition has rows, those whose condition is false keep their values."""
+    library: Any = site.library
     condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)
     first, second = cond_nconsts, cond_nconsts + body_nconsts
     rows = cond_jaxpr.specs[cond_jaxpr.outputs[0]].shape
-    any_, where, reshape = site.xp.any, site.library.function("where"), site.xp.reshape
+    any_, where, reshape = site.xp.any, library.function("where"), site.xp.reshape
     shapes = [rows + (1,) * (len(spec.shape) - len(rows)) for spec in site.outs]
 
     def run(*arrays: Any) -> Any:
         of_condition, of_body, values = arrays[:first], arrays[first:second], list(arrays[second:])
-        while bool(any_(going := condition([*of_condition, *values])[0])):
+
+        def going(values: Any) -> Any:
+            return condition([*of_condition, *values])[0]
+
+        def turn(values: Any, going: Any) -> Any:
             new = body([*of_body, *values])
-            if rows:
-                masks = (reshape(going, shape) for shape in shapes)
-                new = [where(mask, x, old) for mask, x, old in zip(masks, new, values, strict=True)]
-            values = new
+            if not rows:
+                return new
+            masks = (reshape(going, shape) for shape in shapes)
+            return [where(mask, x, old) for mask, x, old in zip(masks, new, values, strict=True)]
+
+        if library.records:
+            axes = tuple(range(len(rows)))
+            return library.loop(
+                lambda values: any_(going(values), axis=axes) if rows else going(values),
+                lambda values: turn(values, going(values)), values,
+            )  # fmt: skip
+        while bool(any_(found := going(values))):
+            values = turn(values, found)
         return values
 
     return run
@@ -42,7 +60,8 @@ def _while(
 def _scan(
     site: Site, jaxpr: Any, length: int, num_carry: int, num_consts: int, reverse: bool
 ) -> Run:
-    body, stack, full = site.bind(jaxpr), site.xp.stack, site.library.full
+    library: Any = site.library
+    body, stack, full = site.bind(jaxpr), site.xp.stack, library.full
     order = range(length)[:: -1 if reverse else 1]
     carried, stacked = num_consts + num_carry, site.outs[num_carry:]
 
@@ -52,6 +71,10 @@ def _scan(
             list(arrays[num_consts:carried]),
             arrays[carried:],
         )
+        if library.records and length:
+            whole = lambda inner: body([*of_body, *inner])  # noqa: E731
+            shapes = [spec.shape for spec in site.outs]
+            return library.scan(whole, values, xs, length, shapes, reverse=reverse)
         rows: list[Any] = [None] * len(order)
         for number in order:
             made = body([*of_body, *values, *(x[number, ...] for x in xs)])

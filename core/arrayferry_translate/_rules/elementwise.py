@@ -106,7 +106,10 @@ def _rem(site: Site) -> Run:
         quotient, where = _quotient(site), site.library.function("where")
         if fmod is None:
             return lambda x, y: x - quotient(x, y) * y
-        return lambda x, y: where(y == 0, x, fmod(x, where((y == 0) | (y == -1), one, y)))
+        unsigned = site.kind(site.dtype) == "uint"
+        return lambda x, y: where(
+            y == 0, x, fmod(x, where(y == 0 if unsigned else (y == 0) | (y == -1), one, y))
+        )
     if fmod is not None:
         return fmod  # type: ignore[no-any-return]
     names = "where", "remainder", "signbit", "isinf"
@@ -152,20 +155,22 @@ def _shift(site: Site) -> Run:
     zero, one, last = (library.full((), value, dtype) for value in (0, 1, bits - 1))
     top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)  # the bit of the sign
     arithmetic = name == "shift_right_arithmetic"
+    left, right = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
 
     def run(x: Any, count: Any) -> Any:
         outside = (count < 0) | (count >= bits) if signed else count >= bits
         count = where(outside, last if arithmetic else zero, count)
         if arithmetic:
             return (
-                x >> count
+                right(x, count)
                 if signed
-                else library.wrapped(((x ^ top) >> count) - (top >> count), dtype)
+                else library.wrapped(right(x ^ top, count) - right(top, count), dtype)
             )
         if name == "shift_left":
-            moved = library.wrapped(x << count, dtype)
+            moved = library.wrapped(left(x, count), dtype)
         else:
-            moved = (x >> count) & ~((top >> count) << one) if signed else x >> count
+            moved = right(x, count)
+            moved = moved & ~left(right(top, count), one) if signed else moved
         return where(outside, zero, moved)
 
     return run

@@ -112,6 +112,8 @@ def _places(
     """
     if mode not in ("CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"):
         raise NotImplementedError(f"the mode {mode}")
+    import numpy as np
+
     library, operand, drops = site.library, site.ins[0].shape, mode == "FILL_OR_DROP"
     clip, cast, reshape = library.function("clip"), library.cast, site.xp.reshape
     strides = [math.prod(operand[axis + 1 :]) for axis in range(len(operand))]
@@ -120,10 +122,10 @@ def _places(
     kept = [axis for axis in range(len(operand)) if axis not in (*collapsed, *batching)]
     along = [*zip(kept, windows, strict=True)]
     along += [(axis, batch[n]) for axis, n in zip(batching, indices_batching, strict=True)]
-    offsets: Any = library.full((1,) * len(full), 0, "int64")
-    for axis, other in along:
-        offsets = offsets + library.indices(*full, of=other) * strides[axis]
-    offsets = site.xp.broadcast_to(offsets, full)
+    counts = np.indices(full, "int64", sparse=True)
+    start = np.zeros((1,) * len(full), "int64")
+    offsets: Any = sum((counts[other] * strides[axis] for axis, other in along), start)
+    offsets = site.xp.broadcast_to(library.constant(offsets), full)
     limits = [(strides[axis], operand[axis] - sizes[axis]) for axis in index_map]
 
     def places(indices: Sequence[Any]) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 import arrayferry as af
-from arrayferry_translate import translate
+from arrayferry_translate import TranslationError, translate
 
 from .operations import EXACT, OPERATIONS, array, close
 
@@ -43,6 +43,52 @@ def test_each_operation(operation, to):
     for dtype in chosen[:: 1 if len(chosen) < 4 else 2]:
         arrays = [array(rng, dtype, operation.plain) for _ in range(operation.count)]
         compare(operation.run, arrays, to, operation.loose)
+
+
+REFUSED = {*SPECIAL, "atan2", "nextafter"}  # by ndonnx, besides floats of 16 bits
+
+
+def in_onnx(function, arrays):
+    """Return what onnxruntime computes."""
+    ndx, onnxruntime = map(pytest.importorskip, ("ndonnx", "onnxruntime"))
+    dtypes = (getattr(ndx, x.dtype.name) for x in arrays)
+    pairs = zip(arrays, dtypes, strict=True)
+    inputs = {
+        f"x{n}": ndx.argument(shape=x.shape, dtype=dtype) for n, (x, dtype) in enumerate(pairs)
+    }
+    made = jax.tree.leaves(translate(function, "ndonnx")(*inputs.values()))
+    model = ndx.build(inputs, {f"y{n}": x for n, x in enumerate(made)})
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, {f"x{n}": np.asarray(x) for n, x in enumerate(arrays)})
+
+
+QUICK = {"add", "shift_right_logical", "cumprod", "scan", "while"}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(x, marks=() if x.name in QUICK else pytest.mark.long)
+        for x in OPERATIONS
+        if x.name not in REFUSED and "16 as " not in x.name and not x.name.endswith(LACKING)
+    ],
+    ids=lambda operation: operation.name,
+)
+def test_each_operation_in_onnx(operation):
+    for dtype in operation.dtypes:
+        if dtype in LACKING:
+            continue
+        rng = np.random.default_rng(3)
+        arrays = [array(rng, dtype, operation.plain) for _ in range(operation.count)]
+        expected = jax.tree.leaves(jax.jit(operation.run)(*arrays))
+        for x, y in zip(in_onnx(operation.run, arrays), expected, strict=True):
+            assert (x.dtype, x.shape) == (y.dtype, y.shape)
+            assert close(x, np.asarray(y), operation.loose), (arrays, x, y)
+
+
+def test_what_ndonnx_lacks_is_refused_with_its_line():
+    with pytest.raises(TranslationError, match=r"cannot compute atan2 .*test_operations\.py, line"):
+        in_onnx(lambda x, y: jax.numpy.arctan2(x, y), [np.ones(3, np.float32)] * 2)
 
 
 def program(steps, dtype, rows):

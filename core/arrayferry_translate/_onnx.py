@@ -1,0 +1,311 @@
+"""`OnnxLibrary`: what the rules use of ndonnx, which records a graph of ONNX. This module imports ndonnx."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import Any
+
+import ndonnx as ndx
+import numpy as np
+import spox.opset.ai.onnx.v21 as op
+
+from arrayferry import Backend
+from arrayferry.extending import dtype_name
+
+from ._library import Dims, Library
+
+WIDER = {
+    "bool": "int32",
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+}
+"""The dtypes for which onnxruntime lacks most functions, and those whose functions do."""
+
+
+def _recorded(function: Callable[..., Any], *arrays: Any, **attributes: Any) -> Any:
+    """Return the result of an operator of ONNX."""
+    return ndx.asarray(function(*(x.unwrap_spox() for x in arrays), **attributes))
+
+
+def _number(value: Any, name: str) -> Any:
+    return ndx.asarray(np.asarray(value, name))
+
+
+def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function compute in a dtype that onnxruntime knows."""
+
+    def widened(*arrays: Any, **options: Any) -> Any:
+        own = arrays[0].dtype
+        name = WIDER.get(dtype_name(own))
+        if name is None:
+            return run(*arrays, **options)
+        wide = (ndx.astype(x, getattr(ndx, name)) for x in arrays)
+        return ndx.astype(run(*wide, **options), own)
+
+    return widened
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reduced(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+        return _recorded(function, x, _number(axis, "int64"), keepdims=False)
+
+    return _widened(reduced)
+
+
+def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
+    reduced = _reduction(function)
+
+    def extreme(x: Any, *, axis: Dims) -> Any:
+        made = reduced(x, axis=axis)
+        if "float" not in dtype_name(x.dtype):
+            return made
+        return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, made)  # onnxruntime loses some
+
+    return extreme
+
+
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+    def place(x: Any, *, axis: int) -> Any:
+        found = find(x, axis=axis)
+        if "float" not in dtype_name(x.dtype):
+            return found
+        missing = ndx.isnan(x)
+        first = ndx.argmax(ndx.astype(missing, ndx.int32), axis=axis)
+        return ndx.where(_any(missing, axis=(axis,)), first, found)
+
+    return place
+
+
+_any = _reduction(op.reduce_max)
+
+
+def _sum(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+    if dtype_name(x.dtype) in ("int64", "uint64"):
+        raise NotImplementedError("onnxruntime adds integers of 64 bits as floats")
+    whole = "int" in dtype_name(x.dtype)
+    made = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if whole else x, axis=axis)
+    return ndx.astype(made, x.dtype)
+
+
+def _products(x: Any, axis: int) -> list[Any]:
+    parts = (_recorded(op.gather, x, _number(n, "int64"), axis=axis) for n in range(x.shape[axis]))
+    return [*accumulate(parts, operator.mul)]
+
+
+def _prod(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+    """Multiply one after the other: onnxruntime multiplies integers as floats."""
+    for each in sorted(axis, reverse=True):
+        rest = (*x.shape[:each], *x.shape[each + 1 :])
+        made = _products(x, each)
+        x = made[-1] if made else ndx.ones(rest, dtype=x.dtype)
+    return x
+
+
+def _cumulative_prod(x: Any, *, axis: int, dtype: Any = None) -> Any:
+    return ndx.stack(_products(x, axis), axis=axis) if x.shape[axis] else x
+
+
+def _clip(x: Any, low: int, high: int) -> Any:
+    name = dtype_name(x.dtype)
+    return _recorded(op.clip, x, _number(low, name), _number(high, name))
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    if "float" in dtype_name(x.dtype):
+        return _recorded(op.mod, x, y, fmod=1)
+    return x - _recorded(op.div, x, y) * y  # exact, and rounded to 0
+
+
+def _signbit(x: Any) -> Any:
+    return (x < 0) | (x == 0) & (1 / x < 0)
+
+
+def _shifted(x: Any, count: Any, direction: str) -> Any:
+    """Shift bits. The sign of signed integers stays."""
+    own, name = x.dtype, dtype_name(x.dtype)
+    if name.startswith("u"):
+        return _recorded(op.bit_shift, x, count, direction=direction)
+    plain, negative = getattr(ndx, f"u{name}"), x < 0
+    right = direction == "RIGHT"
+    x = ndx.where(negative, ~x, x) if right else x
+    x, count = ndx.astype(x, plain), ndx.astype(count, plain)
+    x = ndx.astype(_recorded(op.bit_shift, x, count, direction=direction), own)
+    return ndx.where(negative, ~x, x) if right else x
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "all": _reduction(op.reduce_min), "any": _any, "max": _extreme(op.reduce_max),
+    "min": _extreme(op.reduce_min), "argmax": _place(ndx.argmax), "argmin": _place(ndx.argmin), "sum": _sum, "prod": _prod, "cumulative_prod": _cumulative_prod,
+    "bitwise_left_shift": functools.partial(_shifted, direction="LEFT"),
+    "bitwise_right_shift": functools.partial(_shifted, direction="RIGHT"),
+    "clip": _clip, "fmod": _fmod, "matmul": _widened(functools.partial(_recorded, op.matmul)), "signbit": _signbit,
+}  # fmt: skip
+"""Functions in place of those of ndonnx, which takes more operators for them, or lacks them."""
+
+
+class OnnxLibrary(Library):
+    """ndonnx. Programs within programs become subgraphs."""
+
+    records = True
+
+    def __init__(self, backend: Backend, device: Any) -> None:
+        super().__init__(backend, device)
+        self.native = SimpleNamespace(**OPERATORS)
+        self.xp = _Operators(self.xp)
+
+    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+        return x
+
+    def take(self, x: Any, indices: Any) -> Any:
+        return _recorded(op.gather, self.xp.reshape(x, (-1,)), indices)
+
+    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+        short = {"set": "none", "multiply": "mul", "minimum": "min", "maximum": "max"}
+        scatter = functools.partial(op.scatter_elements, reduction=short.get(how, how))
+        if how == "set":
+            return _recorded(scatter, x, indices, updates)
+        return _widened(lambda x, updates: _recorded(scatter, x, indices, updates))(x, updates)
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        if "float" not in old + new:
+            return self.cast(x, new)
+        if {"float32"} != {name for name in (old, new) if "float" in name}:
+            raise NotImplementedError(f"bits of {old} as {new}")
+        return self.cast(_bits(x), new) if old == "float32" else _float(self.cast(x, "uint32"))
+
+    def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
+        return _convolution if dtype == "float32" and "transpose" not in name else None
+
+    def switch(
+        self, index: Any, runs: Sequence[Any], arrays: Sequence[Any], shapes: Sequence[Dims]
+    ) -> list[Any]:
+        """Return the results of the function that an index chooses, which have these shapes."""
+
+        def chosen(number: int) -> Any:
+            if number == len(runs) - 1:
+                return _unwrapped(runs[number](list(arrays)))
+            return op.if_(
+                (index <= number).unwrap_spox(),
+                then_branch=lambda: _unwrapped(runs[number](list(arrays))),
+                else_branch=lambda: chosen(number + 1),
+            )
+
+        return _shaped(chosen(0), shapes)
+
+    def loop(self, going: Any, body: Any, values: Sequence[Any]) -> list[Any]:
+        """Repeat a function of a list while a function of that is true."""
+        shapes = [x.shape for x in values]
+
+        def flag(values: Any) -> Any:
+            return ndx.reshape(going(values), (1,))
+
+        def turn(_number: Any, _going: Any, *inner: Any) -> Any:
+            new = body(_shaped(inner, shapes))
+            return _unwrapped([flag(new), *new])
+
+        first = [x.unwrap_spox() for x in values]
+        return _shaped(op.loop(None, flag([*values]).unwrap_spox(), first, body=turn), shapes)
+
+    def scan(
+        self, body: Any, values: Sequence[Any], rows: Sequence[Any], length: int, shapes: Sequence[Dims], *,
+        reverse: bool,
+    ) -> list[Any]:  # fmt: skip
+        """Call a function for each row, from which values go to the next call. Return these, and other results as rows.
+
+        Args:
+            body: takes and returns a list.
+            values: what the first call takes.
+            rows: arrays of rows.
+            length: how many rows there are.
+            shapes: the shapes of what is returned.
+            reverse: whether the last row comes first.
+        """
+        inside = [x.shape for x in values]
+
+        def turn(number: Any, going: Any, *inner: Any) -> Any:
+            number = _shaped([number], [()])[0]
+            place = length - 1 - number if reverse else number
+            parts = [_recorded(op.gather, x, place) for x in rows]
+            return [op.identity(going), *_unwrapped(body([*_shaped(inner, inside), *parts]))]
+
+        count = op.const(np.int64(length))
+        made = op.loop(count, None, [x.unwrap_spox() for x in values], body=turn)
+        made = _shaped(made, shapes)
+        turned = (self.xp.flip(x, axis=0) if reverse else x for x in made[len(values) :])
+        return [*made[: len(values)], *turned]
+
+
+def _float(bits: Any) -> Any:
+    """Return floats of 32 bits, given uint32."""
+    exponent, every = (bits >> 23) & 255, np.arange(256)
+    # the 23 last bits are multiplied by one number, and added to another one
+    unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
+    base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
+    rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
+    unit, base = (
+        _recorded(op.gather, _number(each, "float64"), ndx.astype(exponent, ndx.int64))
+        for each in (unit, base)
+    )
+    size = ndx.where((exponent == 255) & (rest == 0), math.inf, base + rest * unit)
+    return ndx.astype(size * (1 - 2 * ndx.astype(bits >> 31, ndx.float64)), ndx.float32)
+
+
+def _bits(x: Any) -> Any:
+    """Return the bits of float32 as uint32."""
+    size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
+    known = ndx.where(finite & (size > 0), size, 1.0)
+    guess = _clip(ndx.astype(ndx.floor(ndx.log(known) / math.log(2)), ndx.int64), -126, 127)
+    powers = _number(2.0 ** np.arange(-127, 129), "float64")
+
+    def power(exponent: Any) -> Any:
+        return _recorded(op.gather, powers, exponent + 127)
+
+    more, less = size >= power(guess + 1), size < power(guess)
+    exponent = guess + ndx.astype(more, ndx.int64) - ndx.astype(less, ndx.int64)
+    exponent = _clip(exponent, -126, 127)
+    rest = ndx.astype(known * 2.0**23 / power(exponent), ndx.int64)
+    bits = ndx.where(size == 0, 0, (exponent + 126) * 2**23 + rest)
+    bits = ndx.where(ndx.isnan(x), 0x7FC00000, ndx.where(finite, bits, 0x7F800000))
+    return ndx.astype(bits + ndx.astype(_signbit(x), ndx.int64) * 2**31, ndx.uint32)
+
+
+class _Operators:
+    """A namespace with these functions in place of some."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+
+    def __getattr__(self, name: str) -> Any:
+        return OPERATORS.get(name) or getattr(self._xp, name)
+
+
+def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
+    """Return arrays of what enters or leaves a subgraph, where ONNX does not know all shapes."""
+    pairs = zip(variables, shapes, strict=True)
+    return [
+        ndx.asarray(
+            x
+            if x.unwrap_tensor().shape == shape
+            else op.reshape(x, op.const(np.asarray(shape, "int64")))
+        )
+        for x, shape in pairs
+    ]
+
+
+def _unwrapped(arrays: Sequence[Any]) -> list[Any]:
+    """Return results of a subgraph, which must be made there."""
+    return [op.identity(x.unwrap_spox()) for x in arrays]
+
+
+def _convolution(
+    x: Any, kernel: Any, bias: None, strides: Dims, padding: int, dilations: Dims, groups: int
+) -> Any:
+    return _recorded(op.conv, x, kernel, strides=strides, dilations=dilations, group=groups)
