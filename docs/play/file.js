@@ -2,6 +2,7 @@
 
 const ARRAYS = {
   bool: Uint8Array, int8: Int8Array, int32: Int32Array, int64: BigInt64Array, float32: Float32Array, float64: Float64Array,
+  uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, uint32: Uint32Array,
 };
 
 function uniform() {

@@ -44,6 +44,9 @@ def export(
     - "action..." are the actions, clipped to their space. With a policy, they are outputs, and "last.observation..." are
       the observations of the run before.
     - "random..." are uniform numbers in [0, 1) or normal ones, new ones in each run. Which is which is in the metadata.
+    - "last.key", uint32 (2,), of environments in JAX: the key of all random numbers of their steps and resets, such as the
+      numbers of `jax.random.key(0)` in the first run, and the output "key" of the run before in others. A run splits it in
+      three: the next "key", one for steps, and one for resets.
     - "params...", if `param_inputs`, are numbers that would be constants otherwise. Their values are in the metadata. Of
       those that an environment draws, there are only those that have an effect.
 
@@ -56,14 +59,16 @@ def export(
     outputs, and what the policy has seen and chosen, for three runs that follow each other.
 
     Args:
-        env: the environment, or one that `wrap` returned. None for a policy alone.
+        env: the environment, or one that `wrap` returned, in Array API code or in JAX. None for a policy alone.
         path: the file to write.
         num_envs: how many environments a run of the graph steps, n.
-        policy: a function in Array API code or of NumPy, `policy(policy_params, observation, rng) -> action, extras`; a
-            module of PyTorch that returns actions, in evaluation mode; or a model or policy of Stable-Baselines3, which
+        policy: a function in Array API code, of NumPy or of JAX, `policy(policy_params, observation, rng) -> action, extras`;
+            a module of PyTorch or Flax that returns actions, in evaluation mode, or one of Equinox, which takes one
+            observation; or a model or policy of Stable-Baselines3, which
             acts as its `predict` with deterministic=True. A model includes the statistics of its `VecNormalize`. None
             to leave actions to the caller.
-        policy_params: the parameters of the policy, which become constants.
+        policy_params: the parameters of the policy, which become constants. Modules of JAX hold their own, but for those of
+            `flax.linen`, whose variables these are.
         env_params: parameters of the environment, or a dict of those that differ from the defaults.
         param_inputs: whether parameters that are numbers or arrays are inputs. Their values are in the metadata.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
@@ -81,7 +86,8 @@ def export(
         parameters, the step limit, and versions.
 
     Raises:
-        arrayferry.OptionError: the environment or the policy cannot be exported. The message names the line.
+        arrayferry.OptionError: the environment or the policy cannot be exported: it needs a library other than JAX, or
+            what ONNX lacks. The message names the line.
         arrayferry.BackendUnavailableError: ndonnx is not installed, or onnxscript, which modules of PyTorch need.
 
     Examples:

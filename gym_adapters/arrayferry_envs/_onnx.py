@@ -30,6 +30,7 @@ from arrayferry_gym.extending import (
     split,
 )
 from arrayferry_gym.wrappers.kernels import Kernel
+from arrayferry_translate import TranslationError
 
 from ._around.wrapped import WrappedEnv, check_wrapped
 from ._contract.checked import CheckedEnv
@@ -69,10 +70,11 @@ class OnnxGraph:
         autoreset_mode: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
         base = env.base
-        if base.library is not None:
+        self.draws_keys = of_jax = base.library == "jax"
+        if base.library is not None and not of_jax:
             raise af.OptionError(
                 f"{env!r:.80} needs {base.library}, and cannot be exported",
-                remedy="Only environments in Array API code can: those with library = None.",
+                remedy="Only environments in Array API code can, and those in JAX.",
             )
         self.env = env
         self.n = count_of("num_envs", num_envs)
@@ -80,11 +82,18 @@ class OnnxGraph:
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
         backend = af.registry.backend(library)
         self.xp = XP if library == "ndonnx" else namespace(backend)
-        self.checked = CheckedEnv(base, backend, self.n, self.limit)
-        self.checked.xp = self.checked._results._xp = self.xp
+        inside = af.registry.backend("jax") if of_jax else backend
+        self.checked: Any = CheckedEnv(base, inside, self.n, self.limit)
+        if of_jax:
+            from ._onnx_jax import RecordedEnv
+
+            self.checked = RecordedEnv(self.checked, backend, self.xp)
+        else:
+            self.checked.xp = self.checked._results._xp = self.xp
+        self.key: Any = None
         self.chain = chain_of(env, self.limit, _refuse)
         own, draws = env.default_params, env._draws_params
-        self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
+        self.params = prepare(env_params, own, self.n, inside, None, draws=draws)
         self.param_inputs = param_inputs
         self.engine = Engine(self.checked, self.mode, self.chain)
         self.kernels: Any = self.engine.kernel_states()
@@ -122,6 +131,8 @@ class OnnxGraph:
             try:
                 with np.errstate(all="ignore"):  # samples may be what no environment returns
                     return acts()(self.xp, observation, rng)
+            except TranslationError as error:
+                raise of_policy(error.reason, error.remedy) from error
             except af.ArrayFerryError:
                 raise
             except Exception as error:
@@ -179,6 +190,10 @@ class OnnxGraph:
         try:
             with exact():
                 return self._traced()
+        except TranslationError as error:
+            raise af.OptionError(
+                f"{self.env!r:.80} cannot be exported: {error.reason}", remedy=error.remedy
+            ) from error
         except af.ArrayFerryError:
             raise
         except Exception as error:
@@ -203,12 +218,17 @@ class OnnxGraph:
         rng, acting, choosing, resetting = (
             RawRandom(xp, name, self._raw) for name in ("step", "wrappers", "policy", "reset")
         )
+        if self.draws_keys:
+            last = np.zeros(2, np.uint32) if form is None else form["key"]
+            last = self._arguments({"last": {"key": last}})["last"]["key"]
+            self.key, rng, resetting = env.split(last)
         params = self._params()
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
         if form is None:
             running, observation, _ = engine.reset(fresh, params, self.kernels)
             return {}, self._handed_on(running, observation)
-        last = self._arguments({"last": form})["last"]
+        last = {name: x for name, x in form.items() if name != "key"}
+        last = self._arguments({"last": last})["last"]
         kernels = tuple(
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
@@ -262,6 +282,8 @@ class OnnxGraph:
         }  # fmt: skip
         if self.act is not None:
             tree["observation"] = observation
+        if self.key is not None:
+            tree["key"] = self.key
         return tree
 
     def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:

@@ -160,7 +160,8 @@ def difference(path: Any, policy: Any, params: Any) -> float:
         raise af.OptionError(f"{path} has no test vectors", remedy=_REMEDY)
     if policy is None:
         return max(apart)
-    act, xp = acting(policy, params), namespace(af.registry.backend("numpy"))
+    act = acting(policy, params, [runs[0][1]])
+    xp = namespace(af.registry.backend("numpy"))
     for given, seen, chosen in runs:
         with np.errstate(all="ignore"):
             found = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, given)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -22,13 +23,13 @@ from ._onnx_numbers import OF_NUMPY, XP, RawRandom, exact
 from ._policies.policies import is_module
 
 
-def acting(policy: Any, params: Any, examples: Any = None) -> Any:
+def acting(policy: Any, params: Any, examples: Any) -> Any:
     """Return a function that acts by a policy: `act(xp, observation, rng) -> action`, with XP in the graph, or in NumPy.
 
     Args:
         policy: as for `export`.
         params: its parameters, likewise.
-        examples: two batches of observations in NumPy, if it is to be exported. It is called with them.
+        examples: batches of observations in NumPy: two if it is to be exported. It is called with them.
 
     Raises:
         arrayferry.OptionError: it is no policy that can be exported.
@@ -39,8 +40,8 @@ def acting(policy: Any, params: Any, examples: Any = None) -> Any:
     elif is_module(policy):
         act = _by_module(policy, params, "", examples)
     else:
-        act = _by_function(policy, params)
-    if examples is not None:
+        act = _by_function(policy, params, examples[0])
+    if len(examples) == 2:
         _check_repeats(act, *examples)
     return act
 
@@ -49,8 +50,7 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
     xp = namespace(af.registry.backend("numpy"))
 
     def called(observation: Any) -> Any:
-        rng = RawRandom(xp, "policy", lambda name, kind, shape, dtype: np.full(shape, 0.5, dtype))
-        return af.flatten(act(xp, observation, rng))[0]
+        return af.flatten(act(xp, observation, _halves(xp)))[0]
 
     first, _, again = map(called, (one, other, one))
     if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
@@ -58,11 +58,17 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
         raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
 
 
-def _by_function(policy: Any, params: Any) -> Any:
+def _halves(xp: Any) -> RawRandom:
+    return RawRandom(xp, "policy", lambda name, kind, shape, dtype: np.full(shape, 0.5, dtype))
+
+
+def _by_function(policy: Any, params: Any, example: Any) -> Any:
     check_policy(policy)
-    origins = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
-    if origins & {"flax", "equinox"}:  # functions of JAX refuse arrays of ndonnx by themselves
-        raise of_policy(f"{type(policy).__name__} computes in JAX, which takes no arrays of ndonnx")
+    if "jax" in sys.modules:
+        from ._onnx_jax import by_jax, in_jax
+
+        if in_jax(policy, params, example, _halves(namespace(af.registry.backend("numpy")))):
+            return by_jax(policy, params, example, XP)
     check_arguments("export", policy, None)
     constants = map_arrays(lambda x: af.convert(x, "numpy"), params)
 
@@ -206,7 +212,7 @@ def _predicting(policy: Any, model: Any) -> Any:
 
 IN_ARRAY_API = (
     "Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
-    "A module of PyTorch is exported as it is; a policy of JAX is not."
+    "A module of PyTorch, and a policy of JAX, are exported as they are."
 )
 ALONE = "Let it return an action that follows from the observation and the weights alone."
 

@@ -20,6 +20,7 @@ from raw_random import Fed
 import arrayferry as af
 from arrayferry_envs import CartPole, FunctionalEnv, export, wrap
 from arrayferry_envs._ids import REFERENCE
+from arrayferry_gym import make_rng
 from arrayferry_gym.wrappers import kernels
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -338,8 +339,26 @@ class Loops(CartPole):
         return super().reset(xp, rng, n, params)
 
 
+class OfTorch(CartPole):
+    library = "torch"
+
+
 class OfJax(CartPole):
+    """It counts the steps while they are few, by a loop of JAX whose length follows from values."""
+
     library = "jax"
+
+    def info(self, xp, state, params):
+        import jax
+
+        def double(x):
+            return x * 2
+
+        turns = jax.lax.while_loop(lambda x: x.max() < 100, double, abs(state.position) + 1)
+        rows = jax.lax.fori_loop(0, 3, lambda i, x: x + i * state.angle, state.angle)
+        _, sums = jax.lax.scan(lambda x, row: (x + row, x), rows[0], rows, reverse=True)
+        first = jax.lax.cond(rows.sum() > 0, lambda x: x + 1, lambda x: -x, rows)
+        return {"turns": turns, "sums": sums, "first": first}
 
 
 def line_of(cls, text):
@@ -347,16 +366,44 @@ def line_of(cls, text):
     return f"test_export.py:{first + next(i for i, x in enumerate(lines) if text in x)}"
 
 
-def jax_policy(params, observation, key):
-    import jax
-
-    return jax.numpy.zeros(observation.shape[0], int), None
-
-
 def branching(params, observation, rng):
     if observation[0, 0] > 0:
         return rng.integers((1,), 0, 2), None
     return rng.integers((1,), 0, 1), None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_environments_in_jax(mode, tmp_path):
+    jax = pytest.importorskip("jax")
+    env = wrap(OfJax(), kernels.FrameStackObservation(2))
+    file = File(
+        env, tmp_path, num_envs=50, autoreset_mode=mode, param_inputs=True, max_episode_steps=9
+    )
+    names = {x["name"]: x["shape"] for x in file.metadata["inputs"]}
+    assert names["last.key"] == [2]
+    assert names["params.gravity"] == []
+    key = np.array([0, 7], np.uint32)
+    state = file.run(reset=True, **{"last.key": key})
+    following = state["key"]
+    expected = jax.random.split(jax.random.wrap_key_data(key), 3)[0]
+    assert following.tolist() == jax.random.key_data(expected).tolist()
+    params, ended = CartPole.default_params, 0
+    kind = type(CartPole().reset(xp, make_rng("numpy", 0), 1, params))
+    for _ in range(30):
+        names = [name for name in state if name.startswith("state.")]
+        before = kind(*(state[name] for name in names))
+        after, _, terminated = CartPole().step(xp, None, before, np.ones(50, np.int64), params)
+        resets = state["ended"]
+        state = file.run(action=np.ones(50, np.int64))
+        goes_on = ~(resets if mode == "NextStep" else terminated | state["truncated"])
+        for name, x in zip(names, after, strict=True):
+            np.testing.assert_allclose(state[name][goes_on], x[goes_on], rtol=1e-5, atol=1e-6)
+        ended += int(state["terminated"].sum())
+        values = [state[name] for name in names]
+        info = jax.jit(OfJax().info, static_argnums=0)(xp, kind(*values), params)
+        for name, x in info.items():
+            np.testing.assert_allclose(state[f"info.{name}"], x, rtol=1e-4, atol=1e-6)
+    assert ended
 
 
 class Counted(CartPole):
@@ -431,8 +478,7 @@ REFUSED = [
     (Branches, {}, line_of(Branches, "if xp.any")),
     (OnHost, {}, line_of(OnHost, "np.sin")),
     (Loops, {}, line_of(Loops, "while")),
-    (OfJax, {}, "needs jax"),
-    (CartPole, {"policy": jax_policy}, "a policy of JAX"),
+    (OfTorch, {}, "needs torch"),
     (CartPole, {"policy": branching}, line_of(branching, "if").partition(":")[2]),
     (CartPole, {"policy": 3}, "cannot be called"),
     (CartPole, {"wrapper_state": {}}, "has no wrappers"),

@@ -210,10 +210,22 @@ def test_images(tmp_path):
     assert check_export(tmp_path / "policy.onnx", policy) == 0
 
 
-def of_jax(params, observation, rng):
+def of_jax(weights, observation, key):
     import jax
 
-    return jax.numpy.tanh(observation), None
+    return jax.numpy.tanh(observation @ weights), None
+
+
+def keyed(weights, observation, key):
+    import jax
+
+    return observation @ weights + jax.random.normal(key, (observation.shape[0], 1)), None
+
+
+def without_a_rule(params, observation, key):
+    import jax
+
+    return jax.numpy.linalg.eigh(observation.T @ observation)[0][None, :1], None
 
 
 class Changes(torch.nn.Linear):
@@ -273,7 +285,7 @@ REFUSED = [
     ({"kernels": [3]}, "wrap() was given 3"),
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
     ({"wrapper_state": NORMALIZED}, "but WrappedEnv has []"),
-    ({"policy": of_jax}, "a policy of JAX is not"),
+    ({"policy": without_a_rule}, "cannot be translated"),
     ({"policy": Changes(3, 1)}, "changes what later ones return"),
     ({"policy_params": WEIGHTS[:2]}, "the policy cannot be exported"),
 ]
@@ -292,17 +304,67 @@ def test_what_cannot_be_exported_is_refused(options, words, tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("package", ["equinox", "flax.nnx"])
-def test_modules_of_jax_are_refused_by_their_names(package, tmp_path):
+def module_of(package):
+    """Return a module of JAX, its parameters, and a function of a batch that is the same."""
     jax, made = pytest.importorskip("jax"), pytest.importorskip(package)
     if package == "equinox":
-        module = made.nn.Linear(3, 1, key=jax.random.key(0))
-    else:
+        module = made.nn.MLP(3, 1, 8, 1, key=jax.random.key(0))
+        return module, None, jax.vmap(module)
+    if package == "flax.nnx":
         module = made.Linear(3, 1, rngs=made.Rngs(0))
-    with pytest.raises(
-        af.OptionError, match="Linear computes in JAX, which takes no arrays of ndonnx"
-    ):
-        export(None, tmp_path / "policy.onnx", policy=module, **OF_PENDULUM)
+        return module, None, module
+    module = made.Dense(1)
+    params = module.init(jax.random.key(0), np.zeros((1, 3), np.float32))
+    return module, params, lambda x: module.apply(params, x)
+
+
+@pytest.mark.parametrize("package", ["equinox", "flax.nnx", "flax.linen"])
+def test_modules_of_jax(package, tmp_path):
+    module, params, expected = module_of(package)
+    path = tmp_path / "policy.onnx"
+    given: Any = {"policy": module, "policy_params": params, "num_envs": 4, **OF_PENDULUM}
+    metadata = export(None, path, **given)
+    assert [x["name"] for x in metadata["inputs"]] == ["observation"]
+    assert check_export(path, module, params) < 1e-5
+    seen = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    [action] = onnxruntime.InferenceSession(path).run(["action"], {"observation": seen})
+    np.testing.assert_allclose(action, np.clip(expected(seen), -2, 2), rtol=1e-5, atol=1e-6)
+
+
+def test_modules_of_jax_that_hold_parameters_take_no_others(tmp_path):
+    module, _, _ = module_of("equinox")
+    with pytest.raises(af.OptionError, match="but MLP holds its own"):
+        export(None, tmp_path / "policy.onnx", policy=module, policy_params=WEIGHTS, **OF_PENDULUM)
+
+
+@pytest.mark.parametrize("policy", [of_jax, keyed])
+def test_functions_of_jax(policy, tmp_path):
+    pytest.importorskip("jax")
+    path = tmp_path / "policy.onnx"
+    given: Any = {"policy": policy, "policy_params": WEIGHTS, "num_envs": 2, **OF_PENDULUM}
+    metadata = export(None, path, kernels=[kernels.FlattenObservation()], **given)
+    kinds = {x["name"]: x.get("random") for x in metadata["inputs"]}
+    drawn = {"random.policy.0": "uniform"} if policy is keyed else {}
+    assert kinds == {"observation": None, **drawn}
+    assert check_export(path, policy, WEIGHTS) < 1e-5
+    assert check_export(path, policy, 2 * WEIGHTS) > 0.01
+
+
+def test_a_policy_of_jax_acts_in_an_environment(tmp_path):
+    pytest.importorskip("jax")
+    path = tmp_path / "both.onnx"
+    env = wrap(Pendulum(), kernels.NormalizeObservation())
+    metadata = export(
+        env, path, policy=of_jax, policy_params=WEIGHTS, wrapper_state=NORMALIZED, num_envs=2
+    )
+    session = onnxruntime.InferenceSession(path)
+    rng = np.random.default_rng(0)
+    feed = {x["name"]: rng.random(x["shape"]).astype(x["dtype"]) for x in metadata["inputs"]}
+    feed["reset"] = np.zeros(2, bool)
+    names = [x.name for x in session.get_outputs()]
+    made = dict(zip(names, session.run(names, feed), strict=True))
+    expected = np.tanh(feed["last.observation"] @ WEIGHTS)
+    np.testing.assert_allclose(made["action"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_files_of_environments_have_no_test_vectors(tmp_path):

@@ -1,0 +1,155 @@
+"""`RecordedEnv`: environments in JAX as part of an ONNX graph, and policies in JAX. This module imports JAX."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import arrayferry as af
+from arrayferry.extending import map_arrays
+from arrayferry_translate import function_of, translate
+
+from ._contract.actions import clipper
+from ._contract.checked import CheckedEnv, select_leaves
+from ._contract.policies import checked_results
+from ._simulators.renewal import random_of
+
+GENERATOR = "threefry2x32"
+"""The generator of the keys."""
+
+
+def _typed(key: Any) -> Any:
+    return jax.random.wrap_key_data(key, impl=GENERATOR)
+
+
+class RecordedEnv:
+    """What the engine uses of a `CheckedEnv`, whose methods JAX traces and ndonnx records. Random numbers are keys.
+
+    Args:
+        inner: the environments, in JAX.
+        backend: ndonnx.
+        xp: its namespace.
+    """
+
+    traces = False
+
+    def __init__(self, inner: CheckedEnv, backend: af.Backend, xp: Any) -> None:
+        self.inner, self.backend, self.xp = inner, backend, xp
+        self.n, self.limit, self.name = inner.n, inner.limit, inner.name
+        self.has_info, self.masks_actions = inner.has_info, inner.masks_actions
+        self.clip = clipper(inner.functional.action_space, backend, None)
+
+    def split(self, key: Any) -> Any:
+        """Return three keys: for the next run, for the step, and for resets."""
+        keys = translate(
+            lambda x: jax.random.key_data(jax.random.split(_typed(x), 3)), self.backend
+        )
+        made = keys(key)
+        return made[0, ...], made[1, ...], made[2, ...]
+
+    def reset(self, key: Any, n: int, params: Any, fixed: Any = ()) -> Any:
+        return self._call(lambda key, params: self.inner.reset(random_of(_typed(key)), n, params, fixed), key, params)  # fmt: skip
+
+    def step(self, key: Any, *given: Any) -> Any:
+        return self._call(lambda key, *given: self.inner.step(random_of(_typed(key)), *given), key, *given)  # fmt: skip
+
+    def observe(self, *given: Any) -> Any:
+        return self._call(self.inner.observe, *given)
+
+    def inform(self, *given: Any) -> Any:
+        return self._call(self.inner.inform, *given)
+
+    def select(self, mask: Any, new: Any, old: Any) -> Any:
+        leaves, shared = self.inner.leaves, self.inner.functional._shared
+        return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
+
+    def _call(self, method: Callable[..., Any], *given: Any) -> Any:
+        """Record a function of JAX, whose arguments and results are trees as the environment has them."""
+        arrays, layout = af.flatten(given)
+        form: Any = None
+
+        def run(arrays: Any) -> Any:
+            nonlocal form
+            made, form = af.flatten(method(*layout.unflatten(arrays)))
+            return made
+
+        return form.unflatten(made) if (made := translate(run, self.backend)(arrays)) else form
+
+
+def in_jax(policy: Any, params: Any, observation: Any, rng: Any) -> bool:
+    """Tell whether a policy is of JAX: a module, or a function that takes keys, or returns arrays of JAX for NumPy's.
+
+    Args:
+        policy: the policy.
+        params: its parameters.
+        observation: a batch of observations in NumPy.
+        rng: random numbers of NumPy.
+    """
+    if is_jax_module(policy):
+        return True
+    try:
+        given = map_arrays(lambda x: np.array(af.convert(x, "numpy")), (params, observation))
+        result = policy(*given, rng)
+    except Exception:  # of any kind: it needs a key, for instance
+        try:
+            result = jax.eval_shape(policy, params, observation, jax.random.key(0))
+        except Exception:
+            return False
+    return any(isinstance(x, (jax.Array, jax.ShapeDtypeStruct)) for x in jax.tree.leaves(result))
+
+
+def is_jax_module(policy: Any) -> bool:
+    """Tell whether something is a module of Flax or Equinox."""
+    origins = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
+    return bool(origins & {"flax", "equinox"})
+
+
+def by_jax(policy: Any, params: Any, example: Any, in_graph: Any) -> Callable[..., Any]:
+    """Return a function that acts by a policy in JAX, as `acting` does.
+
+    Args:
+        policy: a function of parameters, observations and a key; or a module of Flax, which takes observations; or one
+            of Equinox, which takes one observation.
+        params: its parameters.
+        example: a batch of observations in NumPy.
+        in_graph: the namespace of the graph.
+    """
+
+    def call(observation: Any, key: Any) -> Any:
+        if not is_jax_module(policy) or _takes_three(policy):
+            result = policy(params, observation, _typed(key))
+            return checked_results(result, "action", "extras")[0]
+        if hasattr(policy, "apply"):  # of flax.linen
+            return policy.apply(params, observation)
+        if params is not None:
+            raise af.OptionError(
+                f"policy_params was passed, but {type(policy).__name__} holds its own",
+                remedy="Leave it out.",
+            )
+        alone = any(kind.__module__.startswith("equinox") for kind in type(policy).__mro__)
+        return (jax.vmap(policy) if alone else policy)(observation)
+
+    key, backend = np.zeros(2, np.uint32), af.registry.backend("ndonnx")
+    program = translate(call, backend).program(example, key)
+    read = {n for equation in program.equations for n in equation.inputs}
+    draws, compiled = program.inputs - 1 in read, jax.jit(call)
+
+    def act(xp: Any, observation: Any, rng: Any) -> Any:
+        drawn = rng.integers((2,), 0, 2**32, "uint32") if draws else xp.asarray(key)
+        if xp is in_graph:
+            return function_of(program, backend)(observation, drawn)
+        return af.convert(compiled(observation, drawn), "numpy")
+
+    return act
+
+
+def _takes_three(policy: Any) -> bool:
+    try:
+        inspect.signature(policy).bind("params", "observation", "key")
+    except TypeError:
+        return False
+    return True
