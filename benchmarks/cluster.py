@@ -166,7 +166,7 @@ def cartpoles_row(client: Any, seconds: float) -> Row:
     del other, ways
     gc.collect()  # what TorchRL leaves hangs when Python ends
     return Row(
-        "Trajectories from a cluster",
+        "Trajectory from a cluster",
         "128 steps of 16 CartPoles, two workers",
         (
             Check(times["Collector"] / times["by hand"], 1.1, "x tasks by hand"),
@@ -192,7 +192,7 @@ def slow_row(busy: bool, client: Any, seconds: float) -> Row:
     times = fastest_block({name: Block(lambda: None, way) for name, way in ways.items()}, seconds)
     collector.close(), pipes.close()
     return Row(
-        "Trajectories from a cluster",
+        "Trajectory from a cluster",
         f"16 steps of 16 environments that {'compute' if busy else 'sleep'} for 5 ms, two workers",
         (Check(times["Collector"] / times["pipes"], 1.1, "x two processes with pipes"),),
         ", ".join(f"{name} {1e3 * took / 16:.2f} ms a step" for name, took in times.items()),
@@ -240,7 +240,7 @@ def functional_row(client: Any, seconds: float) -> Row:
     for collector in ways.values():
         collector.close()
     return Row(
-        "Trajectories from a cluster",
+        "Trajectory from a cluster",
         "4,096 functional CartPoles, 256 steps",
         (Check(times["two"] / times["one"], 1 / 1.4, "x one worker"),),
         ", ".join(f"{name} {1e3 * took:.0f} ms" for name, took in times.items()),

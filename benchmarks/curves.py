@@ -40,7 +40,7 @@ from arrayferry_gym import advantages
 
 STEPS, ENVS, LENGTH = 100_000, 16, 128
 UPDATES = STEPS // (ENVS * LENGTH)
-EPOCHS, MINIBATCHES, RATE, CLIP, DISCOUNT, DECAY = 10, 16, 1e-3, 0.2, 0.95, 0.95
+EPOCHS, MINIBATCHES, RATE, CLIP, GAMMA, LAM = 10, 16, 1e-3, 0.2, 0.95, 0.95
 TASKS = {"Pendulum, limit 200": (Pendulum(), 200, 0.1), "CartPole, limit 50": (CartPole(), 50, 1.0)}
 """The environment, its limit, and what rewards are multiplied by for the agent."""
 ARMS = {
@@ -112,11 +112,11 @@ def play(env: Any, functions: Functions, agent: Agent, carry: Any, key: Any, ste
     """Take steps, and return the environments and what was seen."""
 
     def step(carry: Any, key: Any) -> Any:
-        running, observation = carry
+        env_state, observation = carry
         acting, stepping = jax.random.split(key)
         action = act(env, agent, observation, acting)
-        running, after = functions.step(stepping, running, action)
-        return (running, after.observation), (observation, action, after)
+        env_state, after = functions.step(stepping, env_state, action)
+        return (env_state, after.observation), (observation, action, after)
 
     return jax.lax.scan(step, carry, jax.random.split(key, steps))
 
@@ -132,7 +132,7 @@ def learned(task: str, arm: str, agent: Agent, state: Any, seen: Any, key: Any, 
         terminated, truncated = terminated | truncated, truncated & False
     gained = advantages(
         scale * after.reward, before, following, terminated, truncated,
-        discount=DISCOUNT, decay=DECAY,
+        gamma=GAMMA, lam=LAM,
     )  # fmt: skip
     batch = observation, action, gained, gained + before
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
@@ -196,7 +196,7 @@ def train(task: str, arm: str, seeds: Any) -> Any:
         )
         on = jnp.cumsum(after.terminated, 0) - after.terminated == 0
         alive = on[limit]  # in CartPole, some fall before the limit
-        discounts = DISCOUNT ** jnp.arange(AFTER)
+        discounts = GAMMA ** jnp.arange(AFTER)
         rewards_on = scale * after.reward * on
         true = (rewards_on[limit:] * discounts[:, None]).sum(0)
         error = value(agent, observation[limit]) - true

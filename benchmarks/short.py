@@ -46,7 +46,7 @@ def _rollout_row(what: str, env: Any) -> Row:
         return (observation @ params > 0).astype(int), None
 
     params, key = jnp.ones(4), jax.random.key(0)
-    state = rollout(env, policy, params, key, 10, 4)[0].running.wrappers or None
+    state = rollout(env, policy, params, key, 10, 4)[0].env_state.wrappers or None
 
     @jax.jit
     def compiled(params: Any, key: Any, state: Any) -> Any:

@@ -123,7 +123,7 @@ def by_loop(envs: Any, seed: int) -> None:
                 observation = after
             obs, action, before, reward, last, *ends = map(torch.stack, zip(*seen, strict=True))
             value, following = critic(obs)[..., 0], critic(last)[..., 0]
-            gained = advantages(reward, value, following, *ends, discount=0.98, decay=0.8)
+            gained = advantages(reward, value, following, *ends, gamma=0.98, lam=0.8)
             data = [x.flatten(0, 1) for x in (obs, action, before, gained, gained + value)]
         for rows in torch.stack([torch.randperm(32 * NUM_ENVS) for _ in range(8)]).view(32, -1):
             x, act, old, gain, target = (each[rows] for each in data)

@@ -184,7 +184,7 @@ def _rollout_row(count: int) -> Row:
     @functools.partial(jax.jit, static_argnums=1)
     def by_hand(key: Any, whole: bool) -> Any:
         start, key = jax.random.split(key)
-        running, observation = functions.reset(start, count)
+        env_state, observation = functions.reset(start, count)
         stats = merged((jnp.zeros(4), jnp.ones(4), 1e-4), observation)
         shown = (observation - stats[0]) / jnp.sqrt(stats[1] + 1e-8)
         returns = jnp.zeros(()), jnp.ones(()), 1e-4
@@ -192,10 +192,10 @@ def _rollout_row(count: int) -> Row:
         lengths = jnp.zeros(count, int)
 
         def one(carry: Any, key: Any) -> Any:
-            running, shown, stats, returns, discounted, total, length = carry
+            env_state, shown, stats, returns, discounted, total, length = carry
             acting, stepping = jax.random.split(key)
             action, _ = policy(None, shown, acting)
-            running, outcome = functions.step(stepping, running, action)
+            env_state, outcome = functions.step(stepping, env_state, action)
             ended = outcome.terminated | outcome.truncated
             if whole:  # each observation counts once, also the last of an episode
                 stats = merged(stats, outcome.final_observation)
@@ -217,9 +217,9 @@ def _rollout_row(count: int) -> Row:
             )  # fmt: skip
             discounted, total = (jnp.where(ended, 0, x) for x in (discounted, total))
             length = jnp.where(ended, 0, length)
-            return (running, after, stats, returns, discounted, total, length), seen
+            return (env_state, after, stats, returns, discounted, total, length), seen
 
-        carry = running, shown, stats, returns, zeros, zeros, lengths
+        carry = env_state, shown, stats, returns, zeros, zeros, lengths
         return jax.lax.scan(one, carry, jax.random.split(key, 128))
 
     key = jax.random.key(0)

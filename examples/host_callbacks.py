@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from jax.experimental import io_callback
 
-from arrayferry_envs import Transition
+from arrayferry_envs import Trajectory
 from arrayferry_gym.vector import ArrayConversion
 
 __all__ = ["collector", "main", "policy"]
@@ -50,11 +50,11 @@ def collector(envs: VectorEnv, act: Callable[[Any, Any, Any], Any], num_steps: i
         return observation, reward, terminated, truncated, infos["final_obs"]
 
     @jax.jit
-    def collect(params: Any, seed: Any, key: Any) -> Transition:
-        def one(observation: Any, key: Any) -> tuple[Any, Transition]:
+    def collect(params: Any, seed: Any, key: Any) -> Trajectory:
+        def one(observation: Any, key: Any) -> tuple[Any, Trajectory]:
             action = act(params, observation, key)
             following, *others = io_callback(step, results, action, ordered=True)
-            return following, Transition(observation, action, *others, None)
+            return following, Trajectory(observation, action, *others, None)
 
         start = io_callback(reset, observations, seed, ordered=True)
         return jax.lax.scan(one, start, jax.random.split(key, num_steps))[1]
@@ -67,7 +67,7 @@ def policy(params: Any, observation: Any, key: Any) -> Any:
     return jax.random.categorical(key, observation @ params)
 
 
-def main(num_envs: int = 8, num_steps: int = 500) -> Transition:
+def main(num_envs: int = 8, num_steps: int = 500) -> Trajectory:
     """Take steps in CartPole. Return them as arrays (time, environment, ...)."""
     mode = {"autoreset_mode": "SameStep"}
     envs = gym.make_vec("CartPole-v1", num_envs, "sync", vector_kwargs=mode)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from arrayferry_envs import Transition
+from arrayferry_envs import Trajectory
 from arrayferry_gym import advantages
 
 OBSERVATION, ACTIONS, HIDDEN = 4, 2, 64
@@ -31,8 +31,8 @@ class Settings(NamedTuple):
     epochs: int = 4
     minibatches: int = 4
     learning_rate: float = 5e-3
-    discount: float = 0.98
-    gae_lambda: float = 0.95
+    gamma: float = 0.98
+    lam: float = 0.95
     clip: float = 0.2
     value_weight: float = 0.5
     entropy_weight: float = 0.01
@@ -134,7 +134,7 @@ class PPO:
         """Return the most probable actions."""
         return self.outputs(params, observation)[0].argmax(-1), None
 
-    def learn(self, learner: Learner, transitions: Transition, key: Any) -> Learner:
+    def learn(self, learner: Learner, transitions: Trajectory, key: Any) -> Learner:
         """Return the learner after one update, from transitions with log-probabilities as extras.
 
         Each minibatch is drawn at random from all transitions, which is quicker than a permutation.
@@ -143,7 +143,7 @@ class PPO:
         _, value = self.outputs(learner.params, transitions.observation)
         _, following = self.outputs(learner.params, transitions.final_observation)
         advantage = advantages(
-            transitions, value, following, discount=settings.discount, decay=settings.gae_lambda
+            transitions, value, following, gamma=settings.gamma, lam=settings.lam
         )
         data = transitions, advantage, advantage + value
         data = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), data)  # time and environments
@@ -157,7 +157,7 @@ class PPO:
         rows = jax.random.randint(key, shape, 0, settings.per_update)
         return jax.lax.scan(minibatch, learner, rows)[0]
 
-    def loss(self, params: Any, transitions: Transition, advantage: Any, target: Any) -> Any:
+    def loss(self, params: Any, transitions: Trajectory, advantage: Any, target: Any) -> Any:
         """Return the loss of a batch of transitions."""
         settings = self.settings
         log_probs, value = self.outputs(params, transitions.observation)

@@ -20,7 +20,7 @@ from ppo_torch import TorchAgent
 from report import Add, Line, Result, bars, draw, table
 
 from arrayferry_cluster import Collector
-from arrayferry_envs import CartPole, Transition
+from arrayferry_envs import CartPole, Trajectory
 
 
 def outputs(params: Any, observation: Any, tanh: Any) -> Any:
@@ -59,7 +59,7 @@ def jax_policy(params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
 def run(settings: Settings, environment: str, client: Any, seed: int, add: Add) -> Result:
     """Train an agent, and return what it reached."""
     agent = TorchAgent(settings, seed)
-    options: Any = {"num_steps": settings.num_steps, "client": client, "seed": seed, "to": "torch"}
+    options: Any = {"num_steps": settings.num_steps, "client": client, "seed": seed, "xp": "torch"}
     params = agent.net.state_dict()
     if environment == "jax":
         collector = Collector(CartPole, jax_policy, params, num_envs=settings.num_envs, **options)
@@ -75,7 +75,7 @@ def run(settings: Settings, environment: str, client: Any, seed: int, add: Add) 
             over = part.terminated | part.truncated
             curve.append(float(part.episode_return[over].mean()) if over.any() else math.nan)
             agent.learn_from(
-                Transition(
+                Trajectory(
                     *[
                         x if x is None else x.float() if x.is_floating_point() else x
                         for x in part[:7]

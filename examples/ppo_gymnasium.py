@@ -14,7 +14,7 @@ from ppo import NETWORKS, PPO, Settings
 from report import Line, bars, draw, table
 from stepwise import run
 
-from arrayferry_envs import Transition
+from arrayferry_envs import Trajectory
 
 
 class JaxAgent:
@@ -46,7 +46,7 @@ class JaxAgent:
             return key, ppo.policy(params, observation, acting)
 
         @jax.jit
-        def learn(learner: Any, steps: list[Transition], key: Any) -> Any:
+        def learn(learner: Any, steps: list[Trajectory], key: Any) -> Any:
             key, learning = jax.random.split(key)
             transitions = jax.tree.map(lambda *x: jnp.stack(x), *steps)
             return key, ppo.learn(learner, transitions, learning)
@@ -60,7 +60,7 @@ class JaxAgent:
     def greedy(self, observation: Any) -> Any:
         return self._greedy(self.learner.params, observation)[0]
 
-    def learn(self, steps: list[Transition]) -> None:
+    def learn(self, steps: list[Trajectory]) -> None:
         self.key, self.learner = self._learn(self.learner, steps, self.key)
 
 

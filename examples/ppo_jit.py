@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ppo import NETWORKS, PPO, Settings
 from report import Add, Line, Result, bars, draw, table
 
-from arrayferry_envs import CartPole, Transition, evaluate, rollout
+from arrayferry_envs import CartPole, Trajectory, evaluate, rollout
 
 SHOWN = 10
 """After how many updates the bar moves. To call Python takes about half as long as an update."""
@@ -64,7 +64,7 @@ def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tup
     return carry[0].params, scores
 
 
-def returns(totals: Any, transitions: Transition) -> tuple[Any, Any]:
+def returns(totals: Any, transitions: Trajectory) -> tuple[Any, Any]:
     """Return the rewards so far of episodes that go on, and the mean return of those that ended, nan if none did.
 
     Args:

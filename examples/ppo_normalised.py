@@ -60,7 +60,7 @@ def train(agent: PPO, env: FunctionalEnv, seed: Any) -> tuple[Any, Any, Any]:
     start = learner, envs, jnp.ones(settings.num_envs)
     carry, lengths = jax.lax.scan(update, start, jax.random.split(going, settings.updates))
     learner, envs, _ = carry
-    return learner.params, envs.running.wrappers, lengths
+    return learner.params, envs.env_state.wrappers, lengths
 
 
 def main(arguments: list[str] | None = None) -> float:

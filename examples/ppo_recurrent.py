@@ -25,7 +25,7 @@ from arrayferry_gym import advantages
 from arrayferry_gym.wrappers import kernels
 
 HIDDEN = 64
-SETTINGS = Settings(updates=600, num_envs=64, learning_rate=3e-3, discount=0.98, entropy_weight=0.0)
+SETTINGS = Settings(updates=600, num_envs=64, learning_rate=3e-3, gamma=0.98, entropy_weight=0.0)
 
 
 def environment() -> FunctionalEnv:
@@ -128,9 +128,7 @@ def train(seed: Any, settings: Settings = SETTINGS) -> tuple[Network, Any]:
             env, policy, network, acting, settings.num_steps, settings.num_envs, carry=envs
         )
         _, value, following = rerun(network, steps)
-        advantage = advantages(
-            steps, value, following, discount=settings.discount, decay=settings.gae_lambda
-        )
+        advantage = advantages(steps, value, following, gamma=settings.gamma, lam=settings.lam)
         data = steps, advantage, advantage + value
 
         def minibatch(carry: Any, rows: Any) -> tuple[Any, None]:

@@ -14,7 +14,7 @@ from report import Line, bars, draw, table
 from stepwise import run
 from torch.distributions import Categorical
 
-from arrayferry_envs import Transition
+from arrayferry_envs import Trajectory
 from arrayferry_gym import advantages
 
 
@@ -62,12 +62,12 @@ class TorchAgent:
     def greedy(self, observation: Any) -> Any:
         return self.outputs(observation)[0].logits.argmax(-1)
 
-    def learn(self, steps: list[Transition]) -> None:
+    def learn(self, steps: list[Trajectory]) -> None:
         columns = zip(*steps, strict=True)
         fields = [torch.stack(column) for column in columns if column[0] is not None]
-        self.learn_from(Transition(*fields))
+        self.learn_from(Trajectory(*fields))
 
-    def learn_from(self, transitions: Transition) -> None:
+    def learn_from(self, transitions: Trajectory) -> None:
         """Learn from arrays (time, environment, ...)."""
         settings = self.settings
         fields = [field for field in transitions if field is not None]
@@ -75,20 +75,20 @@ class TorchAgent:
             _, value = self.outputs(transitions.observation)
             _, following = self.outputs(transitions.final_observation)
         advantage = advantages(
-            transitions, value, following, discount=settings.discount, decay=settings.gae_lambda
+            transitions, value, following, gamma=settings.gamma, lam=settings.lam
         )
         data = [x.flatten(0, 1) for x in (*fields, advantage, advantage + value)]
         shape = (settings.epochs * settings.minibatches, settings.minibatch)
         for rows in torch.randint(settings.per_update, shape):
             *parts, advantage, target = (x[rows] for x in data)
-            loss = self.loss(Transition(*parts), advantage, target)
+            loss = self.loss(Trajectory(*parts), advantage, target)
             self.optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), settings.gradient_norm)
             self.optimiser.step()
             self.schedule.step()
 
-    def loss(self, transitions: Transition, advantage: Any, target: Any) -> Any:
+    def loss(self, transitions: Trajectory, advantage: Any, target: Any) -> Any:
         """Return the loss of a batch of transitions."""
         settings = self.settings
         policy, value = self.outputs(transitions.observation)

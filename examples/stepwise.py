@@ -13,7 +13,7 @@ from ppo import Settings
 from report import Add, Result
 
 import arrayferry as af
-from arrayferry_envs import Transition
+from arrayferry_envs import Trajectory
 from arrayferry_gym.vector import ArrayConversion
 
 __all__ = ["Agent", "make_envs", "play", "run"]
@@ -31,7 +31,7 @@ class Agent(Protocol):
     def greedy(self, observation: Any) -> Any:
         """Return actions without exploration."""
 
-    def learn(self, steps: list[Transition]) -> None:
+    def learn(self, steps: list[Trajectory]) -> None:
         """Learn from steps with log-probabilities as extras."""
 
 
@@ -65,14 +65,14 @@ def run(name: str, agent: Agent, library: str, seed: int, add: Add) -> Result:
     observation, _ = envs.reset(seed=seed)
     totals, curve, times = np.zeros(settings.num_envs), [], [time.perf_counter()]
     for update in range(1, settings.updates + 1):
-        steps: list[Transition] = []
+        steps: list[Trajectory] = []
         returns: list[float] = []
         for _ in range(settings.num_steps):
             action, log_prob = agent.act(observation)
             following, reward, terminated, truncated, infos = envs.step(action)
             final = infos["final_obs"]  # where an episode has ended, `following` begins another one
             steps.append(
-                Transition(observation, action, reward, terminated, truncated, final, log_prob)
+                Trajectory(observation, action, reward, terminated, truncated, final, log_prob)
             )
             observation = following
             reward, terminated, truncated = af.convert((reward, terminated, truncated), "numpy")

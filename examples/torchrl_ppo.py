@@ -66,7 +66,7 @@ def run(settings: Settings, seed: int, add: Add) -> Result:
         return_log_prob=True,
     )  # fmt: skip
     critic = ValueOperator(network(1), in_keys=["observation"])
-    advantage = GAE(gamma=settings.discount, lmbda=settings.gae_lambda, value_network=critic)
+    advantage = GAE(gamma=settings.gamma, lmbda=settings.lam, value_network=critic)
     loss = ClipPPOLoss(
         actor, critic, clip_epsilon=settings.clip, entropy_coeff=settings.entropy_weight,
         critic_coeff=settings.value_weight, loss_critic_type="l2", normalize_advantage=True,

@@ -79,9 +79,9 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
     try:
         with warnings.catch_warnings(record=True, action="always") as caught:
             if steps is None:
-                from arrayferry_envs import check
+                from arrayferry_envs import check_functional_env
 
-                problems: list[Any] = check(env)
+                problems: list[Any] = check_functional_env(env)
             else:
                 from arrayferry_audit import check_vector_env
 

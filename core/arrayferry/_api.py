@@ -20,8 +20,8 @@ from ._registry.generic import is_namespace
 from ._registry.registry import Registry, default_registry
 from ._route.devices import device_of, resolve_device
 from ._route.route import Route, describe_route
-from ._tree.layout import Layout
-from ._tree.layout import flatten as flatten_tree
+from ._tree.spec import TreeSpec
+from ._tree.spec import flatten as flatten_tree
 from ._tree.tree import Tree
 from ._utilities.cache import Cache
 from ._utilities.compilers import uncompiled
@@ -389,7 +389,7 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
 
 def flatten(
     value: Any, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
-) -> tuple[list[Any], Layout]:
+) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree into its arrays and its layout.
 
     Args:

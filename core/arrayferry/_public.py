@@ -39,6 +39,6 @@ from ._registry.registry import Registry as Registry
 from ._registry.registry import default_registry as _default_registry
 from ._route.narrowing import fit_dtype as fit_dtype
 from ._route.route import Route as Route
-from ._tree.layout import Layout as Layout
+from ._tree.spec import TreeSpec as TreeSpec
 
 registry: Registry = _default_registry()

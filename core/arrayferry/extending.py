@@ -51,7 +51,7 @@ from ._route.narrowing import cast_checked
 from ._route.route import Route, Step, describe_route
 from ._tree.keys import IdentityKey, exact_key
 from ._tree.kind import Kind
-from ._tree.layout import flatten as flatten_by
+from ._tree.spec import flatten as flatten_by
 from ._tree.tree import Tree
 from ._tree.values import refuse_more_than_values
 

@@ -13,11 +13,11 @@ from arrayferry import (
     Backend,
     Conversion,
     ConversionError,
-    Layout,
     OptionError,
     Options,
     PluginWarning,
     TracedValueError,
+    TreeSpec,
     first_array,
     flatten,
     registry,
@@ -301,7 +301,7 @@ class _Function:
 
 
 @functools.lru_cache(16)
-def _positional(count: int) -> Layout:
+def _positional(count: int) -> TreeSpec:
     """Return the layout of `count` positional arguments that are arrays, without keyword arguments."""
     return flatten(((None,) * count, {}), everything=True)[1]
 
@@ -340,7 +340,7 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
 
 
 def _flat(
-    function: Function, inward: Conversion, layout: Layout, order: tuple[int, ...]
+    function: Function, inward: Conversion, layout: TreeSpec, order: tuple[int, ...]
 ) -> FlatFunction:
     """Return a function that accepts a list of arrays, and calls another function with them.
 

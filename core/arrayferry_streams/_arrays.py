@@ -13,10 +13,10 @@ from arrayferry import (
     ContractError,
     Conversion,
     ConversionError,
-    Layout,
     NotAnArrayError,
     OptionError,
     StructureError,
+    TreeSpec,
     backend_of,
     convert,
     registry,
@@ -66,7 +66,7 @@ class StreamedArray:
 
 def take_apart(
     value: Any, axis: int, conversion: Conversion[Any], block: int | None
-) -> tuple[list[StreamedArray], Layout]:
+) -> tuple[list[StreamedArray], TreeSpec]:
     """Return the arrays of a tree and its layout."""
     arrays, layout = _flattened(value)
     if not arrays:
@@ -79,7 +79,7 @@ def take_apart(
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
 
 
-def _flattened(value: Any) -> tuple[list[Any], Layout]:
+def _flattened(value: Any) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree. A tree of arrays replaces each container that cannot be rebuilt from blocks."""
     arrays, layout = flatten_by(value, _kind_of)
     kind_of = registry.catalog.kind

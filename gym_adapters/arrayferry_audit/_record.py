@@ -169,7 +169,7 @@ class Recorder:
                     f"reward, terminated and truncated have {shapes}, not {self.n} rows"
                 )
             taken, nowhere = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
-            began = self.episodes.turn.reset
+            began = self.episodes.masks.reset
             counts = ~nowhere if taken.valid is None else taken.valid
             masks = nowhere if began is None else began, counts, taken.ended
             call = self._call(step, actions, given, seen, masks)

@@ -19,7 +19,7 @@ from arrayferry_envs import (
     FunctionalEnv,
     Suite,
     UnknownEnvError,
-    check,
+    check_functional_env,
     make,
     make_functional,
     make_vec,
@@ -124,7 +124,7 @@ class SuiteContract:
             if functional:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
-                problems += [f"{env_id}: {each}" for each in check(env)]
+                problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
             # one engine runs functional environments in all modes, which compiles anew for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 made = partial(self._made, env_id, mode)

@@ -25,7 +25,7 @@ from ._errors import (
     SpaceMismatchError,
     WorkerSetupError,
 )
-from ._trajectories import CollectorStats, Trajectories
+from ._trajectories import CollectorStats, Trajectory
 
 __all__ = [
     "Collector",
@@ -38,6 +38,6 @@ __all__ = [
     "PolicyFailedError",
     "SchedulerLostError",
     "SpaceMismatchError",
-    "Trajectories",
+    "Trajectory",
     "WorkerSetupError",
 ]

@@ -1,4 +1,4 @@
-"""What a collector brings back: `Trajectories`, and how many."""
+"""What a collector brings back: `Trajectory`, and how many."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CollectorStats(NamedTuple):
     lost: int
 
 
-class Trajectories(NamedTuple, Generic[ArrT]):
-    """Environment steps: trees of arrays (time, environment, ...), like `Transition` of a rollout, with their origin.
+class Trajectory(NamedTuple, Generic[ArrT]):
+    """Environment steps: trees of arrays (time, environment, ...), like `Trajectory` of a rollout, with their origin.
 
     Attributes:
         observation: the observation that the policy received.

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.seeded import SeededEnv, with_seeds
 from ._around.wrapped import WrappedEnv, freeze, wrap
-from ._contract.check import check
+from ._contract.check import check_functional_env
 from ._contract.errors import EnvResultError, ImpureError, UnknownEnvError, usable
 from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import Problem
+from ._engine.engine import EnvState
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import check_export, export
@@ -18,7 +19,6 @@ from ._ids import register_all
 from ._minari import Stored, to_minari
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
-from ._simulators.engine import Running
 from ._suites.door import make, make_functional, make_vec, suites
 from ._suites.from_env import from_env
 from ._suites.suite import Suite
@@ -30,7 +30,7 @@ from .registration import register
 if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
-    from ._compiled.rollout import Carry, Transition, rollout
+    from ._compiled.rollout import Carry, Trajectory, rollout
     from ._suites.jax_env import JaxEnv
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "CartPole",
     "CartPoleParams",
     "EnvResultError",
+    "EnvState",
     "Evaluation",
     "FunctionalEnv",
     "FunctionalSingleEnv",
@@ -51,15 +52,14 @@ __all__ = [
     "PendulumParams",
     "Problem",
     "RepeatedEnv",
-    "Running",
     "SeededEnv",
     "Stored",
     "Suite",
-    "Transition",
+    "Trajectory",
     "UnknownEnvError",
     "WrappedEnv",
-    "check",
     "check_export",
+    "check_functional_env",
     "evaluate",
     "export",
     "freeze",
@@ -85,7 +85,7 @@ _JAX = {
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
     "Carry": "_compiled.rollout",
-    "Transition": "_compiled.rollout",
+    "Trajectory": "_compiled.rollout",
     "rollout": "_compiled.rollout",
     "to_gymnax": "_compiled.gymnax_form",
     "JaxEnv": "_suites.jax_env",

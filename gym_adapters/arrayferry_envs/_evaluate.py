@@ -59,7 +59,7 @@ def evaluate(
     key: Any = 0,
     num_envs: int | None = None,
     episodes: int = 1,
-    discount: Any = 0.99,
+    gamma: Any = 0.99,
     env_params: Any = None,
     max_episode_steps: Any = UNSET,
     policy_state: Any = None,
@@ -93,11 +93,11 @@ def evaluate(
             itself in the policy, as in `Categorical.sample`, follow from it, and its own generators are left as they were.
         num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
         episodes: the number of episodes in each environment.
-        discount: the discount factor for each further step, from 0 to 1.
+        gamma: the discount factor for each further step, from 0 to 1.
         env_params: as in `rollout`, for a `FunctionalEnv`.
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+        wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics are used but not updated.
             Without it, statistics begin anew, with a warning.
         sharding: as in `rollout`.
@@ -141,9 +141,9 @@ def evaluate(
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
-    backend = af.first_array(discount)[1]
-    if backend is None or not backend.is_traced(discount):
-        discount = factor_of("discount", discount, scalar=True)
+    backend = af.first_array(gamma)[1]
+    if backend is None or not backend.is_traced(gamma):
+        gamma = factor_of("gamma", gamma, scalar=True)
     run = Run(
         "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
         wrapper_state, sharding,
@@ -162,7 +162,7 @@ def evaluate(
                 run = dataclasses.replace(run, key=jax.random.key(seed))
         call = Call(run, episodes, progress)
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
-            result: Evaluation[Any] = evaluate_compiled(call, discount, show)
+            result: Evaluation[Any] = evaluate_compiled(call, gamma, show)
             return result
     steps = Stepping(run, library, AutoresetMode.SAME_STEP)
     n = steps.envs.num_envs
@@ -170,11 +170,11 @@ def evaluate(
         shown(progress, "evaluating", n * episodes) as show,
         contextlib.closing(iter(steps)) as taken,
     ):
-        return _counted(taken, n, episodes, float(discount), show)
+        return _counted(taken, n, episodes, float(gamma), show)
 
 
 def _counted(
-    steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
+    steps: Iterable[Step | None], n: int, episodes: int, gamma: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
     """Count the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # None is a reset
@@ -193,7 +193,7 @@ def _counted(
         total = summed(np, began, total, reward)
         discounted = summed(np, began, discounted, factor * reward)
         length = summed(np, began, length, valid)
-        factor, began = select(np, valid, factor * discount, factor), step.ended
+        factor, began = select(np, valid, factor * gamma, factor), step.ended
         rows = np.flatnonzero(began & (count < episodes))
         latest = (total, discounted, length, step.terminated, step.truncated)
         for held, new in zip(results, latest, strict=True):

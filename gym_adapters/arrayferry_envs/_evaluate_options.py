@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         key: Any
         num_envs: int | None
         episodes: int
-        discount: Any
+        gamma: Any
         env_params: Any
         max_episode_steps: Any
         policy_state: Any

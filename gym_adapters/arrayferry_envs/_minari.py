@@ -58,7 +58,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     larger than memory, and that an error leaves the episodes before it in the data set.
 
     Args:
-        steps: the `Transition` that `rollout` returns, the `Trajectories` of a `Collector`, or anything with these
+        steps: the `Trajectory` that `rollout` or a `Collector` returns, or anything with these
             fields, with arrays (time, environment, ...) of any library; or an iterable of consecutive ones. Those of a
             `Collector` may be of several groups, in the order in which it yields them.
         name: the name of the data set, with a version: "cart_pole/random-v0".

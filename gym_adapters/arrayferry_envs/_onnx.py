@@ -38,8 +38,8 @@ from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line, line_of
 from ._contract.params import prepare
 from ._contract.plain_spaces import plain, space_in_json
-from ._simulators.chains import chain_of
-from ._simulators.engine import Engine, Running, with_added
+from ._engine.chains import chain_of
+from ._engine.engine import Engine, EnvState, with_added
 
 try:
     import ndonnx as ndx
@@ -109,7 +109,7 @@ class OnnxGraph:
             if values is None:
                 raise af.OptionError(
                     f"{env!r:.80} has statistics, which a file does not update",
-                    remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
+                    remedy="Pass wrapper_state=, such as env.state_dict(carry.env_state) after a rollout.",
                 )
             self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
@@ -223,10 +223,10 @@ class OnnxGraph:
             last = self._arguments({"last": {"key": last}})["last"]["key"]
             self.key, rng, resetting = env.split(last)
         params = self._params()
-        fresh = env.reset(resetting, self.n, params, self.params.fixed)
+        fresh = env.reset(resetting, self.n, params, self.params.pinned)
         if form is None:
-            running, observation, _ = engine.reset(fresh, params, self.kernels)
-            return {}, self._handed_on(running, observation)
+            env_state, observation, _ = engine.reset(fresh, params, self.kernels)
+            return {}, self._handed_on(env_state, observation)
         last = {name: x for name, x in form.items() if name != "key"}
         last = self._arguments({"last": last})["last"]
         kernels = tuple(
@@ -235,7 +235,7 @@ class OnnxGraph:
         )
         # where an episode begins, the last state may be none that an environment has
         state = env.select(begins, fresh, last["state"])
-        running = Running(state, last["elapsed"], last["ended"], kernels)
+        env_state = EnvState(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
             like = sampler(self.chain.outside.action, self.n)()
@@ -248,10 +248,10 @@ class OnnxGraph:
             state = env.select(mask, fresh, state)
             return state, env.observe(state, params)
 
-        running, outcome, own = engine.step(rng, running, action, params, renew, acting)
+        env_state, outcome, own = engine.step(rng, env_state, action, params, renew, acting)
         outcome = with_added(outcome, own)
-        state = env.select(begins, fresh, running.state)
-        again, first, info = engine.reset(state, params, running.wrappers, running, begins)
+        state = env.select(begins, fresh, env_state.state)
+        again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
         observation = before_resets(xp, begins, first, outcome.observation)
         # nothing is said of a step where there was none
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
@@ -274,11 +274,11 @@ class OnnxGraph:
             outputs |= named(final)
         return outputs, handed_on
 
-    def _handed_on(self, running: Running, observation: Any) -> dict[str, Any]:
+    def _handed_on(self, env_state: EnvState, observation: Any) -> dict[str, Any]:
         """Return what a run hands on to the next."""
         tree = {
-            "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
-            "wrappers": [state.episode for state in running.wrappers],
+            "state": env_state.state, "elapsed": env_state.elapsed, "ended": env_state.ended,
+            "wrappers": [state.episode for state in env_state.wrappers],
         }  # fmt: skip
         if self.act is not None:
             tree["observation"] = observation
@@ -298,7 +298,7 @@ class OnnxGraph:
             return self.params.tree
         numbers = {float: np.float32, int: np.int64, bool: np.bool_}
         values = (numbers.get(type(x), lambda x: x)(x) for x in self.params.values)
-        return self._arguments({"params": self.params.frame.join(values)})["params"]
+        return self._arguments({"params": self.params.static_part.join(values)})["params"]
 
     def _arguments(self, tree: Any) -> Any:
         """Return inputs of the form of a tree of arrays, whose names are their places."""
@@ -312,7 +312,7 @@ class OnnxGraph:
         """Return what a program needs to know to run the graph, in values of JSON."""
         outside, values = self.chain.outside, self.params.values
         arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
-        params = named({"params": self.params.frame.join(arrays)})
+        params = named({"params": self.params.static_part.join(arrays)})
         return {
             "environment": type(self.env.base).__name__,
             "wrappers": [repr(kernel) for kernel in self.env.kernels],

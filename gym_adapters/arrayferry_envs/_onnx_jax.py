@@ -16,7 +16,7 @@ from arrayferry_translate import function_of, translate
 from ._contract.actions import clipper
 from ._contract.checked import CheckedEnv, select_leaves
 from ._contract.policies import checked_results
-from ._simulators.renewal import random_of
+from ._engine.autoreset import random_of
 
 GENERATOR = "threefry2x32"
 """The generator of the keys."""

@@ -21,15 +21,15 @@ def advantages(
     terminated: Any = None,
     truncated: Any = None,
     *,
-    discount: Any,
-    decay: Any,
+    gamma: Any,
+    lam: Any,
     counts: Any = None,
 ) -> Any:
     """Return generalised advantage estimates.
 
-    The error of a step is `reward + discount * next_value - value`, without `next_value` where the episode terminated.
+    The error of a step is `reward + gamma * next_value - value`, without `next_value` where the episode terminated.
     The advantage of a step is the sum of the errors from there to the end of its episode or of the arrays, each
-    multiplied by `discount * decay` for each step before it. So an episode that was truncated, or that goes on after
+    multiplied by `gamma * lam` for each step before it. So an episode that was truncated, or that goes on after
     the last step, counts with the value of its last observation. Formulas (11), (12) and (16) of Schulman et al.,
     "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016).
 
@@ -37,7 +37,7 @@ def advantages(
     `jit` too. Gradients pass through rewards and values, where their library has them: detach them if that is not
     wanted.
 
-    With `decay=1.0`, the advantages plus `values` are the discounted returns.
+    With `lam=1.0`, the advantages plus `values` are the discounted returns.
 
     Args:
         rewards: the rewards, (time, environment, ...): more axes for several rewards a step. They are cast to the dtype
@@ -46,8 +46,8 @@ def advantages(
         next_values: the values of the observations after the steps and before any reset, in the same shape.
         terminated: whether the episode terminated, (time, environment).
         truncated: whether it was truncated, (time, environment).
-        discount: the discount factor, usually called gamma: a number, or an array for several rewards.
-        decay: the weight of later errors, usually called lambda, likewise.
+        gamma: the discount factor: a number, or an array for several rewards.
+        lam: the weight of later errors, lambda, likewise.
         counts: which steps count, (time, environment), None for all. In NEXT_STEP mode, those that only reset do not:
             they get an advantage of 0, and are to be left out of a loss.
 
@@ -56,16 +56,16 @@ def advantages(
 
     Raises:
         arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing or other numbers than 0 and 1,
-            or `discount` or `decay` is not between 0 and 1.
+            or `gamma` or `lam` is not between 0 and 1.
 
     Examples:
         >>> import numpy as np
         >>> from arrayferry_gym import advantages
         >>> rewards, values, after = np.ones((3, 1)), np.zeros((3, 1)), np.full((3, 1), 10.0)
         >>> never, at_the_end = np.zeros((3, 1), bool), np.array([[False], [False], [True]])
-        >>> advantages(rewards, values, after, at_the_end, never, discount=0.5, decay=0.0)[:, 0].tolist()
+        >>> advantages(rewards, values, after, at_the_end, never, gamma=0.5, lam=0.0)[:, 0].tolist()
         [6.0, 6.0, 1.0]
-        >>> advantages(rewards, values, after, never, at_the_end, discount=0.5, decay=0.0)[:, 0].tolist()
+        >>> advantages(rewards, values, after, never, at_the_end, gamma=0.5, lam=0.0)[:, 0].tolist()
         [6.0, 6.0, 6.0]
     """
     if hasattr(rewards, "reward") and hasattr(rewards, "terminated"):
@@ -79,14 +79,14 @@ def advantages(
         raise af.OptionError(
             "advantages needs terminated and truncated", remedy="Pass those of the steps."
         )
-    discount, decay = factor_of("discount", discount), factor_of("decay", decay)
+    gamma, lam = factor_of("gamma", gamma), factor_of("lam", lam)
     shape = tuple(getattr(values, "shape", ()))
     if not shape or "float" not in dtype_name(values.dtype):
         raise af.OptionError(
             f"values={values!r:.80} is not an array of floats with an axis of time",
             remedy="Pass the values of the observations, (time, environment).",
         )
-    given = [rewards, next_values, terminated, truncated, discount, decay, counts]
+    given = [rewards, next_values, terminated, truncated, gamma, lam, counts]
     for x in (values, *given):
         array, backend = af.first_array(x)
         sparse = backend is not None and backend.is_sparse(array)
@@ -96,7 +96,7 @@ def advantages(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
                 remedy="Fill in what is masked, and convert the others first.",
             )
-    rewards, next_values, terminated, truncated, discount, decay, counts = (
+    rewards, next_values, terminated, truncated, gamma, lam, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
     )
     xp = af.namespace_of(values)
@@ -109,22 +109,22 @@ def advantages(
                 raise af.OptionError(
                     f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
                 )
-    for name, x in (("discount", discount), ("decay", decay)):
+    for name, x in (("gamma", gamma), ("lam", lam)):
         if getattr(x, "shape", ()):
             _check_shape(name, x, shape[2:])
     terminated, truncated = as_flags(terminated), as_flags(truncated)
-    rewards, next_values, discount, decay = (
+    rewards, next_values, gamma, lam = (
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
-        for x in (rewards, next_values, discount, decay)
+        for x in (rewards, next_values, gamma, lam)
     )
     # chosen and not multiplied: the value after the end may be no number
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
-    errors, goes_on = rewards + discount * after - values, ~(terminated | truncated)
+    errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
     if counts is not None:
         counts = as_flags(counts)
         errors = xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors))
         goes_on = goes_on & counts
-    return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
+    return _sums(xp, errors, to_shape(xp, goes_on, shape), gamma * lam)
 
 
 def _is_read(x: Any) -> bool:

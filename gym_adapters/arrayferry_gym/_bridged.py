@@ -184,7 +184,7 @@ class Bridged:
         given = step.reward is results[1]
         rewards = step.reward if given else self._to_trainer(step.reward)
         self._check_rewards(tuple(rewards.shape))
-        self.current, self._ready = step.observation, self._episodes.turn.reset
+        self.current, self._ready = step.observation, self._episodes.masks.reset
         observations = step.observation if self.loses_final else step.final_observation
         return observations, rewards, step.terminated, step.truncated, self._infos_of_step(infos)
 
@@ -243,7 +243,7 @@ class Bridged:
     @property
     def done(self) -> Any:
         """Where the last step has ended an episode: not to be changed."""
-        return self._episodes.turn.done
+        return self._episodes.masks.done
 
     @property
     def simulator(self) -> Any:

@@ -28,7 +28,7 @@ LOST = "final_obs_lost"
 """The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
 
 
-class Turn(NamedTuple):
+class StepMasks(NamedTuple):
     """What a step does in each environment: masks (n,) of any library.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
     by_itself: bool
     tells_final: bool
 
-    def turn(self, over: Any, terminated: Any, truncated: Any) -> Turn:
+    def masks(self, over: Any, terminated: Any, truncated: Any) -> StepMasks:
         """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
 
         Args:
@@ -68,14 +68,14 @@ class Rule(NamedTuple):
         """
         done = terminated | truncated
         if self.same_step:
-            return Turn(None, None if nowhere(done) else done, done, None)
+            return StepMasks(None, None if nowhere(done) else done, done, None)
         if over is None or nowhere(over):
-            return Turn(None, None, done, done)
+            return StepMasks(None, None, done, done)
         valid = ~over
         done = done & valid
         if self.by_itself:
-            return Turn(valid, over, done, done)
-        return Turn(valid, None, done, done | over)
+            return StepMasks(valid, over, done, done)
+        return StepMasks(valid, None, done, done | over)
 
 
 RULES: dict[Any, Rule] = {
@@ -165,10 +165,10 @@ class Episodes:
     Attributes:
         rule: that of their mode.
         loses_final: whether they do not return the last observations of episodes.
-        turn: what the last step did.
+        masks: what the last step did.
     """
 
-    turn: Turn
+    masks: StepMasks
     _envs: Any
     _given: tuple[Any, ...] = ()
     _converted: dict[Any, tuple[Any, Any]]
@@ -210,10 +210,10 @@ class Episodes:
             reward = as_rewards(reward)
         given: Any = self.over, terminated, truncated
         if inside is not None and all(map(operator.is_, given, inside._given)):
-            now, self._converted = inside.turn, inside._converted
+            now, self._converted = inside.masks, inside._converted
         else:
-            now, self._converted = self.rule.turn(self.over, *self._masks(given[1:])), {}
-        self._given, self.turn = given, now
+            now, self._converted = self.rule.masks(self.over, *self._masks(given[1:])), {}
+        self._given, self.masks = given, now
         self.over, final = now.over, None if to_library is None else observation
         begins = self.rule.same_step and now.reset is not None
         if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):
@@ -221,13 +221,13 @@ class Episodes:
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Any) -> tuple[Any, Any]:
-        """Return `valid` and `reset` of the last turn as arrays of a library, which nested wrappers share.
+        """Return `valid` and `reset` of the last masks as arrays of a library, which nested wrappers share.
 
         Args:
             own: converts to this library and device.
             device: the device, None for the library's own choice.
         """
-        valid, reset = self.turn[:2]
+        valid, reset = self.masks[:2]
         if valid is None is reset:
             return None, None
         place = own.target, device

@@ -126,7 +126,7 @@ ADAPTERS_CALLS = [
     "ag.array_conversion(np.ones(2, 'f4'), 'torch')",
     "ag.wrappers.NormalizeObservation(ag.NumpyToTorch(gym.make('CartPole-v1'))).reset(seed=1)",
     "gym.make('arrayferry/Pendulum-v0', xp='torch').reset(seed=1)",
-    "ag.advantages(*[np.ones((3, 2), 'f4')] * 3, *[np.zeros((3, 2), bool)] * 2, discount=0.5, decay=0.5)",
+    "ag.advantages(*[np.ones((3, 2), 'f4')] * 3, *[np.zeros((3, 2), bool)] * 2, gamma=0.5, lam=0.5)",
     "ag.check_integers(0, 3, 'int8'), [ag.make_rng(xp, 1).uniform((2,)) for xp in ('numpy', 'jax')]",
     "sb3()",
     "torchrl()",
@@ -183,7 +183,7 @@ CALLS = {
 
 
 NOT_CALLED = {
-    "check",
+    "check_functional_env",
     "check_export",
     "export",
     "from_simulator",

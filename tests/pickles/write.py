@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 import arrayferry as af
-from arrayferry_cluster import Trajectories
+from arrayferry_cluster import Trajectory
 from arrayferry_envs import CartPole, evaluate, repeat_action, wrap
 from arrayferry_gym import NumpyToTorch
 from arrayferry_gym.wrappers import NormalizeObservation, kernels
@@ -46,10 +46,10 @@ def evaluation() -> Any:
     return evaluate(CartPole(), balance, num_envs=2, policy_xp="numpy", max_episode_steps=20)
 
 
-def trajectories() -> Trajectories:
+def trajectories() -> Trajectory:
     """Return steps with the place of each."""
-    fields = range(len(Trajectories._fields))
-    return Trajectories(*(np.full((2, 1), number, np.float32) for number in fields))
+    fields = range(len(Trajectory._fields))
+    return Trajectory(*(np.full((2, 1), number, np.float32) for number in fields))
 
 
 VALUES = {

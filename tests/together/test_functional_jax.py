@@ -29,13 +29,15 @@ def return_in_jax(actions, gravity):
     """The same in one compiled call in JAX."""
     functions = Functions(Pendulum())
 
-    def one(running, action):
-        running, outcome = functions.step(jax.random.key(0), running, action, {"gravity": gravity})
-        return running, outcome.reward.astype(float).sum()
+    def one(env_state, action):
+        env_state, outcome = functions.step(
+            jax.random.key(0), env_state, action, {"gravity": gravity}
+        )
+        return env_state, outcome.reward.astype(float).sum()
 
-    running, _ = functions.reset(jax.random.key(0), MANY, {"gravity": gravity})
-    running, _ = one(running, actions[0])  # from here on in float64
-    return jax.lax.scan(one, running, actions[1:])[1].sum()
+    env_state, _ = functions.reset(jax.random.key(0), MANY, {"gravity": gravity})
+    env_state, _ = one(env_state, actions[0])  # from here on in float64
+    return jax.lax.scan(one, env_state, actions[1:])[1].sum()
 
 
 @pytest.mark.long
@@ -72,9 +74,9 @@ def test_a_policy_in_torch_learns_through_an_environment_in_jax():
 
     @af.agnostic("jax", differentiable=True)
     @jax.jit
-    def step(running, action):
-        running, outcome = functions.step(jax.random.key(0), running, action)
-        return running, outcome.observation, outcome.reward
+    def step(env_state, action):
+        env_state, outcome = functions.step(jax.random.key(0), env_state, action)
+        return env_state, outcome.observation, outcome.reward
 
     start, observation = functions.reset(
         jax.random.key(0), 8, {"start_angle": 0.3, "start_angular_velocity": 0.0}
@@ -86,9 +88,9 @@ def test_a_policy_in_torch_learns_through_an_environment_in_jax():
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.5)
     returns = []
     for _ in range(30):
-        running, observation, total = start, first, 0.0
+        env_state, observation, total = start, first, 0.0
         for _ in range(20):
-            running, observation, reward = step(running, policy(observation))
+            env_state, observation, reward = step(env_state, policy(observation))
             total = total + reward.mean()
         optimiser.zero_grad()
         (-total).backward()

@@ -123,7 +123,7 @@ WRONG = [
     ("rollout", {"wrapper_state": {}}, "has no wrappers"),
     ("rollout", {"env": wrap(CartPole(), kernels.NormalizeObservation()), "wrapper_state": {"other": 1}}, "statistics"),
     ("evaluate", {"episodes": 0}, "episodes=0"),
-    *[("evaluate", {"discount": x}, "discount=") for x in ("a", np.ones(1), 1j, np.array("a"), None, np.array(np.nan))],
+    *[("evaluate", {"gamma": x}, "gamma=") for x in ("a", np.ones(1), 1j, np.array("a"), None, np.array(np.nan))],
     ("ordinary", {"progress": 1}, "progress=1"),
     *[("rollout functions", {"sharding": x}, "Pass jax.sharding.NamedSharding") for x in ("envs", jax.devices()[0])],
     ("rollout functions", {"sharding": NamedSharding(MESH, PartitionSpec(None, "envs"))}, "more than the axis of environments"),
@@ -221,7 +221,7 @@ MADE = [
     *[(lambda use=use: use(cart_pole(library="torch")), "Changed computes in torch, not in jax") for use in (
         arrayferry_envs.to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
     (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
-    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].running), "statistics are read in a traced function"),
+    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].env_state), "statistics are read in a traced function"),
     (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
     (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
     (lambda: arrayferry_envs.FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),

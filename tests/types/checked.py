@@ -27,7 +27,7 @@ from arrayferry_envs import (
     Evaluation,
     FunctionalSingleEnv,
     FunctionalVectorEnv,
-    Transition,
+    Trajectory,
     evaluate,
     rollout,
 )
@@ -197,9 +197,9 @@ def results(
     assert_type(evaluate(gym.make("CartPole-v1"), module).returns, NumpyArray)
     assert_type(evaluate(gym.make_vec("CartPole-v1"), policy, key=key).returns, NumpyArray)
     _, steps = rollout(CartPole(), policy, None, key, 10, 4)
-    assert_type(steps, Transition[jax.Array])
+    assert_type(steps, Trajectory[jax.Array])
     assert_type(steps.reward + steps.episode_return, jax.Array)
-    tensors = Transition(1, 1, torch.ones(2), torch.ones(2), torch.ones(2), None, None)
+    tensors = Trajectory(1, 1, torch.ones(2), torch.ones(2), torch.ones(2), None, None)
     assert_type(tensors.reward, torch.Tensor)
 
 

@@ -18,7 +18,7 @@ from arrayferry_classic import (
 )
 from gymnasium.utils.env_checker import check_env
 
-from arrayferry_envs import check, export, rollout, to_gymnax
+from arrayferry_envs import check_functional_env, export, rollout, to_gymnax
 
 ENVS = {
     "Acrobot": Acrobot(),
@@ -44,7 +44,7 @@ each = pytest.mark.parametrize(
 @pytest.mark.long
 @every
 def test_they_are_written_well(name):
-    assert check(ENVS[name]) == []
+    assert check_functional_env(ENVS[name]) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # of the checkers

@@ -24,7 +24,7 @@ from arrayferry.typing import Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
 from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
-from arrayferry_cluster._trajectories import CollectorStats, Trajectories
+from arrayferry_cluster._trajectories import CollectorStats, Trajectory
 from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
 from arrayferry_envs import FunctionalEnv
 from arrayferry_envs.extending import is_module, library_of, policy_rows
@@ -39,11 +39,11 @@ _inherited: list[Any] = []
 
 
 @uncompiled
-class Collector(Iterator[Trajectories[ArrT]]):
+class Collector(Iterator[Trajectory[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
     The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
-    returns `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
+    returns `num_steps` steps. Iterating yields them, each a `Trajectory`. Episodes that end are reset in the same step.
 
     Results are determined by the seed, the groups and the weights. They do not depend on where a group runs. Numbers that
     PyTorch draws by itself in the policy, as in `Categorical.sample`, follow from the seed too; those that a
@@ -51,7 +51,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
 
     If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
     is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and
-    `Trajectories.restarted` reports it once.
+    `Trajectory.restarted` reports it once.
 
     Args:
         envs: functions that make one environment each; or a `FunctionalEnv`, of which each group runs a compiled
@@ -78,7 +78,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the segment of the
             group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
             waiting.
-        to: the library of the trajectories.
+        xp: the library of the trajectories.
         device: their device, None for the library's default.
         timeout: seconds that a step may take, or a segment of a `FunctionalEnv`, with its compilation. After that, its
             worker is restarted.
@@ -133,7 +133,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         seed: int | None = None,
         client: Any = None,
         mode: str = "sync",
-        to: Target = "numpy",
+        xp: Target = "numpy",
         device: Any = None,
         timeout: float = 60.0,
         policy_xp: Target | None = None,
@@ -161,7 +161,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.seed: int = count_of("seed", seed, "an integer of 0 or more", 0)
-        self._convert = af.converter(to, device=device)
+        self._convert = af.converter(xp, device=device)
         library = library_of("Collector", policy, policy_xp, self.seed, policy_state, functional=env is not None)  # fmt: skip
         if env is not None and (library is None or library.name != "jax"):
             raise af.OptionError(
@@ -207,7 +207,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
             self.close()
             raise
 
-    def __next__(self) -> Trajectories[ArrT]:
+    def __next__(self) -> Trajectory[ArrT]:
         """Return the next trajectories.
 
         Raises:
@@ -221,7 +221,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         self._began_at = self._began_at or time.perf_counter()
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
-        trajectories: Trajectories[ArrT] = self._convert(joined(groups))
+        trajectories: Trajectory[ArrT] = self._convert(joined(groups))
         try:  # Ctrl-C prevents both or neither
             runner.positions = after
             return trajectories
@@ -275,7 +275,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
                 f"{self!r} has no kernels with statistics", remedy="Pass wrap(env, *kernels)."
             )
         states = [position.state for position in self._runner.positions]
-        return [self._env.state_dict(state.running) for state in states if state is not None]
+        return [self._env.state_dict(state.env_state) for state in states if state is not None]
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the environments of a `FunctionalEnv` are after the trajectories returned so far.

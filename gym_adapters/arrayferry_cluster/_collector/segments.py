@@ -8,10 +8,10 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_cluster._dask.groups import Group
-from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_cluster._trajectories import Trajectory
 
 
-def joined(groups: Sequence[Group]) -> Trajectories:
+def joined(groups: Sequence[Group]) -> Trajectory:
     """Put the first segments of groups together.
 
     Raises:
@@ -19,7 +19,7 @@ def joined(groups: Sequence[Group]) -> Trajectories:
     """
     for group in groups:
         _check(group)
-    parts: Sequence[Trajectories] = [group.ready[0].reply.steps for group in groups]
+    parts: Sequence[Trajectory] = [group.ready[0].reply.steps for group in groups]
     if parts[0].info is not None:
         parts = _filled(parts)
     flat = [af.flatten(part) for part in parts]
@@ -36,7 +36,7 @@ def joined(groups: Sequence[Group]) -> Trajectories:
             remedy="Return the same structure and shapes for all environments, or pass groups=1.",
         ) from error
     counts = [group.setup.num_envs for group in groups]
-    whole: Trajectories = layout.unflatten(steps)
+    whole: Trajectory = layout.unflatten(steps)
     return whole._replace(
         version=np.repeat([group.ready[0].reply.version for group in groups], counts),
         group=np.repeat([group.setup.index for group in groups], counts),
@@ -56,7 +56,7 @@ def _check(group: Group) -> None:
                 )
 
 
-def _filled(parts: Sequence[Trajectories]) -> list[Trajectories]:
+def _filled(parts: Sequence[Trajectory]) -> list[Trajectory]:
     """Fill the infos that no environment of a group gave with zeros."""
     infos = [dict(part.info) for part in parts]
     for name in infos[0]:

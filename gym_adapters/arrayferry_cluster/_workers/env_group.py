@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
-from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_cluster._trajectories import Trajectory
 from arrayferry_envs.extending import EnvBatch, is_module, make_policy
 from arrayferry_gym.extending import Episodes, checked_reset, summed
 from arrayferry_gym.vector import ArrayConversion
@@ -148,7 +148,7 @@ class EnvGroup:
         self._returns: Any = None
         self._lengths = np.zeros(count, np.int32)
 
-    def _collect(self, number: int) -> Trajectories:
+    def _collect(self, number: int) -> Trajectory:
         self._activity.policy = True  # unless an environment is in use
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
@@ -187,7 +187,7 @@ class EnvGroup:
         activity.step, activity.policy = None, False
         told = infos.tree()
         activity.policy = True
-        return Trajectories(
+        return Trajectory(
             observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
             extras.tree(), began, totals.tree(), lengths, told, None, None, None,

@@ -12,7 +12,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
-from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_cluster._trajectories import Trajectory
 from arrayferry_envs import rollout
 from arrayferry_envs.extending import first_carry, jax_weights
 from arrayferry_gym import make_rng
@@ -71,7 +71,7 @@ def _segment(
         info = {name: info[name] for name in plan.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
-    return Segment(Trajectories._make([*steps, None, None, None]), version, state)
+    return Segment(Trajectory._make([*steps, None, None, None]), version, state)
 
 
 @functools.lru_cache(maxsize=2)

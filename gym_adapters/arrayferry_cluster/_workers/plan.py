@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 import arrayferry as af
-from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_cluster._trajectories import Trajectory
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Segment(NamedTuple):
         state: the carry with which a `FunctionalEnv` continues after it, in NumPy.
     """
 
-    steps: Trajectories
+    steps: Trajectory
     version: int
     state: Any = None
 

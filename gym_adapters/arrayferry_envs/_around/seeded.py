@@ -10,8 +10,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of, stream_seed
-from arrayferry_envs._contract.drawn import DrawnParams, WithParams
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
+from arrayferry_envs._contract.sampled import SampledParams, WithParams
 from arrayferry_gym import Random, make_rng
 
 from .around import AroundEnv
@@ -54,7 +54,7 @@ class SeededEnv(AroundEnv):
         return self.env._limited(limit)
 
     def _random(self, xp: Any, rng: Any, n: int) -> Any:
-        """Return the seeds of `n` new episodes, from which both parameters and states are drawn."""
+        """Return the seeds of `n` new episodes, from which both parameters and states are sampled."""
         if not isinstance(rng, Random):
             return rng
         chosen = rng.integers((n,), 0, len(self.seeds))
@@ -70,7 +70,7 @@ class SeededEnv(AroundEnv):
         Random numbers depend on the seed and the number of the part: 0 for parameters, 1 for states.
         """
         backend, n = af.backend_of(seeds), seeds.shape[0]
-        forms: list[af.Layout] = []
+        forms: list[af.TreeSpec] = []
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         pairs = zip(given, defaults, strict=True)
@@ -102,9 +102,9 @@ class SeededEnv(AroundEnv):
 
     def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
         """Return the parameters that the inner environment draws for these levels."""
-        inner, seeds = DrawnParams(self.env, keeps=False), self._random(xp, rng, n)
-        drawn = self._each(xp, 0, inner.draw, seeds, params)
-        return inner.whole(WithParams(None, drawn), params).params
+        inner, seeds = SampledParams(self.env, keeps=False), self._random(xp, rng, n)
+        sampled = self._each(xp, 0, inner.draw, seeds, params)
+        return inner.whole(WithParams(None, sampled), params).params
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithSeed:
         """Begin levels."""

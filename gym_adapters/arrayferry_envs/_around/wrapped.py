@@ -13,7 +13,7 @@ from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import numbered
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
-from arrayferry_envs._simulators.chains import chain_of
+from arrayferry_envs._engine.chains import chain_of
 from arrayferry_gym.extending import Chain, Moments, memo_of
 from arrayferry_gym.wrappers.kernels import Kernel, State
 
@@ -99,11 +99,11 @@ class WrappedEnv(AroundEnv):
             return self.env.make(xp=xp, **options)
         return WrappedSingleEnv(self, xp=xp, **options)
 
-    def state_dict(self, running: Any) -> dict[str, Any]:
+    def state_dict(self, env_state: Any) -> dict[str, Any]:
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
 
         Args:
-            running: the environments, such as `carry.running` of a rollout.
+            env_state: the environments, such as `carry.env_state` of a rollout.
 
         Returns:
             The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
@@ -112,7 +112,7 @@ class WrappedEnv(AroundEnv):
         Raises:
             arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`, or traced, as inside `jax.jit`.
         """
-        return self._numbers(running.wrappers)
+        return self._numbers(env_state.wrappers)
 
     def _numbers(self, values: Any) -> dict[str, Any]:
         """Return what `state_dict` does, given kernel states, or its result.
@@ -206,7 +206,7 @@ class WrappedEnv(AroundEnv):
         if not known or any(own not in (values[index].lasting or {}) for _, index, own in names):
             raise af.OptionError(
                 f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(self.kernels)} kernels",
-                remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
+                remedy="Pass carry.env_state.wrappers of a rollout, or the result of env.state_dict(carry.env_state).",
             )
 
     def reset(self, *_given: Any, **_options: Any) -> Any:
@@ -248,7 +248,7 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
         >>> def policy(params, observation, key):
         ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
         >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 100, 8)
-        >>> env.state_dict(carry.running)["return_rms"]["count"]
+        >>> env.state_dict(carry.env_state)["return_rms"]["count"]
         800
     """
     env = checked_env(env)
@@ -284,10 +284,10 @@ def _refuse_arrays(function: Any, name: str) -> None:
 def freeze(wrapper_state: Any) -> Any:
     """Return kernel states whose statistics are used, but no longer updated.
 
-    To update them again, pass `wrapper_state=env.state_dict(carry.running)` to the next rollout.
+    To update them again, pass `wrapper_state=env.state_dict(carry.env_state)` to the next rollout.
 
     Args:
-        wrapper_state: the states, such as `carry.running.wrappers`.
+        wrapper_state: the states, such as `carry.env_state.wrappers`.
 
     Raises:
         arrayferry.OptionError: the argument is something else.
@@ -297,9 +297,9 @@ def freeze(wrapper_state: Any) -> Any:
         >>> from arrayferry_envs import CartPole, Functions, freeze, wrap
         >>> from arrayferry_gym.wrappers import kernels
         >>> functions = Functions(wrap(CartPole(), kernels.NormalizeObservation()))
-        >>> running, observation = functions.reset(jax.random.key(0), 4)
-        >>> running = running._replace(wrappers=freeze(running.wrappers))
-        >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
+        >>> env_state, observation = functions.reset(jax.random.key(0), 4)
+        >>> env_state = env_state._replace(wrappers=freeze(env_state.wrappers))
+        >>> bool(env_state.wrappers[0].lasting["obs_rms"].updating)
         False
     """
     import jax
@@ -313,7 +313,7 @@ def freeze(wrapper_state: Any) -> Any:
     if not _is_state(wrapper_state):
         raise af.OptionError(
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
-            remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
+            remedy="Pass carry.env_state.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
     return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
 
@@ -346,7 +346,7 @@ def warn_if_fresh(env: Any, given: Any) -> None:
     """Warn if an agent would see statistics that nothing has been counted in."""
     if given is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
-            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.running)",
+            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.env_state)",
             stacklevel=caller_level(),
         )
 

@@ -12,8 +12,8 @@ from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import Run, check_policy
-from arrayferry_envs._simulators.random_keys import checked_key
-from arrayferry_envs._simulators.shardings import batch_sharding
+from arrayferry_envs._engine.random_keys import checked_key
+from arrayferry_envs._engine.shardings import batch_sharding
 from arrayferry_gym.extending import Key, memo_of
 
 from .policies import first_policy_state
@@ -46,7 +46,7 @@ class Call:
         *options: the options for which code is compiled that only the called function has.
 
     Attributes:
-        frame: the static part of the environment, the policy and its parameters.
+        static_part: the static part of the environment, the policy and its parameters.
         values: the arguments that are values.
     """
 
@@ -58,7 +58,7 @@ class Call:
         self.num_envs = n = count_of("num_envs", run.num_envs)
         self.env_params = _prepared(env, run.env_params, n)
         check_policy(run.policy)
-        leaves, self.frame = partition(env, run.policy, run.policy_params)
+        leaves, self.static_part = partition(env, run.policy, run.policy_params)
         self.sharding = batch_sharding(run.sharding, n)
         if run.what != "rollout":
             warn_if_fresh(env, run.wrapper_state)
@@ -92,7 +92,7 @@ def _prepared(env: FunctionalEnv, given: Any, n: int) -> Params:
     if known is not None and known[0] is defaults:
         return known[1]  # type: ignore[no-any-return]
     made = prepare(None, defaults, 1, backend, None)
-    params = Params(made.frame, map(jax.numpy.asarray, made.values), made.batched)
+    params = Params(made.static_part, map(jax.numpy.asarray, made.values), made.batched)
     if not any(map(_may_change, af.flatten(defaults)[0])):
         memo[how] = defaults, params
     return params
@@ -114,7 +114,7 @@ class Program(Key):
     def __init__(self, call: Call) -> None:
         params = call.env_params
         super().__init__((
-            call.frame.key, params.frame, params.batched, params.fixed, call.max_episode_steps,
+            call.static_part.key, params.static_part, params.batched, params.pinned, call.max_episode_steps,
             call.sharding, call.num_envs, call.options,
         ))  # fmt: skip
         self.call = call

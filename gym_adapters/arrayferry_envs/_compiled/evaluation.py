@@ -22,23 +22,21 @@ _SHOW: list[Callable[[int], None]] = []
 
 
 @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # one compiled call hides none
-def evaluate_compiled(
-    call: Call, discount: Any, show: Callable[[int], None]
-) -> Evaluation[JaxArray]:
+def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Evaluation[JaxArray]:
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:
         call: the environments and the policy. Its options are the number of episodes in each environment, and whether
             somebody wants to know how many have ended.
-        discount: the discount factor.
+        gamma: the discount factor.
         show: is called with that number.
     """
-    discount = jnp.asarray(discount, float)
+    gamma = jnp.asarray(gamma, float)
     if not call.options[1]:
-        return call(_evaluate, discount)  # type: ignore[no-any-return]
+        return call(_evaluate, gamma)  # type: ignore[no-any-return]
     _SHOW.append(show)
     try:
-        results = call(_evaluate, discount)
+        results = call(_evaluate, gamma)
         jax.block_until_ready(results)
         jax.effects_barrier()
     finally:
@@ -52,7 +50,7 @@ def _show(count: Any) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _evaluate(program: Program, values: Values, discount: Any) -> Any:
+def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
     episodes, shown = program.call.options
     num_envs = program.call.num_envs
     values = values._replace(wrapper_state=freeze(values.wrapper_state))
@@ -70,7 +68,7 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
         key, own = jax.random.split(key)
         began = carry.began
         carry, transition, _ = steps.take(carry, own)
-        factor = factor * discount.astype(total.dtype)
+        factor = factor * gamma.astype(total.dtype)
         factor = select(jnp, began, jnp.ones_like(factor), factor)
         reward = factor * transition.reward.astype(total.dtype)
         discounted = summed(jnp, began, discounted, reward)

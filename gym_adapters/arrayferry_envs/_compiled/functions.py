@@ -17,11 +17,11 @@ from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
-from arrayferry_envs._simulators.chains import chain_of
-from arrayferry_envs._simulators.engine import Engine, Running, with_added
-from arrayferry_envs._simulators.random_keys import checked_key
-from arrayferry_envs._simulators.renewal import Renewal, random_of, shaped, without_weak_type
-from arrayferry_envs._simulators.shardings import batch_sharding, spread
+from arrayferry_envs._engine.autoreset import AutoReset, random_of, shaped, without_weak_type
+from arrayferry_envs._engine.chains import chain_of
+from arrayferry_envs._engine.engine import Engine, EnvState, with_added
+from arrayferry_envs._engine.random_keys import checked_key
+from arrayferry_envs._engine.shardings import batch_sharding, spread
 from arrayferry_gym.extending import autoreset_mode_of, held_dtype
 from arrayferry_gym.wrappers.kernels import Step
 
@@ -34,7 +34,7 @@ class Packed:
         layout: how they are arranged in the container.
     """
 
-    def __init__(self, leaves: Sequence[Any], layout: af.Layout) -> None:
+    def __init__(self, leaves: Sequence[Any], layout: af.TreeSpec) -> None:
         self.leaves = tuple(leaves)
         self.layout = layout
 
@@ -94,9 +94,9 @@ class Functions:
         >>> import jax
         >>> from arrayferry_envs import CartPole, Functions
         >>> functions = Functions(CartPole())
-        >>> running, observation = functions.reset(jax.random.key(0), 4)
-        >>> running, outcome = jax.jit(functions.step)(
-        ...     jax.random.key(1), running, jax.numpy.array([0, 1, 0, 1])
+        >>> env_state, observation = functions.reset(jax.random.key(0), 4)
+        >>> env_state, outcome = jax.jit(functions.step)(
+        ...     jax.random.key(1), env_state, jax.numpy.array([0, 1, 0, 1])
         ... )
         >>> outcome.reward
         Array([1., 1., 1., 1.], dtype=float32)
@@ -116,10 +116,10 @@ class Functions:
         self.sharding: Any = sharding
         self._chain = chain_of(self.env, self.max_episode_steps)
 
-    def _engine(self, n: int, running: Running | None) -> Engine:
+    def _engine(self, n: int, env_state: EnvState | None) -> Engine:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
-        if running is not None:
-            env.adopt(from_pytree(running.state))
+        if env_state is not None:
+            env.adopt(from_pytree(env_state.state))
         return Engine(env, self.autoreset_mode, self._chain)
 
     def _params(self, params: Any, n: int) -> Params:
@@ -130,7 +130,7 @@ class Functions:
 
     def reset(
         self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
-    ) -> tuple[Running, Any]:
+    ) -> tuple[EnvState, Any]:
         """Start `num_envs` environments.
 
         Args:
@@ -146,13 +146,13 @@ class Functions:
         num_envs = count_of("num_envs", num_envs)
         rng, engine = random_of(checked_key(key)), self._engine(num_envs, None)
         prepared = self._params(params, num_envs)
-        state = engine.env.reset(rng, num_envs, prepared.tree, prepared.fixed)
+        state = engine.env.reset(rng, num_envs, prepared.tree, prepared.pinned)
         check_wrapped(self.env, wrapper_state)
         states = shaped(engine, engine.kernel_states(), state, prepared.tree)
         if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
             states = self.env.given(jnp, states, wrapper_state)
-        running, observation, _ = engine.reset(state, prepared.tree, states)
-        return self._for_caller(running, observation, num_envs)  # type: ignore[no-any-return]
+        env_state, observation, _ = engine.reset(state, prepared.tree, states)
+        return self._for_caller(env_state, observation, num_envs)  # type: ignore[no-any-return]
 
     def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
         """Return the returns of episodes before their first step.
@@ -170,21 +170,21 @@ class Functions:
         with jax.numpy_dtype_promotion("standard"):
             return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
 
-    def _for_caller(self, running: Running, result: Any, n: int) -> Any:
+    def _for_caller(self, env_state: EnvState, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
-        tree = running._replace(state=as_pytree(running.state)), result
+        tree = env_state._replace(state=as_pytree(env_state.state)), result
         if self._chain.kernels:
             tree = jax.tree.map(without_weak_type, tree)
         return spread(tree, n, batch_sharding(self.sharding, n))
 
     def step(
-        self, key: Any, running: Running, action: Any, params: Any = None
-    ) -> tuple[Running, Step]:
+        self, key: Any, env_state: EnvState, action: Any, params: Any = None
+    ) -> tuple[EnvState, Step]:
         """Take a step in all environments, and reset those whose episode has ended.
 
         Args:
             key: a JAX key, a different one for each step.
-            running: the environments.
+            env_state: the environments.
             action: their actions, which are clipped to the action space.
             params: as in `reset`.
 
@@ -194,14 +194,14 @@ class Functions:
         Raises:
             arrayferry.ArrayFerryError: the key or the actions are invalid.
         """
-        n = running.elapsed.shape[0]
-        engine, prepared = self._engine(n, running), self._params(params, n)
+        n = env_state.elapsed.shape[0]
+        engine, prepared = self._engine(n, env_state), self._params(params, n)
         env, tree = engine.env, prepared.tree
         own, fresh, acting = jax.random.split(checked_key(key), 3)
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
-        running = running._replace(state=from_pytree(running.state))
-        renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)
+        env_state = env_state._replace(state=from_pytree(env_state.state))
+        autoreset = AutoReset(env, fresh, tree, prepared.pinned, prepared.any_batched)
         after, outcome, added = engine.step(
-            random_of(own), running, read(action), tree, renewal, random_of(acting)
+            random_of(own), env_state, read(action), tree, autoreset, random_of(acting)
         )
         return self._for_caller(after, with_added(outcome, added), n)  # type: ignore[no-any-return]

@@ -17,9 +17,9 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, limit_of, missing_package
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
-from arrayferry_envs._contract.params import Frame, Params, completed, framed, is_named
-from arrayferry_envs._simulators.chains import chain_of
-from arrayferry_envs._simulators.engine import Running
+from arrayferry_envs._contract.params import Params, StaticPart, completed, is_named, partitioned
+from arrayferry_envs._engine.chains import chain_of
+from arrayferry_envs._engine.engine import EnvState
 from arrayferry_gym.extending import bounds_of
 from arrayferry_gym.wrappers.kernels import Spaces
 
@@ -35,41 +35,45 @@ class GymnaxParams:
     compiles for it. The fields of the parameters are attributes.
 
     Args:
-        frame: the static part of the parameters.
+        static_part: the static part of the parameters.
         values: the others.
         limit: the step limit, None for none.
-        fixed: for each parameter, whether the environment must not draw it, since it was replaced. () if it draws none.
+        pinned: for each parameter, whether the environment must not draw it, since it was replaced. () if it draws none.
     """
 
     def __init__(
-        self, frame: Frame, values: Iterable[Any], limit: int | None, fixed: tuple[bool, ...]
+        self,
+        static_part: StaticPart,
+        values: Iterable[Any],
+        limit: int | None,
+        pinned: tuple[bool, ...],
     ) -> None:
-        self._frame = frame
+        self._static_part = static_part
         self._values = tuple(values)
         self._limit = limit
-        self._fixed = fixed
+        self._pinned = pinned
 
     @classmethod
     def of(
-        cls, tree: Any, defaults: Any, limit: int | None, fixed: tuple[bool, ...], names: Any = ()
+        cls, tree: Any, defaults: Any, limit: int | None, pinned: tuple[bool, ...], names: Any = ()
     ) -> GymnaxParams:
         """Return a tree as parameters. The types of the defaults tell which leaves are values."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
-        frame, values = framed(layout, leaves, wanted)
-        pairs = zip(layout.paths, fixed, strict=bool(fixed))
-        fixed = tuple(stays or is_named(path, names) for path, stays in pairs)
-        return cls(frame, values, limit, fixed)
+        static_part, values = partitioned(layout, leaves, wanted)
+        pairs = zip(layout.paths, pinned, strict=bool(pinned))
+        pinned = tuple(stays or is_named(path, names) for path, stays in pairs)
+        return cls(static_part, values, limit, pinned)
 
     @property
     def _prepared(self) -> Params:
         """The parameters, for `Functions`."""
-        return Params(self._frame, self._values, [False] * len(self._values), self._fixed)
+        return Params(self._static_part, self._values, [False] * len(self._values), self._pinned)
 
     @property
     def tree(self) -> Any:
         """The parameters as the methods of the environment take them."""
-        return self._frame.join(self._values)
+        return self._static_part.join(self._values)
 
     @property
     def max_steps_in_episode(self) -> int:
@@ -86,7 +90,7 @@ class GymnaxParams:
         """
         limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
         tree = self.tree
-        return GymnaxParams.of(completed(fields, tree), tree, limit, self._fixed, fields)
+        return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # such as those that copy.copy asks for
@@ -100,7 +104,7 @@ class GymnaxParams:
 
 jax.tree_util.register_pytree_node(
     GymnaxParams,
-    lambda params: (params._values, (params._frame, params._limit, params._fixed)),
+    lambda params: (params._values, (params._static_part, params._limit, params._pinned)),
     lambda static, values: GymnaxParams(static[0], values, *static[1:]),
 )
 
@@ -127,16 +131,16 @@ class GymnaxForm:
         """Its parameters and its step limit, as a pytree whose leaves are floats and arrays."""
         defaults = self.env.default_params
         leaves = af.flatten(defaults, everything=True)[0] if self.env._draws_params else ()
-        fixed = (False,) * len(leaves)
-        return GymnaxParams.of(defaults, defaults, self.max_episode_steps, fixed)
+        pinned = (False,) * len(leaves)
+        return GymnaxParams.of(defaults, defaults, self.max_episode_steps, pinned)
 
-    def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
+    def reset(self, key: Any, params: Any = None) -> tuple[Any, EnvState]:
         """Begin an episode, given a key of JAX. Return the first observation and the state."""
         return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
 
     reset_env = reset
 
-    def step(self, key: Any, state: Running, action: Any, params: Any = None) -> tuple[Any, ...]:
+    def step(self, key: Any, state: EnvState, action: Any, params: Any = None) -> tuple[Any, ...]:
         """Take a step, and begin the next episode if this one has ended, in the state of `reset_env(split(key)[1])`.
 
         Args:
@@ -152,7 +156,7 @@ class GymnaxForm:
         return _step(self, SAME_STEP, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
-        self, key: Any, state: Running, action: Any, params: Any = None
+        self, key: Any, state: EnvState, action: Any, params: Any = None
     ) -> tuple[Any, ...]:
         """Take the same step without a reset. Return observation, state, reward, done and infos."""
         return _step(self, DISABLED, key, state, action, self._params(params))  # type: ignore[no-any-return]
@@ -244,13 +248,13 @@ def _first(tree: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=0)
 def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
     functions = form._functions(params, DISABLED)
-    running, observation = functions.reset(key, 1, params._prepared)
-    return _first(observation), running
+    env_state, observation = functions.reset(key, 1, params._prepared)
+    return _first(observation), env_state
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _step(
-    form: GymnaxForm, mode: Any, key: Any, state: Running, action: Any, params: GymnaxParams
+    form: GymnaxForm, mode: Any, key: Any, state: EnvState, action: Any, params: GymnaxParams
 ) -> Any:
     action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
     functions = form._functions(params, mode)

@@ -10,7 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_envs._contract.policies import Policy, checked_results, policy_rows
-from arrayferry_envs._simulators.renewal import without_weak_type
+from arrayferry_envs._engine.autoreset import without_weak_type
 from arrayferry_gym.extending import select
 
 PolicyState = Any

@@ -17,8 +17,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 import arrayferry as af
 from arrayferry._utilities.caller import caller_level
 from arrayferry.extending import IdentityKey, exact_key
-from arrayferry_envs._contract.params import VALUE, Frame
-from arrayferry_envs._simulators.tracing import has_tracers, trace_here
+from arrayferry_envs._contract.params import DYNAMIC, StaticPart
+from arrayferry_envs._engine.tracing import has_tracers, trace_here
 from arrayferry_gym.extending import Immutable, Key
 
 _PASS = (
@@ -40,7 +40,7 @@ def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, An
     return policy, (), {}
 
 
-def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
+def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], StaticPart]:
     """Partition the arguments of a rollout into values and static parts.
 
     Returns:
@@ -52,12 +52,12 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
     tree = env, _function_and_bound(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
     first = len(leaves) - structure.children()[2].num_leaves
-    static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
-    static += [VALUE if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
+    static = [DYNAMIC if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
+    static += [DYNAMIC if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
     keys: list[Any] = []
     for index, leaf in enumerate(static):
         try:
-            keys.append(VALUE if leaf is VALUE else _key_of(leaf))
+            keys.append(DYNAMIC if leaf is DYNAMIC else _key_of(leaf))
         except TypeError as error:
             raise af.OptionError(
                 f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
@@ -68,10 +68,10 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
     values = [
         _value(tree, index, x)
         for index, (x, kept) in enumerate(zip(leaves, static, strict=True))
-        if kept is VALUE
+        if kept is DYNAMIC
     ]
     build = functools.partial(_built, structure)
-    return values, Frame(tuple(static), structure, build, Key((structure, tuple(keys))))
+    return values, StaticPart(tuple(static), structure, build, Key((structure, tuple(keys))))
 
 
 def _value(tree: Any, index: int, x: Any) -> Any:

@@ -27,7 +27,7 @@ from .program import check_constants
 _LEFT_OUT: Any = None
 
 
-class Transition(NamedTuple, Generic[ArrT]):
+class Trajectory(NamedTuple, Generic[ArrT]):
     """The steps of a rollout: trees of arrays (time, environment, ...).
 
     Attributes:
@@ -67,7 +67,7 @@ class Carry(NamedTuple):
     """Where a rollout stopped, to continue from there.
 
     Attributes:
-        running: the environments.
+        env_state: the environments.
         observation: their observations, (n, ...).
         began: which of them begin an episode with the next step, bool (n,).
         episode_return: the sums of rewards of their current episodes, (n,).
@@ -77,7 +77,7 @@ class Carry(NamedTuple):
         first_policy_state: the rows that replace it where an episode begins.
     """
 
-    running: Any
+    env_state: Any
     observation: Any
     began: Any = None
     episode_return: Any = None
@@ -102,7 +102,7 @@ def rollout(
     collect: Sequence[str] = (),
     final_observation: bool = True,
     sharding: Any = None,
-) -> tuple[Carry, Transition[JaxArray]]:
+) -> tuple[Carry, Trajectory[JaxArray]]:
     """Take steps in many environments with a policy, in one compiled `lax.scan`.
 
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
@@ -128,7 +128,7 @@ def rollout(
         policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
             episode, a pytree of arrays (num_envs, ...). A carry already has it, so only one of the two may be
             passed.
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+        wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
         collect: additional fields of the transitions: "info", "state".
         final_observation: whether they hold the observations before resets, which are as large as the
@@ -225,7 +225,7 @@ def _check_carry(carry: Any, call: Call) -> None:
                 f"carry and {name} were both passed, but the carry has the state of {what}",
                 remedy=f"Pass {name} to the first rollout, and then what that returned.",
             )
-    elapsed = getattr(carry.running, "elapsed", None)
+    elapsed = getattr(carry.env_state, "elapsed", None)
     if elapsed is not None and elapsed.shape != (call.num_envs,):
         raise af.OptionError(
             f"num_envs={call.num_envs}, but carry has {elapsed.shape[0]} environments",
@@ -240,12 +240,12 @@ def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
     start, key = jax.random.split(values.key)
     carry = steps.start(start) if carry is None else steps.resumed(carry, start)
 
-    def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
+    def one(carry: Carry, key: Any) -> tuple[Carry, Trajectory]:
         after, transition, outcome = steps.take(carry, key)
         if not final_observation:
             transition = transition._replace(final_observation=None)
         if "state" in collect:
-            transition = transition._replace(state=as_returned(carry.running.state))
+            transition = transition._replace(state=as_returned(carry.env_state.state))
         if "info" in collect:
             info = outcome.info if outcome.final_info is None else outcome.final_info
             transition = transition._replace(info=info)
@@ -265,7 +265,7 @@ class Steps:
 
     def __init__(self, program: Program, values: Values, *, extras: bool = True) -> None:
         call = program.call
-        env, self._policy, policy_params = call.frame.join(values.leaves)
+        env, self._policy, policy_params = call.static_part.join(values.leaves)
         params = call.env_params.with_values(values.env_params)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
@@ -290,29 +290,31 @@ class Steps:
             self._taken, inline=True
         )  # so that it is traced once, for `start` and `take`
 
-    def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
+    def _taken(
+        self, acting: Any, stepping: Any, env_state: Any, observation: Any, state: Any
+    ) -> Any:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
         check_arguments("compiled code", self._policy, state)
         if not jax.config.jax_disable_jit:
             check_constants(self._policy, self._act, observation, acting, state)
         action, extras, state = self._act(observation, acting, state)
-        running, outcome = self._advance(stepping, running, action)
-        return action, extras, state, running, outcome
+        env_state, outcome = self._advance(stepping, env_state, action)
+        return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: Any = None) -> Carry:
         """Restart all environments. With an action, the policy is not traced for the dtype of rewards."""
-        running, observation = self._reset(key)
+        env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(
             n,
             lambda: (
-                self._step(key, key, running, observation, state)[-1]
+                self._step(key, key, env_state, observation, state)[-1]
                 if action is None
-                else self._advance(key, running, action)[1]
+                else self._advance(key, env_state, action)[1]
             ),
         )
         length = jnp.zeros(n, jnp.int32)
-        return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
+        return Carry(env_state, observation, jnp.ones(n, bool), total, length, state, state)
 
     def resumed(self, carry: Carry, key: Any) -> Carry:
         """Check the carry of another rollout, and return it.
@@ -320,7 +322,7 @@ class Steps:
         Raises:
             arrayferry.OptionError: its arrays do not match this environment and policy.
         """
-        given = _forms((carry.running, carry.observation))
+        given = _forms((carry.env_state, carry.observation))
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
         if given != fresh:
             raise af.OptionError(
@@ -328,7 +330,7 @@ class Steps:
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
         if carry.began is None:  # only its first two fields were given
-            elapsed = carry.running.elapsed
+            elapsed = carry.env_state.elapsed
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(
                 began=elapsed == 0,
@@ -337,23 +339,23 @@ class Steps:
             )
         return carry
 
-    def take(self, carry: Carry, key: Any) -> tuple[Carry, Transition, Any]:
+    def take(self, carry: Carry, key: Any) -> tuple[Carry, Trajectory, Any]:
         """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
         acting, stepping = jax.random.split(key)
         state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
-        action, extras, state, running, outcome = self._step(
-            acting, stepping, carry.running, carry.observation, state
+        action, extras, state, env_state, outcome = self._step(
+            acting, stepping, carry.env_state, carry.observation, state
         )
         reward = outcome.reward.astype(carry.episode_return.dtype)
         total = summed(jnp, carry.began, carry.episode_return, reward)
         length = summed(jnp, carry.began, carry.episode_length, 1)
-        transition = Transition(
+        transition = Trajectory(
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
             outcome.final_observation, extras, carry.began, total, length,
         )  # fmt: skip
         ended = outcome.terminated | outcome.truncated
         after = Carry(
-            running, outcome.observation, ended, total, length, state, carry.first_policy_state
+            env_state, outcome.observation, ended, total, length, state, carry.first_policy_state
         )
         return after, transition, outcome
 

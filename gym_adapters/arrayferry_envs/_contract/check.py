@@ -1,4 +1,4 @@
-"""`check`: tries an environment in several libraries, and reports mistakes of its author with their lines."""
+"""`check_functional_env`: tries an environment in several libraries, and reports mistakes of its author with their lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FILTERING = threading.RLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
 
 
-def check(
+def check_functional_env(
     env: FunctionalEnv | type[FunctionalEnv],
     libraries: Iterable[str] = LIBRARIES,
     *,
@@ -77,15 +77,15 @@ def check(
             none ends in 10000 steps and `max_episode_steps` is None.
 
     Examples:
-        >>> from arrayferry_envs import CartPole, check
-        >>> check(CartPole)
+        >>> from arrayferry_envs import CartPole, check_functional_env
+        >>> check_functional_env(CartPole)
         []
         >>> class Wrong(CartPole):
         ...     def step(self, xp, rng, state, action, params):
         ...         if state.angle > 0:
         ...             return state, 1.0, False
         ...         return state, 0.0, False
-        >>> for problem in check(Wrong, ["numpy"]):
+        >>> for problem in check_functional_env(Wrong, ["numpy"]):
         ...     print(problem.what)
         it asks whether an array is true, by if, while, and, or, not, min or max
     """
@@ -180,7 +180,7 @@ class _Trial:
 
     def _try(self) -> None:
         in_numpy = self._backend.name == "numpy"
-        if self._env.drawn is not None:
+        if self._env.sampled is not None:
             self._called("sample_params", 0)
             if in_numpy:
                 self._check_rows("sample_params", 0)
@@ -260,7 +260,7 @@ class _Trial:
     def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
-        layouts: list[af.Layout] = []
+        layouts: list[af.TreeSpec] = []
         self._casts = casts = list[tuple[Any, str, str]]()
 
         def run(rng: Any, leaves: Any) -> Any:
@@ -411,8 +411,8 @@ def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], para
     """Call a method of an environment with a state and an action. Its result is checked."""
     state, action = given
     if method == "sample_params":
-        assert env.drawn is not None
-        return env.drawn.draw(env.xp, rng, env.n, params)
+        assert env.sampled is not None
+        return env.sampled.draw(env.xp, rng, env.n, params)
     if method == "reset":
         return env.reset(rng, env.n, params)
     if method == "step":

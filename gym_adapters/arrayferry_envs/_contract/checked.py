@@ -13,11 +13,11 @@ from arrayferry.extending import dtype_name, portable
 from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
 
 from .actions import clipper
-from .drawn import DrawnParams, WithParams
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
 from .held import held_arrays
 from .mistakes import line_of, wrong_signatures
+from .sampled import SampledParams, WithParams
 from .step_results import StepResults
 
 
@@ -34,7 +34,7 @@ class CheckedEnv:
     Attributes:
         xp: the namespace of the library.
         layout: the layout of the states, None before the first.
-        drawn: the methods with parameters that are drawn, None if none are.
+        sampled: the methods with parameters that are sampled, None if none are.
         traces: whether the library is JAX, which calls the methods once for each form of their arguments.
         known: whether states were checked since the last reset of all. Then they are not checked again.
     """
@@ -65,7 +65,7 @@ class CheckedEnv:
                     f"xp={backend.name!r}: environments need the Array API standard, but there is no {function}",
                     remedy='Use another library, such as "numpy".',
                 )
-        self.layout: af.Layout | None = None
+        self.layout: af.TreeSpec | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = functional._informs
         space = functional.observation_space
@@ -82,9 +82,9 @@ class CheckedEnv:
                 f"{self._source(method)} does not take the arguments it gets",
                 remedy=f"Write {definition}.",
             )
-        self.drawn: DrawnParams | None = None
+        self.sampled: SampledParams | None = None
         if functional._draws_params:
-            self.drawn = DrawnParams(functional, keeps=not self.traces)
+            self.sampled = SampledParams(functional, keeps=not self.traces)
         for part, _ in (*leaves(space), *leaves(functional.action_space)):
             if not isinstance(part, ARRAYS):
                 raise EnvResultError(
@@ -103,15 +103,15 @@ class CheckedEnv:
             self.functional, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
-    def reset(self, rng: Any, n: int, params: Any, fixed: Any = ()) -> Any:
+    def reset(self, rng: Any, n: int, params: Any, pinned: Any = ()) -> Any:
         """Return states of `n` environments at the start of an episode."""
-        if self.drawn is None:
+        if self.sampled is None:
             state = self.functional.reset(self.xp, rng, n, params)
         else:
             rng = self.functional._random(self.xp, rng, n)
-            drawn = self.drawn.draw(self.xp, rng, n, params, fixed)
-            params = self.drawn.whole(WithParams(None, drawn), params).params
-            state = WithParams(self.functional.reset(self.xp, rng, n, params), drawn)
+            sampled = self.sampled.draw(self.xp, rng, n, params, pinned)
+            params = self.sampled.whole(WithParams(None, sampled), params).params
+            state = WithParams(self.functional.reset(self.xp, rng, n, params), sampled)
         return state if self.known else self._same(state, "reset", n)
 
     def adopt(self, state: Any) -> None:
@@ -133,14 +133,14 @@ class CheckedEnv:
 
     def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
-        drawn = None
-        if self.drawn is not None:
-            drawn = state.params
-            state, params = self.drawn.whole(state, params)
+        sampled = None
+        if self.sampled is not None:
+            sampled = state.params
+            state, params = self.sampled.whole(state, params)
         result = self.functional.step(self.xp, rng, state, action, params)
         state, reward, terminated, truncated = self._results(result)
-        if self.drawn is not None:
-            state = WithParams(state, drawn)
+        if self.sampled is not None:
+            state = WithParams(state, sampled)
         if not self.known:
             state = self._same(state, "step", self.n)
             self.known = not self._uneven and not self.traces
@@ -200,8 +200,8 @@ class CheckedEnv:
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
-        if self.drawn is not None:
-            state, params = self.drawn.whole(state, params)
+        if self.sampled is not None:
+            state, params = self.sampled.whole(state, params)
         observation = self.functional.observe(self.xp, state, params)
         space = self.functional.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
@@ -232,14 +232,14 @@ class CheckedEnv:
 
     def shown(self, state: Any) -> Any:
         """Return states as the environment returned them, without the parameters that it drew."""
-        return state if self.drawn is None else state.state
+        return state if self.sampled is None else state.state
 
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
-        if self.drawn is not None:
-            state, params = self.drawn.whole(state, params)
+        if self.sampled is not None:
+            state, params = self.sampled.whole(state, params)
         info = self.functional.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")

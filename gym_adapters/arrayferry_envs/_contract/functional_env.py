@@ -127,7 +127,7 @@ class FunctionalEnv(Immutable, ABC):
         return limit
 
     def _random(self, xp: Any, rng: Any, n: int) -> Any:
-        """Return the random numbers with which both the parameters and the states of `n` new episodes are drawn."""
+        """Return the random numbers with which both the parameters and the states of `n` new episodes are sampled."""
         return rng
 
     @abstractmethod
@@ -173,7 +173,7 @@ class FunctionalEnv(Immutable, ABC):
             params: the given parameters.
 
         Returns:
-            A tree like `params`, in which the drawn parameters are arrays (n, ...). They are kept with the state
+            A tree like `params`, in which the sampled parameters are arrays (n, ...). They are kept with the state
             until the next reset, and passed to `reset`, `step`, `observe` and `info` as `params`.
         """
         return params

@@ -154,7 +154,7 @@ class Problem(NamedTuple):
 
 
 class Problems(list[Problem]):
-    """What `check` found. As text, a line for each problem."""
+    """What `check_functional_env` found. As text, a line for each problem."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "[]"

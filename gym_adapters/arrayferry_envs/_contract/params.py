@@ -19,11 +19,11 @@ def identity(value: Any) -> Hashable:
     return exact_key(value, parts_of)
 
 
-class Frame:
+class StaticPart:
     """The static part of a tree: its structure, and the leaves that are static. It can be hashed and compared.
 
     Args:
-        leaves: the leaves, with `VALUE` in place of those that are values.
+        leaves: the leaves, with `DYNAMIC` in place of those that are values.
         structure: the structure of the tree.
         build: makes a tree from all leaves.
         key: what is compared. With None, it is the structure and the identity of each leaf.
@@ -47,32 +47,36 @@ class Frame:
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
         rest = iter(values)
-        return self._build([next(rest) if leaf is VALUE else leaf for leaf in self._leaves])
+        return self._build([next(rest) if leaf is DYNAMIC else leaf for leaf in self._leaves])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frame) and self.key == other.key
+        return isinstance(other, StaticPart) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._leaves, self._structure, self._build)
+        return StaticPart, (self._leaves, self._structure, self._build)
 
 
-class VALUE:
+class DYNAMIC:
     """Stands for a leaf that is a value."""
 
 
-def framed(layout: af.Layout, leaves: list[Any], defaults: list[Any]) -> tuple[Frame, list[Any]]:
+def partitioned(
+    layout: af.TreeSpec, leaves: list[Any], defaults: list[Any]
+) -> tuple[StaticPart, list[Any]]:
     """Return the static part of parameters and their values. The types of the defaults tell them apart.
 
     Raises:
         arrayferry.OptionError: a static one is an array, or cannot be hashed.
     """
     parts = zip(layout.paths, leaves, defaults, strict=True)
-    static = tuple(VALUE if is_value(d) else _checked_static(path, d, x) for path, x, d in parts)
-    values = [x for x, own in zip(leaves, static, strict=True) if own is VALUE]
-    return Frame(static, layout, layout.unflatten), values
+    static = tuple(
+        DYNAMIC if is_dynamic(d) else _checked_static(path, d, x) for path, x, d in parts
+    )
+    values = [x for x, own in zip(leaves, static, strict=True) if own is DYNAMIC]
+    return StaticPart(static, layout, layout.unflatten), values
 
 
 class Params:
@@ -80,26 +84,26 @@ class Params:
 
     Attributes:
         tree: as the methods of an environment take them.
-        frame: the static part.
+        static_part: the static part.
         values: the others, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
         any_batched: whether any value does.
         arrays: the values that are arrays.
-        fixed: for each leaf of the tree, whether the environment must not draw it. () if none is fixed.
+        pinned: for each leaf of the tree, whether the environment must not draw it. () if none is pinned.
     """
 
     def __init__(
         self,
-        frame: Frame,
+        static_part: StaticPart,
         values: Iterable[Any],
         batched: Iterable[bool],
-        fixed: tuple[bool, ...] = (),
+        pinned: tuple[bool, ...] = (),
     ) -> None:
-        self.frame = frame
-        self.fixed = fixed
+        self.static_part = static_part
+        self.pinned = pinned
         self.values = tuple(values)
         self.batched = tuple(batched)
-        self.tree = frame.join(self.values)
+        self.tree = static_part.join(self.values)
         self.any_batched = any(self.batched)
         self.arrays = [value for value in self.values if hasattr(value, "dtype")]
 
@@ -108,11 +112,11 @@ class Params:
         if not self.any_batched:
             return self.tree
         pairs = zip(self.values, self.batched, strict=True)
-        return self.frame.join([x[index] if batched else x for x, batched in pairs])
+        return self.static_part.join([x[index] if batched else x for x, batched in pairs])
 
     def with_values(self, values: Iterable[Any]) -> Params:
         """Return these parameters with other values, in the same order."""
-        return Params(self.frame, values, self.batched, self.fixed)
+        return Params(self.static_part, values, self.batched, self.pinned)
 
     def where(self, mask: Any, other: Params, xp: Any) -> Params:
         """Return these parameters for the environments in a mask, and others elsewhere.
@@ -120,7 +124,7 @@ class Params:
         Raises:
             arrayferry.OptionError: a static parameter differs.
         """
-        if self.frame != other.frame:
+        if self.static_part != other.static_part:
             raise af.OptionError(
                 "a static parameter was changed for some of the environments",
                 remedy="Integers, booleans and strings are the same for all: change them without reset_mask.",
@@ -136,7 +140,7 @@ class Params:
             new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
             values.append(select(xp, mask, new, old))
             batched.append(True)
-        return Params(self.frame, values, batched, self.fixed)
+        return Params(self.static_part, values, batched, self.pinned)
 
 
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
@@ -170,13 +174,13 @@ def prepare(
 
     Args:
         given: the parameters: a tree like the defaults, a dict of some of their fields, or None. What a dict names is
-            fixed, and so is what differs from the defaults in a tree. Or parameters that were prepared before.
+            pinned, and so is what differs from the defaults in a tree. Or parameters that were prepared before.
         defaults: the defaults, whose types tell which parameters are static.
         n: the number of environments.
         backend: the library.
         device: the device of arrays.
         base: the parameters that a dict of some fields is completed from, None for the defaults.
-        draws: whether the environment draws parameters, so that it matters which are fixed.
+        draws: whether the environment draws parameters, so that it matters which are pinned.
 
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
@@ -200,11 +204,11 @@ def prepare(
         )
     copy = None if backend.memory == "immutable" else True  # the user's arrays may change
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
-    frame, _ = framed(own, leaves, wanted)
+    static_part, _ = partitioned(own, leaves, wanted)
     values: list[Any] = []
     batched: list[bool] = []
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
-        if not is_value(default):
+        if not is_dynamic(default):
             continue
         if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
             default = default.item()
@@ -217,25 +221,25 @@ def prepare(
             )
         values.append(value)
         batched.append(shape != single)
-    fixed = _fixed(layout.paths, leaves, start, names, base) if draws else ()
-    params = Params(frame, values, batched, fixed)
+    pinned = _pinned(layout.paths, leaves, start, names, base) if draws else ()
+    params = Params(static_part, values, batched, pinned)
     is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
     if by_default and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
         _PREPARED[id(defaults)] = defaults, params
     return params
 
 
-def _fixed(
+def _pinned(
     paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
 ) -> tuple[bool, ...]:
     """Return for each parameter whether it was given, so that the environment does not draw it. () if none was."""
-    before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
+    before = base.pinned if base is not None and base.pinned else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
-    fixed = tuple(
+    pinned = tuple(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    return fixed if any(fixed) else ()  # as without parameters, so that nothing is compiled twice
+    return pinned if any(pinned) else ()  # as without parameters, so that nothing is compiled twice
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -259,7 +263,7 @@ def is_named(path: str, names: Iterable[Any]) -> bool:
     return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in fields)
 
 
-def is_value(default: Any) -> bool:
+def is_dynamic(default: Any) -> bool:
     """Tell whether parameters with this default are values."""
     category = af.registry.kind(default).category
     return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")

@@ -72,7 +72,7 @@ def seed_of_key(key: Any) -> int:
         return count_of("key", key, "an integer of 0 or more, or a key of JAX", 0)
     import jax
 
-    from arrayferry_envs._simulators.random_keys import checked_key
+    from arrayferry_envs._engine.random_keys import checked_key
 
     return int(jax.random.bits(checked_key(key), dtype="uint32") >> 1)
 
@@ -138,10 +138,10 @@ class Stepping:
                 step, number = episodes.step((observation, *TO_HOST(results), {})), number + 1
                 reward = as_rewards(step.reward, envs.num_envs).astype(np.float64)
                 yield step._replace(reward=reward)
-                turn = episodes.turn
-                began = np.zeros_like(began) if turn.reset is None else turn.reset
-                if not episodes.rule.by_itself and turn.done.any():
-                    began = turn.done
+                masks = episodes.masks
+                began = np.zeros_like(began) if masks.reset is None else masks.reset
+                if not episodes.rule.by_itself and masks.done.any():
+                    began = masks.done
                     observation, _ = inside.reset(options={"reset_mask": began})
                     episodes.begin(began)
                     yield None

@@ -35,15 +35,17 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
         )
     import jax
 
-    from arrayferry_envs._simulators.jax_simulator import JaxSimulator, functions
+    from arrayferry_envs._engine.jax_stepper import JaxStepper, functions
 
-    engine, n, params = envs._simulator.engine, envs.num_envs, envs._params
-    simulator = JaxSimulator(engine)
-    simulator.seed(0)
-    values, _ = simulator._prepared(params)
-    first, keys, own = simulator._kernels, simulator._keys, simulator.rng.key()
+    engine, n, params = envs._stepper.engine, envs.num_envs, envs._params
+    stepper = JaxStepper(engine)
+    stepper.seed(0)
+    values, _ = stepper._prepared(params)
+    first, keys, own = stepper._kernels, stepper._keys, stepper.rng.key()
     generator = jax.random.key_impl(own)
-    begin, step = functions(engine, None, params.frame, params.any_batched, params.fixed, generator)
+    begin, step = functions(
+        engine, None, params.static_part, params.any_batched, params.pinned, generator
+    )
     leaves, kernels, _ = jax.eval_shape(begin, (), first, own, None, values, None)
 
     def seeded(first: Any, second: Any, small: Any) -> Any:

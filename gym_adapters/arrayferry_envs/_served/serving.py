@@ -27,10 +27,10 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env, usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
-from arrayferry_envs._simulators.chains import chain_of
-from arrayferry_envs._simulators.engine import Engine
-from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
-from arrayferry_envs._simulators.simulator import Simulator
+from arrayferry_envs._engine.chains import chain_of
+from arrayferry_envs._engine.engine import Engine
+from arrayferry_envs._engine.numpy_stepper import NumpyStepper
+from arrayferry_envs._engine.stepper import Stepper
 from arrayferry_gym.extending import (
     Libraries,
     ServesFunctional,
@@ -43,7 +43,7 @@ from arrayferry_gym.extending import (
 class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
-    A simulator advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
+    A stepper advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
 
     Attributes:
         functional: the environment.
@@ -111,7 +111,7 @@ class Served(ServesFunctional):
         needed = None if translate else env.library
         computing = _computing(needed, backend, held_on, differentiable, portable and not translate)
         traced = usable(af.registry.backend("jax")) if translate else computing
-        # whether the simulator, and the parameters, are in another library than observations and actions
+        # whether the stepper, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
@@ -134,13 +134,13 @@ class Served(ServesFunctional):
             )
         engine = Engine(checked, mode, chain, tells_masks=True)
         if translate:
-            from arrayferry_envs._simulators.translated import TranslatedSimulator
+            from arrayferry_envs._engine.translated import TranslatedStepper
 
-            self._simulator: Simulator = TranslatedSimulator(
+            self._stepper: Stepper = TranslatedStepper(
                 engine, backend, device, differentiable=differentiable
             )
         else:
-            self._simulator = _simulator(engine, sharding)
+            self._stepper = _stepper(engine, sharding)
         self._held_on = held_on
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
@@ -159,7 +159,7 @@ class Served(ServesFunctional):
         Returns:
             The observations and the infos, in the library that computes.
         """
-        simulator = self._simulator
+        stepper = self._stepper
         options = options_of(options)
         mask = options.pop("reset_mask", None)
         given = options.pop("params", None)
@@ -169,20 +169,20 @@ class Served(ServesFunctional):
                 f"reset() has no option {next(iter(options))!r}",
                 remedy='The options are "params", "state" and "reset_mask".',
             )
-        simulator.refuse_traced("reset()", (seed, mask, given, state))
+        stepper.refuse_traced("reset()", (seed, mask, given, state))
         if mask is not None:
             try:
                 mask = reset_mask_of(mask, self._n)
             except af.TracedValueError:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
-            mask = af.convert(mask, simulator.backend, device=self._device)
+            mask = af.convert(mask, stepper.backend, device=self._device)
         seed = seed_of(seed, self._n)
         params = self._params if given is None else self._changed_params(given, mask)
-        if seed is not None or simulator.rng is None:
-            simulator.seed(seed)
+        if seed is not None or stepper.rng is None:
+            stepper.seed(seed)
         if state is not None:
             state = self._checked_state(state, params, tell=given is None)
-        result = simulator.reset(params, mask, state)
+        result = stepper.reset(params, mask, state)
         if given is not None:
             self._params = params
         self._begun = True
@@ -193,15 +193,15 @@ class Served(ServesFunctional):
         return self._to_agent(tree) if self._converts else tree
 
     def _changed_params(self, given: Any, mask: Any) -> Params:
-        env, before, defaults = self._simulator.env, self._params, self.functional.default_params
+        env, before, defaults = self._stepper.env, self._params, self.functional.default_params
         new = prepare(
             given, defaults, self._n, env.backend, self._traced_on,
-            base=before if isinstance(given, dict) else None, draws=env.drawn is not None,
+            base=before if isinstance(given, dict) else None, draws=env.sampled is not None,
         )  # fmt: skip
-        running = self._simulator.running
-        if mask is not None and running is not None:
-            if env.drawn is not None:
-                env.drawn.check_fixed(self._simulator.state, new, before)
+        env_state = self._stepper.env_state
+        if mask is not None and env_state is not None:
+            if env.sampled is not None:
+                env.sampled.check_pinned(self._stepper.state, new, before)
             new = new.where(af.convert(mask, env.backend), before, env.xp)
         return new
 
@@ -216,14 +216,14 @@ class Served(ServesFunctional):
 
     def _image(self, index: int) -> Any:
         """Return an image of one environment."""
-        state = self._simulator.env.shown(self.state)
+        state = self._stepper.env.shown(self.state)
         return self.functional.render(af.convert(state, "numpy"), index)
 
     def _forget(self) -> None:
         """Forget the states."""
         self._begun = False
-        if "_simulator" in self.__dict__:  # otherwise its constructor failed
-            self._simulator.forget()
+        if "_stepper" in self.__dict__:  # otherwise its constructor failed
+            self._stepper.forget()
 
     @never_raises
     def __repr__(self) -> str:
@@ -246,33 +246,33 @@ class Served(ServesFunctional):
         """The states, in the form returned by the environment's `reset`. They can be set.
 
         If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
-        array for each parameter that is drawn. Those can be set too; the others only by `reset`.
+        array for each parameter that is sampled. Those can be set too; the others only by `reset`.
 
         They are in the agent's library, or in the library that the environment needs.
         """
-        simulator = self._simulator
-        if simulator.running is None:
+        stepper = self._stepper
+        if stepper.env_state is None:
             raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
-        state, drawn = simulator.state, simulator.env.drawn
-        if drawn is not None:
-            state = drawn.whole(state, self._params.tree)
+        state, sampled = stepper.state, stepper.env.sampled
+        if sampled is not None:
+            state = sampled.whole(state, self._params.tree)
         if self.functional.library is not None:
             return state
         return af.convert(state, self._to_agent.target, copy=True)
 
     @state.setter
     def state(self, state: Any) -> None:
-        simulator = self._simulator
-        if simulator.running is None:
+        stepper = self._stepper
+        if stepper.env_state is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
-        simulator.refuse_traced("setting the state", state)
-        simulator.state = self._checked_state(state, self._params)
+        stepper.refuse_traced("setting the state", state)
+        stepper.state = self._checked_state(state, self._params)
 
     def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
-        env, own = self._simulator.env, self._simulator.example(params)
+        env, own = self._stepper.env, self._stepper.example(params)
         state = af.convert(state, env.backend, device=self._traced_on, copy=True)
-        if env.drawn is not None:
-            state = env.drawn.of_whole(state, params.tree, own, tell=tell)
+        if env.sampled is not None:
+            state = env.sampled.of_whole(state, params.tree, own, tell=tell)
         return env.check(state, cast_fitting)
 
     @property
@@ -299,19 +299,19 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
         raise af.OptionError(
             f"device={sharding!r:.80} with xp={backend.name!r}, but only JAX spreads arrays over devices"
         )
-    from arrayferry_envs._simulators.shardings import batch_sharding
+    from arrayferry_envs._engine.shardings import batch_sharding
 
     return batch_sharding(sharding, n)
 
 
-def _simulator(engine: Engine, sharding: Any) -> Simulator:
-    """Make the simulator for the library of a batch of environments."""
+def _stepper(engine: Engine, sharding: Any) -> Stepper:
+    """Make the stepper for the library of a batch of environments."""
     name = engine.env.backend.name
     if name == "jax":
-        from arrayferry_envs._simulators.jax_simulator import JaxSimulator
+        from arrayferry_envs._engine.jax_stepper import JaxStepper
 
-        return JaxSimulator(engine, sharding)
-    return (NumpySimulator if name == "numpy" else Simulator)(engine)
+        return JaxStepper(engine, sharding)
+    return (NumpyStepper if name == "numpy" else Stepper)(engine)
 
 
 def showing(backend: af.Backend, device: Any) -> Callable[..., Any]:

@@ -13,8 +13,8 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, seed_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_envs._simulators.numpy_simulator import map_results
-from arrayferry_envs._simulators.simulator import unmasked
+from arrayferry_envs._engine.numpy_stepper import map_results
+from arrayferry_envs._engine.stepper import unmasked
 from arrayferry_gym.extending import build, leaves, split
 from arrayferry_gym.typing import ActT, CheckActions, ObsT
 
@@ -97,7 +97,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
                 initial state, in the form of `state`.
         """
         observation, infos = self._reset_batch(seed, options)
-        one = self._for_agent(self._simulator.first((observation, unmasked(infos))))
+        one = self._for_agent(self._stepper.first((observation, unmasked(infos))))
         result = self._plain(*one)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
@@ -108,12 +108,12 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         row = self._actions.discrete_row(action) if self._begun else None
         if row is None:
             row = self._fitted(action)
-        result, added = self._simulator.step_one(row, self._params)
+        result, added = self._stepper.step_one(row, self._params)
         observation, reward, terminated, truncated, info = result
         if added:
             told: dict[str, Any] = {}
             self._tell(told, added)
-            info = {**info, **self._simulator.first(unmasked(told))}
+            info = {**info, **self._stepper.first(unmasked(told))}
         if not reward.ndim and not self._differentiable:
             reward = float(reward)
         if self._converts:

@@ -114,7 +114,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        result, added = self._simulator.step(self._fitted(actions), self._params)
+        result, added = self._stepper.step(self._fitted(actions), self._params)
         if added:
             self._tell(result[4], added)
         return self._for_agent(result)  # type: ignore[no-any-return]

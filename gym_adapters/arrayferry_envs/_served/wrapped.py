@@ -7,7 +7,7 @@ from typing import Any
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
-from arrayferry_envs._simulators.simulator import Simulator
+from arrayferry_envs._engine.stepper import Stepper
 from arrayferry_gym.extending import HasKernels, HeldKernel, reset_mask_of
 from arrayferry_gym.wrappers.kernels import RescaleAction
 
@@ -19,33 +19,33 @@ class EngineKernel(HeldKernel):
     """A kernel in the engine of served environments.
 
     Args:
-        simulator: holds its state.
+        stepper: holds its state.
         index: the number of the kernel, counted from the inside.
         to_agent: converts to the library of the agent.
     """
 
     updating = True
 
-    def __init__(self, simulator: Simulator, index: int, to_agent: Any) -> None:
-        self._simulator, self._index, self._to_agent = simulator, index, to_agent
-        self.kernel = simulator.engine.chain.kernels[index]
-        self.name, self.n = self.kernel.statistics, simulator.env.n
+    def __init__(self, stepper: Stepper, index: int, to_agent: Any) -> None:
+        self._stepper, self._index, self._to_agent = stepper, index, to_agent
+        self.kernel = stepper.engine.chain.kernels[index]
+        self.name, self.n = self.kernel.statistics, stepper.env.n
 
     @property
     def xp(self) -> Any:
         """The namespace of its arrays."""
-        return self._simulator.xp
+        return self._stepper.xp
 
     @property
     def state(self) -> Any:
         """The state."""
-        return self._simulator.kernels[self._index]
+        return self._stepper.kernels[self._index]
 
     @state.setter
     def state(self, state: Any) -> None:
-        states = [*self._simulator.kernels]
+        states = [*self._stepper.kernels]
         states[self._index] = state
-        self._simulator.kernels = tuple(states)
+        self._stepper.kernels = tuple(states)
 
     @property
     def device(self) -> Any:
@@ -63,32 +63,32 @@ class WrappedServed(HasKernels):
     """What `Served` environments with kernels have in common."""
 
     _runs_kernels = True
-    _simulator: Simulator
+    _stepper: Stepper
     _to_agent: Any
 
     def _set_up(self, *args: Any, **options: Any) -> None:
         super()._set_up(*args, **options)  # type: ignore[misc]
-        chain = self._simulator.engine.chain
+        chain = self._stepper.engine.chain
         held = (
-            EngineKernel(self._simulator, index, self._to_agent)
+            EngineKernel(self._stepper, index, self._to_agent)
             for index in range(len(chain.kernels))
         )
         self._show(held, vector=isinstance(self, FunctionalVectorEnv))
         own = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
         rounding = [kernel for kernel in own if isinstance(kernel, RescaleAction)]
         # those that are compiled cannot refuse a number
-        self._rounding = rounding if self._simulator.env.traces else []
+        self._rounding = rounding if self._stepper.env.traces else []
 
     def _fitted(self, actions: Any) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]
         for kernel in self._rounding:
-            kernel.refuse_nan(self._simulator.xp, actions)
+            kernel.refuse_nan(self._stepper.xp, actions)
         return actions
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         results = super().reset(seed=seed, options=options)  # type: ignore[misc]
-        self._note_reset(reset_mask_of(mask, self._simulator.env.n))
+        self._note_reset(reset_mask_of(mask, self._stepper.env.n))
         return results  # type: ignore[no-any-return]
 
 

@@ -144,7 +144,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
-                for i in np.flatnonzero(self._episodes.turn.done):
+                for i in np.flatnonzero(self._episodes.masks.done):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}

@@ -78,7 +78,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         *results, infos = super().step(actions)
-        turn = self._episodes.turn
+        turn = self._episodes.masks
         if not nowhere(turn.done):
             self._end(infos[self._stats_key], turn.done)
         if turn.reset is not None:

@@ -814,7 +814,7 @@ def test_with_wrappers():
     carry, transitions = rollout(env, at_random(env), None, jax.random.key(0), 20, 8)
     ended = int((transitions.terminated | transitions.truncated).sum())
     assert ended
-    assert env.state_dict(carry.running)["obs_rms"]["count"] == 20 * 8 + 8 + ended
+    assert env.state_dict(carry.env_state)["obs_rms"]["count"] == 20 * 8 + 8 + ended
 
 
 def given(params, observation, key):

@@ -1,4 +1,4 @@
-"""`flatten` and `Layout`: what is in a key, what is shared, and what does not fit."""
+"""`flatten` and `TreeSpec`: what is in a key, what is shared, and what does not fit."""
 
 import array
 import collections

@@ -38,7 +38,7 @@ SAID = [
     ),
     (lambda: af.Options(), "Options()"),
     (lambda: af.Options(copy=True, sparse="dense"), "Options(copy=True, sparse='dense')"),
-    (lambda: af.flatten({"x": np.ones(1), "n": 3})[1], "<Layout dict(['x']: array, ['n']: 3)>"),
+    (lambda: af.flatten({"x": np.ones(1), "n": 3})[1], "<TreeSpec dict(['x']: array, ['n']: 3)>"),
     (lambda: af.registry.backend("torch"), "<Backend torch>"),
     (lambda: af.Inline("", "f({x})", {"f": abs}), "Inline(test='', result='f({x})')"),
     (lambda: HeldContainer(), "<Container HeldContainer>"),
@@ -56,7 +56,7 @@ def test_what_it_says(make, text):
     assert repr(make()) == text
 
 
-@pytest.mark.parametrize("cls", [af.Conversion, af.Layout, af.Registry, af.Trace])
+@pytest.mark.parametrize("cls", [af.Conversion, af.TreeSpec, af.Registry, af.Trace])
 def test_an_object_whose_constructor_failed(cls):
     assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"
 
@@ -116,7 +116,7 @@ def test_nothing_is_computed(monkeypatch):
     _, layout = af.flatten([lazy])
     with monkeypatch.context() as patched, dask.config.set(scheduler=refuse):
         patched.setattr(da.Array, "__array__", refuse)
-        assert repr(layout) == "<Layout list([0]: array)>"
+        assert repr(layout) == "<TreeSpec list([0]: array)>"
 
 
 def test_a_converter_is_written_without_looking_anything_up(run_python):

@@ -725,7 +725,7 @@ def test_nothing_outlives_its_use():
 
 def layouts():
     """Return how many layouts there are in this process, of other tests too."""
-    return sum(type(x) is af.Layout for x in gc.get_objects())
+    return sum(type(x) is af.TreeSpec for x in gc.get_objects())
 
 
 @pytest.mark.assumes_other("no_grad")

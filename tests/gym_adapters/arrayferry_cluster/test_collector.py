@@ -180,7 +180,7 @@ def test_a_module_and_its_weights(client):
 
     module = Best(4, 2)
     with Collector(
-        [CARTPOLE] * 4, module, num_steps=8, client=client, seed=1, to="torch"
+        [CARTPOLE] * 4, module, num_steps=8, client=client, seed=1, xp="torch"
     ) as collector:
         for version, state in enumerate([None, Best(4, 2).state_dict(), Best(4, 2)]):
             if state is not None:
@@ -398,7 +398,7 @@ def test_an_environment_that_raises_is_named(client, mode):
 
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_an_error_after_the_last_step_loses_nothing(client, mode, monkeypatch):
-    options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch", "client": client}
+    options = {"num_steps": 2, "groups": 1, "mode": mode, "xp": "torch", "client": client}
     with Collector([Numbering] * 2, still, **options) as collector:
         convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
 

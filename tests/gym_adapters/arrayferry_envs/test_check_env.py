@@ -1,4 +1,4 @@
-"""`check` names what an author wrote wrong, with the method and the line."""
+"""`check_functional_env` names what an author wrote wrong, with the method and the line."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from arrayferry_envs import (
     EnvResultError,
     FunctionalEnv,
     Pendulum,
-    check,
+    check_functional_env,
     repeat_action,
     wrap,
 )
@@ -212,7 +212,7 @@ MORE = [
 def test_mistakes_are_named(method, function, words, libraries):
     wrong = type("Wrong", (Right,), {method: function})
     function.__name__ = method
-    problems = check(wrong)
+    problems = check_functional_env(wrong)
     found = [problem for problem in problems if re.search(words, problem.what)]
     assert len(found) == 1, problems
     (problem,) = found
@@ -299,7 +299,7 @@ WORDS = {
 )
 def test_rows_that_depend_on_more_than_themselves(method, what):
     how = {**OTHERS, **PLACES}.get(what, lambda xp, x: x + np.float32(np.random.rand()))
-    (problem,) = check(made_of(method, how), ["numpy"])
+    (problem,) = check_functional_env(made_of(method, how), ["numpy"])
     assert problem.method == ("step" if method == "reward" else method)
     assert re.search(WORDS[what], problem.what), problem
 
@@ -318,14 +318,14 @@ def test_rows_that_depend_on_the_age_of_another_episode(oldest):
             state = {**state, "t": state["t"] + 1}
             return state, reward, xp.broadcast_to(oldest(xp, state["t"]) > 3, reward.shape)
 
-    (problem,) = check(Wrong, ["numpy"])
+    (problem,) = check_functional_env(Wrong, ["numpy"])
     assert problem.method == "step"
     assert "on the others" in problem.what
 
 
 @pytest.mark.long
 def test_repeated_actions_of_what_cannot_be_rendered():
-    assert check(repeat_action(Right(), 2), ["numpy"]) == []
+    assert check_functional_env(repeat_action(Right(), 2), ["numpy"]) == []
 
 
 @pytest.mark.long
@@ -340,7 +340,7 @@ def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
             state, reward, over = super().step(xp, rng, state, action, params)
             return state, xp.where(state["v"] > 3, xp.nan, reward), over
 
-    assert check(Other) == []
+    assert check_functional_env(Other) == []
 
 
 @pytest.mark.parametrize("axes", [(), pytest.param((2,), marks=pytest.mark.long)])
@@ -349,7 +349,7 @@ def test_a_reward_that_is_always_nan(axes):
         lost = reward * xp.nan
         return state, xp.stack([reward, lost], axis=1) if axes else lost, over
 
-    (problem,) = check(stepping(change, rewards=axes), ["numpy"])
+    (problem,) = check_functional_env(stepping(change, rewards=axes), ["numpy"])
     assert (problem.method, problem.what) == ("step", "the reward is always NaN")
 
 
@@ -358,19 +358,21 @@ def test_the_line_of_a_helper_is_named():
         return 1.0 if x > 0 else 0.0
 
     wrong = stepping(lambda xp, state, reward, over: (state, helper(state["x"]), False))
-    (problem,) = check(wrong, ["numpy"])
+    (problem,) = check_functional_env(wrong, ["numpy"])
     assert problem.place == f"test_check_env.py:{helper.__code__.co_firstlineno + 1}"
 
 
 @pytest.mark.parametrize("env", quick_if([Right, CartPole(), Pendulum], lambda env: env is Right))
 def test_environments_that_are_right(env):
-    assert check(env) == []
+    assert check_functional_env(env) == []
 
 
 def test_libraries():
-    assert check(Right, ["numpy", "cupy"]) == []  # which is not installed, or needs a GPU
+    assert (
+        check_functional_env(Right, ["numpy", "cupy"]) == []
+    )  # which is not installed, or needs a GPU
     with pytest.raises(af.ArrayFerryError, match="nolibrary"):
-        check(Right, ["numpy", "nolibrary"])
+        check_functional_env(Right, ["numpy", "nolibrary"])
 
 
 def test_parameters_truncations_and_infos_are_tried():
@@ -389,7 +391,7 @@ def test_parameters_truncations_and_infos_are_tried():
         def render(self, state, index):
             return np.full((2, 2, 3), float(state["x"][index]))
 
-    (problem,) = check(More)
+    (problem,) = check_functional_env(More)
     assert problem.method == "render"
     assert "float64 of shape (2, 2, 3)" in problem.what
 
@@ -414,12 +416,12 @@ def test_threads_leave_the_filters_of_warnings_alone():
 
     def first():
         try:
-            return check(First, ["numpy"])
+            return check_functional_env(First, ["numpy"])
         finally:
             done.set()
 
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(first), pool.submit(check, Second, ["numpy"])]
+        found = [pool.submit(first), pool.submit(check_functional_env, Second, ["numpy"])]
     assert [each.result() for each in found] == [[], []]
     assert warnings.filters == before
 
@@ -438,16 +440,16 @@ def ending(when, *limit):
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):
     with pytest.warns(UserWarning, match=rf"Wrong.step\(\), test_check_env.py:\d+: {told}") as got:
-        assert check(env) == []
+        assert check_functional_env(env) == []
     assert len(got) == 1
     assert got[0].filename == __file__
-    assert check(ending(lambda x: x > 2.5), ["numpy"]) == []  # at some time
-    assert check(ending(lambda x: x > 1e6, 50), ["numpy"]) == []
+    assert check_functional_env(ending(lambda x: x > 2.5), ["numpy"]) == []  # at some time
+    assert check_functional_env(ending(lambda x: x > 1e6, 50), ["numpy"]) == []
 
 
 def test_no_environment():
     with pytest.raises(TypeError, match="a FunctionalEnv is needed"):
-        check(object())
+        check_functional_env(object())
 
 
 class Counted(Right):
@@ -476,7 +478,7 @@ class Ended(Counted):
 
 @pytest.mark.parametrize("env", [Counted, Ended])
 def test_no_step_is_taken_after_an_end(env):
-    assert check(env) == []
+    assert check_functional_env(env) == []
 
 
 def test_last_observations_are_in_their_space():
@@ -484,7 +486,7 @@ def test_last_observations_are_in_their_space():
         def observe(self, xp, state, params):
             return xp.where(state["x"] > 2.5, 9.0, state["x"])[:, None]
 
-    (problem,) = check(Far, ["numpy"])
+    (problem,) = check_functional_env(Far, ["numpy"])
     assert "is not in the space" in problem.what
 
 
@@ -492,15 +494,23 @@ def test_wrapped_environments_are_tried_with_their_kernels():
     def branching(x):
         return x if x[0, 0] > -200 else -x  # here
 
-    assert check(wrap(Right(), kernels.FrameStackObservation(2), kernels.NormalizeReward())) == []
-    assert check(wrap(Counted(), kernels.TimeAwareObservation()), ["torch", "jax"]) == []
+    assert (
+        check_functional_env(
+            wrap(Right(), kernels.FrameStackObservation(2), kernels.NormalizeReward())
+        )
+        == []
+    )
+    assert (
+        check_functional_env(wrap(Counted(), kernels.TimeAwareObservation()), ["torch", "jax"])
+        == []
+    )
     wrong = wrap(Right(), kernels.TransformObservation(branching))
-    assert check(wrong, ["numpy", "torch"]) == []
-    (problem,) = check(wrong)
+    assert check_functional_env(wrong, ["numpy", "torch"]) == []
+    (problem,) = check_functional_env(wrong)
     assert (problem.method, problem.libraries) == ("wrap", ("jax",))
     assert problem.place == f"test_check_env.py:{branching.__code__.co_firstlineno + 1}"
     method = stepping(lambda xp, state, reward, over: (state, 1.0 if reward > 0 else 0.0, over))
-    (problem,) = check(wrap(method(), kernels.ClipReward(0.0, 1.0)), ["numpy"])
+    (problem,) = check_functional_env(wrap(method(), kernels.ClipReward(0.0, 1.0)), ["numpy"])
     assert problem.method == "step"
     assert problem.place.startswith("test_check_env.py")
 

@@ -90,9 +90,11 @@ def test_functions_outside_jit(env, num_envs, mode):
 
 def test_functions_outside_jit_are_those_inside():
     functions = Functions(CartPole(), max_episode_steps=3)
-    running, _ = functions.reset(jax.random.key(0), 70)
-    twin = running._replace(elapsed=running.elapsed + jnp.arange(70) % 3)
-    for number, start in enumerate([running, twin, running._replace(elapsed=running.elapsed + 2)]):
+    env_state, _ = functions.reset(jax.random.key(0), 70)
+    twin = env_state._replace(elapsed=env_state.elapsed + jnp.arange(70) % 3)
+    for number, start in enumerate(
+        [env_state, twin, env_state._replace(elapsed=env_state.elapsed + 2)]
+    ):
         given = jax.random.key(number), start, jnp.zeros(70, int)
         for ours, theirs in zip(
             jax.tree.leaves(functions.step(*given)),
@@ -126,7 +128,7 @@ def test_served_single_environments():
 def test_rollouts_and_evaluations():
     before = [None]
     env = wrapped()
-    saved = env.state_dict(rollout(env, lean, None, jax.random.key(0), 5, 4)[0].running)
+    saved = env.state_dict(rollout(env, lean, None, jax.random.key(0), 5, 4)[0].env_state)
 
     def call(number):
         before[0], _ = rollout(wrapped(), lean, None, jax.random.key(number), 5, 4, carry=before[0])
@@ -134,7 +136,7 @@ def test_rollouts_and_evaluations():
         evaluate(
             wrapped(), lean, key=number, num_envs=4, wrapper_state=saved, env_params={"gravity": 9.0 + number}
         )  # fmt: skip
-        wrapped().wrapper_state(saved), freeze(before[0].running.wrappers)
+        wrapped().wrapper_state(saved), freeze(before[0].env_state.wrappers)
 
     compiles_no_more(call)
 

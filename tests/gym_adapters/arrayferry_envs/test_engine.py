@@ -206,7 +206,7 @@ def test_setting_what_is_updated_compiles_nothing(env):
     # the action is an array of JAX in the first step, and one of NumPy from then on
     for _ in range(2):
         envs.step(np.zeros(4, int))
-    program = envs._simulator._prepared(envs._params)[1][1]
+    program = envs._stepper._prepared(envs._params)[1][1]
     compiled = program._cache_size()
     for updating in (False, True, False):
         envs.update_running_mean = updating

@@ -65,7 +65,7 @@ def check(results):
 @LIBRARIES
 def test_a_functional_environment(library):
     results = evaluate(
-        Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, episodes=2, discount=0.5,
+        Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, episodes=2, gamma=0.5,
         env_params=PARAMS, policy_xp=library,
     )  # fmt: skip
     check(results)
@@ -84,7 +84,7 @@ def test_a_vector_environment(served, library, adapted, mode):
         envs = ArrayConversion(envs, served, library)
     xp = None if served == library or adapted else library
     check(
-        evaluate(envs, policy(library), policy_params=WEIGHTS, key=0, episodes=2, discount=np.array(0.5), policy_xp=xp)
+        evaluate(envs, policy(library), policy_params=WEIGHTS, key=0, episodes=2, gamma=np.array(0.5), policy_xp=xp)
     )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ class Counts(torch.nn.Module):
 def test_a_module_with_a_state(served, mode):
     envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=PARAMS)
     for rows in (torch.zeros(N), np.zeros(N, np.float32)):
-        check(evaluate(envs, Counts(), policy_state=rows, episodes=2, discount=0.5))
+        check(evaluate(envs, Counts(), policy_state=rows, episodes=2, gamma=0.5))
     words = r"returned Tensor, not an action and policy_state\. Return \(action, policy_state\)\."
     with pytest.raises(af.OptionError, match=words):
         evaluate(envs, Ignores(), policy_state=rows)
@@ -230,7 +230,7 @@ def test_a_module_that_returns_more_than_actions(env):
 
 def test_several_objectives():
     env = with_two_rewards(Stops)()
-    options = {"policy_params": WEIGHTS, "key": 0, "episodes": 2, "discount": 0.5}
+    options = {"policy_params": WEIGHTS, "key": 0, "episodes": 2, "gamma": 0.5}
     found = evaluate(env, policy("torch"), num_envs=2, policy_xp="torch", **options)
     assert found.returns.tolist() == [[[6, -6]] * 2] * 2
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
@@ -243,8 +243,8 @@ def test_several_objectives():
 def test_statistics_of_a_training_are_used_and_not_updated(library):
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
     carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
-    compiled = evaluate(env, lean, key=0, num_envs=50, wrapper_state=carry.running.wrappers)
-    for state in (carry.running.wrappers, env.state_dict(carry.running)):
+    compiled = evaluate(env, lean, key=0, num_envs=50, wrapper_state=carry.env_state.wrappers)
+    for state in (carry.env_state.wrappers, env.state_dict(carry.env_state)):
         found = evaluate(env, lean, key=0, num_envs=50, wrapper_state=state, policy_xp=library)
         mean = (found.returns / found.lengths).mean()
         assert np.isclose(mean, (compiled.returns / compiled.lengths).mean(), rtol=1e-3)
@@ -258,7 +258,7 @@ def test_statistics_of_other_wrappers_are_left_out(library):
     """As of `NormalizeReward`, which an evaluation leaves out."""
     env, outer = CartPole(), kernels.NormalizeReward(gamma=0.9)
     carry, _ = rollout(wrap(env, kernels.NormalizeObservation(), outer), lean, None, jax.random.key(0), 30, 4)  # fmt: skip
-    state = wrap(env, kernels.NormalizeObservation(), outer).state_dict(carry.running)
+    state = wrap(env, kernels.NormalizeObservation(), outer).state_dict(carry.env_state)
     env = wrap(env, kernels.NormalizeObservation())
     found, expected = (
         evaluate(env, lean, key=0, num_envs=9, wrapper_state=each, policy_xp=library)
@@ -298,16 +298,16 @@ def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
 def test_statistics_of_mapped_trainings_are_read_one_by_one():
     env = wrap(CartPole(), kernels.NormalizeObservation())
     keys = jax.random.split(jax.random.key(0), 3)
-    running = jax.vmap(lambda key: rollout(env, lean, None, key, 2, 4)[0].running)(keys)
+    env_state = jax.vmap(lambda key: rollout(env, lean, None, key, 2, 4)[0].env_state)(keys)
     with pytest.raises(af.OptionError, match="these are the statistics of several runs"):
-        env.state_dict(running)
-    one = jax.tree.map(lambda x: x[0], running)
+        env.state_dict(env_state)
+    one = jax.tree.map(lambda x: x[0], env_state)
     assert env.state_dict(one)["obs_rms"]["count"] == 12
     with pytest.raises(af.OptionError, match="and of one run"):
-        evaluate(env, lean, key=0, num_envs=2, wrapper_state=running.wrappers)
+        evaluate(env, lean, key=0, num_envs=2, wrapper_state=env_state.wrappers)
     states = jax.vmap(
         lambda state: evaluate(env, lean, key=0, num_envs=2, wrapper_state=state).returns
-    )(running.wrappers)
+    )(env_state.wrappers)
     assert states.shape == (3, 2, 1)
 
 
@@ -520,7 +520,7 @@ def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
 @pytest.mark.parametrize("wrong", [1.5, -0.5, np.float32(1.5), np.array(-1e-3), float("inf"), 2])
 def test_a_discount_is_from_0_to_1(wrong):
     for given in (wrong, torch.as_tensor(wrong), jnp.asarray(wrong, jnp.float32)):
-        with pytest.raises(af.OptionError, match=r"discount=.* is not valid"):
-            evaluate(Count(), lean, discount=given, num_envs=1)
+        with pytest.raises(af.OptionError, match=r"gamma=.* is not valid"):
+            evaluate(Count(), lean, gamma=given, num_envs=1)
         with pytest.raises(af.OptionError, match=r"gamma=.* is not valid"):
             kernels.RecordEpisodeStatistics(gamma=given)

@@ -143,13 +143,13 @@ def check_episodes(env, tmp_path, mode, steps, **options):
     """
     file = File(env, tmp_path, autoreset_mode=mode, **options)
     envs = env.make_vec(1, autoreset_mode=mode)
-    simulator = envs._simulator
+    stepper = envs._stepper
     envs.reset(seed=0)
     if "wrapper_state" in options:
         envs.load_state_dict(options["wrapper_state"])
         envs.update_running_mean = False
     result = file.run(reset=True)
-    simulator.rng = file.fed("reset")
+    stepper.rng = file.fed("reset")
     close(result, "observation", envs.reset()[0], **CLOSE)
     envs.action_space.seed(3)
     ends = 0
@@ -157,9 +157,9 @@ def check_episodes(env, tmp_path, mode, steps, **options):
         action = envs.action_space.sample()
         parts = action if isinstance(action, dict) else {"": action}
         result = file.run(**{f"action.{name}".rstrip("."): x for name, x in parts.items()})
-        simulator.rng = Fed([*file.fed("step").raw, *file.fed("reset").raw])
+        stepper.rng = Fed([*file.fed("step").raw, *file.fed("reset").raw])
         if env.kernels:
-            simulator.acting = file.fed("wrappers")
+            stepper.acting = file.fed("wrappers")
         observation, reward, terminated, truncated, info = envs.step(action)
         close(result, "observation", observation, **CLOSE)
         np.testing.assert_allclose(result["reward"], reward, **CLOSE)

@@ -113,7 +113,7 @@ def test_a_file_acts_as_a_policy_in_its_wrappers(chain, tmp_path):
             feed["reset"] = np.full(n, step == 0)
         if chain == "sticky":
             feed["random.wrappers.0"] = raw.random(n, np.float32)
-            envs._simulator.acting = Fed([feed["random.wrappers.0"], raw.random(n)])
+            envs._stepper.acting = Fed([feed["random.wrappers.0"], raw.random(n)])
         outputs = dict(zip(names, session.run(names, feed), strict=True))
         feed |= {f"last.{k}": x for k, x in outputs.items() if f"last.{k}" in feed}
         observation, *_, info = envs.step(linear(WEIGHTS, observation, None)[0])

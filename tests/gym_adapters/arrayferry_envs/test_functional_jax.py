@@ -172,7 +172,7 @@ def test_flags_of_jax(name, flag, enable_x64):
     def run():
         carry, first = rollout(env, policy, None, key, 4, 3)
         _, then = rollout(env, policy, None, key, 6, 3, carry=carry)
-        states = {"wrapper_state": carry.running.wrappers} if name == "statistics" else {}
+        states = {"wrapper_state": carry.env_state.wrappers} if name == "statistics" else {}
         options = {"key": key, "num_envs": 2, "max_episode_steps": 10, **states}
         results = evaluate(env, policy, **options)
         return first.observation, first.reward, then.observation, then.reward, results
@@ -372,11 +372,11 @@ def test_objects_with_a_dtype_are_no_arrays():
 
 def test_functions_check_their_arguments():
     functions = Functions(CartPole)  # the class too
-    running, _ = functions.reset(jax.random.PRNGKey(0), 4)
+    env_state, _ = functions.reset(jax.random.PRNGKey(0), 4)
     for action in (jnp.full(4, 0.7), 0, jnp.zeros(1, int), {"a": 1}):
         with pytest.raises(af.ConversionError, match="CartPole"):
-            functions.step(jax.random.key(1), running, action)
-    running, outcome = functions.step(jax.random.PRNGKey(1), running, [0, 1, 0, 1])
+            functions.step(jax.random.key(1), env_state, action)
+    env_state, outcome = functions.step(jax.random.PRNGKey(1), env_state, [0, 1, 0, 1])
     assert outcome.reward.shape == (4,)
 
 

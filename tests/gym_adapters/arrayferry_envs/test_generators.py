@@ -60,8 +60,8 @@ def test_typed_and_raw_keys_of_each(name, default_generator):
 
 
 def _begun(env, key):
-    running, _ = Functions(env).reset(key, 3)
-    return running, np.array([0, 1, 0])
+    env_state, _ = Functions(env).reset(key, 3)
+    return env_state, np.array([0, 1, 0])
 
 
 def _numbers(x):

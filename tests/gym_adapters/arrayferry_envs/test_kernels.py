@@ -39,7 +39,7 @@ CHAINS = {
 def test_compiled_steps_are_those_of_served_environments(chain, mode):
     env = CHAINS[chain]
     functions = Functions(env, autoreset_mode=mode)
-    running, first = functions.reset(jax.random.key(0), 3)
+    env_state, first = functions.reset(jax.random.key(0), 3)
     step = jax.jit(functions.step)
     served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
@@ -48,7 +48,7 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
         assert envs.observation_space.contains(seen)
     over = np.zeros(3, bool)
     for number, action in enumerate(actions(16)):
-        running, outcome = step(jax.random.key(number), running, action)
+        env_state, outcome = step(jax.random.key(number), env_state, action)
         for xp, envs in zip(ALL_LIBRARIES, served, strict=True):
             found = envs.step(af.convert(action, xp))
             for one, other in zip(found[:4], outcome[:4], strict=True):
@@ -93,10 +93,10 @@ def test_nested_wrappers_read_ends_once(xp, mode):
             result[4].get("episode", {}).pop("t", None)
         one, other = (af.flatten(af.convert(result, "numpy"))[0] for result in results)
         assert [x.tobytes() for x in one] == [x.tobytes() for x in other]
-        turns = [[each._episodes.turn for each in chain] for chain in (nested, apart)]
+        masks = [[each._episodes.masks for each in chain] for chain in (nested, apart)]
         if number < 12 or mode == "SAME_STEP":
-            assert len({*map(id, turns[0])}) == 1
-        assert len({*map(id, turns[1])}) == 3
+            assert len({*map(id, masks[0])}) == 1
+        assert len({*map(id, masks[1])}) == 3
     assert nested[-1].state_dict() == apart[-1].state_dict()
 
 
@@ -157,11 +157,11 @@ def test_compiled_statistics_of_several_objectives_are_those_of_each():
     env, one = wrap(TwoRewards(), *chain), wrap(Sums(), *chain)
     run = functools.partial(rollout, policy=policy, policy_params=None, num_steps=9, num_envs=3)
     run = functools.partial(run, key=jax.random.key(0))
-    carry, statistics = run(env)[0], one.state_dict(run(one)[0].running)["return_rms"]
-    for state in (env.state_dict(carry.running), carry.running.wrappers):
+    carry, statistics = run(env)[0], one.state_dict(run(one)[0].env_state)["return_rms"]
+    for state in (env.state_dict(carry.env_state), carry.env_state.wrappers):
         more, _ = run(env, wrapper_state=state)
-        assert env.state_dict(more.running)["return_rms"]["count"] == 2 * 27
-    found = env.state_dict(carry.running)
+        assert env.state_dict(more.env_state)["return_rms"]["count"] == 2 * 27
+    found = env.state_dict(carry.env_state)
     mean = statistics["mean"]
     np.testing.assert_allclose(found["return_rms"]["mean"], [mean, -mean], rtol=1e-5)
     words = r"returns of the shape \(2,\), but rewards have the shape \(\)"
@@ -173,7 +173,7 @@ def test_compiled_statistics_of_several_objectives_are_those_of_each():
 def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     if xp == "compiled":
         functions = Functions(STATISTICS, autoreset_mode="DISABLED")
-        running, _ = functions.reset(jax.random.key(0), 3)
+        env_state, _ = functions.reset(jax.random.key(0), 3)
     else:
         served = Sums().make_vec(3, xp=xp, autoreset_mode="DISABLED")
         counted = vector_wrappers.RecordEpisodeStatistics(served)
@@ -182,7 +182,7 @@ def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     for number, value in enumerate(np.linspace(-1.0, 1.0, 12)):
         action = np.full(3, value, np.float32)
         if xp == "compiled":
-            running, outcome = functions.step(jax.random.key(number), running, action)
+            env_state, outcome = functions.step(jax.random.key(number), env_state, action)
             ended, info = outcome.terminated | outcome.truncated, outcome.info
         else:
             *_, terminated, truncated, info = envs.step(af.convert(action, xp))
@@ -191,7 +191,7 @@ def test_steps_after_the_end_of_an_episode_do_not_count(xp):
         told += np.asarray(info.get("_episode", False)).sum()
         over |= np.asarray(ended)
     assert told == over.sum() > 0
-    state = STATISTICS.state_dict(running) if xp == "compiled" else envs.state_dict()
+    state = STATISTICS.state_dict(env_state) if xp == "compiled" else envs.state_dict()
     assert state["obs_rms"]["count"] == 3 + steps
     if xp != "compiled":
         assert counted.episode_count == len(counted.return_queue) == told
@@ -289,7 +289,7 @@ def test_kernel_states_of_others_are_refused():
 
     around = kernels.NormalizeObservation(), kernels.NormalizeReward(), kernels.ClipReward(-1, 1)
     envs = [wrap(CartPole(), kernel) for kernel in around]
-    states = [run(env).running.wrappers for env in envs]
+    states = [run(env).env_state.wrappers for env in envs]
     for number, env in enumerate(envs):
         run(env, states[number])
         others = [state for place, state in enumerate(states) if place != number]
@@ -299,11 +299,11 @@ def test_kernel_states_of_others_are_refused():
                 run(env, wrong)
     pixels = wrap(Cells(), kernels.FlattenObservation(), kernels.NormalizeObservation())
     with pytest.raises(af.OptionError, match="of another kernel"):
-        run(pixels, (run(pixels).running.wrappers[0], states[0][0]))
+        run(pixels, (run(pixels).env_state.wrappers[0], states[0][0]))
     frozen = run(envs[0], freeze(states[0]))
-    values = envs[0].state_dict(frozen.running)
+    values = envs[0].state_dict(frozen.env_state)
     assert values["obs_rms"]["count"] == 6
-    assert envs[0].state_dict(run(envs[0], values).running)["obs_rms"]["count"] == 12
+    assert envs[0].state_dict(run(envs[0], values).env_state)["obs_rms"]["count"] == 12
 
 
 def test_evaluation_uses_statistics_and_leaves_them():
@@ -321,13 +321,15 @@ def test_evaluation_uses_statistics_and_leaves_them():
     lengths, returns = (steps.info["episode"][name] for name in "lr")
     np.testing.assert_array_equal(lengths, np.where(ended, steps.episode_length, 0))
     np.testing.assert_array_equal(returns, lengths)
-    values = env.state_dict(carry.running)
+    values = env.state_dict(carry.env_state)
     assert values["obs_rms"]["count"] == 16 + 200 * 16 + ended.sum()
     key = jax.random.key(1)
-    trained = carry.running.wrappers
+    trained = carry.env_state.wrappers
 
     def after(state):
-        return env.state_dict(rollout(env, policy, None, key, 5, 8, wrapper_state=state)[0].running)
+        return env.state_dict(
+            rollout(env, policy, None, key, 5, 8, wrapper_state=state)[0].env_state
+        )
 
     run = functools.partial(evaluate, env, policy, key=key, num_envs=8)
     first, second = (run(wrapper_state=state).returns for state in (trained, values))
@@ -363,7 +365,7 @@ def test_the_statistics_of_a_rollout_serve_ordinary_environments():
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
 
     carry, _ = rollout(env, at_random, None, jax.random.key(0), 50, 8)
-    values = env.state_dict(carry.running)
+    values = env.state_dict(carry.env_state)
     ordinary = wrappers.NormalizeObservation(gym.make("CartPole-v1"))
     ordinary.load_state_dict(values)
     ordinary.update_running_mean = False

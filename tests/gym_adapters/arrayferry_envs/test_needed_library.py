@@ -9,7 +9,7 @@ from cases import crossed
 from functional_envs import InJax, InTorch
 
 import arrayferry as af
-from arrayferry_envs import check, repeat_action, rollout, wrap
+from arrayferry_envs import check_functional_env, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 NEEDS = [InJax, InTorch, lambda: repeat_action(InJax(), 1)]
@@ -46,4 +46,4 @@ def test_single_environments_and_wrapped_ones_are_served():
 def test_the_others_cannot_compute_them():
     assert rollout(InJax(), lambda *_: (jnp.ones(2, int), None), None, jax.random.key(0), 3, 2)
     assert InTorch().make_vec(2, xp="torch", differentiable=True)
-    assert check(InJax) == []
+    assert check_functional_env(InJax) == []

@@ -1,4 +1,4 @@
-"""Numbers that a dtype does not hold: given ones are refused, those of a step are clipped alike, and `check` names them."""
+"""Numbers that a dtype does not hold: given ones are refused, those of a step are clipped alike, and `check_functional_env` names them."""
 
 import array_api_strict
 import jax
@@ -9,7 +9,14 @@ from gymnasium import spaces
 from numpy.testing import assert_array_equal
 
 import arrayferry as af
-from arrayferry_envs import FunctionalEnv, check, evaluate, repeat_action, rollout, wrap
+from arrayferry_envs import (
+    FunctionalEnv,
+    check_functional_env,
+    evaluate,
+    repeat_action,
+    rollout,
+    wrap,
+)
 from arrayferry_gym.extending import cast_clipped, cast_fitting
 from arrayferry_gym.vector import ArrayConversion
 from arrayferry_gym.wrappers import kernels
@@ -206,12 +213,14 @@ def test_a_cast_that_must_fit_reads_no_traced_array():
 def test_check_names_what_does_not_fit(library):
     name = getattr(LIBRARIES[library], "__name__", library)
     for shown in (256.0, -1.0, NAN):
-        (problem,) = check(Shown(np.float32(shown)), [name])
+        (problem,) = check_functional_env(Shown(np.float32(shown)), [name])
         assert problem.method == "observe"
         assert "observation does not fit uint8" in problem.what
-    assert check(Shown(np.float32(254.7)), [name]) == []  # the fraction is cut off in each library
+    assert (
+        check_functional_env(Shown(np.float32(254.7)), [name]) == []
+    )  # the fraction is cut off in each library
     if library != "jax":  # which has no float64
-        (problem,) = check(Shown(wide=True, pays=1e300), [name])
+        (problem,) = check_functional_env(Shown(wide=True, pays=1e300), [name])
         assert problem.method == "step"
         assert "reward does not fit float32" in problem.what
 

@@ -15,7 +15,15 @@ from gymnasium import spaces
 
 import arrayferry as af
 import arrayferry_envs
-from arrayferry_envs import CartPole, Functions, check, evaluate, repeat_action, rollout, wrap
+from arrayferry_envs import (
+    CartPole,
+    Functions,
+    check_functional_env,
+    evaluate,
+    repeat_action,
+    rollout,
+    wrap,
+)
 from arrayferry_gym.wrappers import kernels
 
 
@@ -136,7 +144,7 @@ def test_maxima_in_a_rollout():
     kernel = wrap(env, kernels.FrameStackObservation(2))
     _, found = rollout(kernel, still, None, jax.random.key(0), 2, 3)
     assert found.final_observation[1, 0].tolist() == [-3, -6]
-    assert not check(repeat_action(CartPole(), 2, maximum=True), ["numpy", "jax"])
+    assert not check_functional_env(repeat_action(CartPole(), 2, maximum=True), ["numpy", "jax"])
 
 
 def test_an_episode_of_one_step_has_the_maximum_with_its_first_observation():
@@ -160,9 +168,9 @@ def test_the_limit_counts_the_steps_of_the_environment():
 def test_kernels_around_it():
     env = wrap(repeat_action(Counts(), 4), kernels.RecordEpisodeStatistics())
     functions = Functions(env)
-    running, _ = functions.reset(jax.random.key(0), 3)
+    env_state, _ = functions.reset(jax.random.key(0), 3)
     for number in range(2):
-        running, outcome = functions.step(jax.random.key(number), running, jax.numpy.zeros(3))
+        env_state, outcome = functions.step(jax.random.key(number), env_state, jax.numpy.zeros(3))
     assert outcome.info["episode"]["r"].tolist() == [28.0, 0.0, 15.0]
     assert outcome.info["episode"]["l"].tolist() == [2, 0, 2]  # the actions of the agent
 
@@ -259,10 +267,10 @@ def test_time_that_observations_hold(case, how):
         evaluate(env, still, key=jax.random.key(0), num_envs=2, **limit)
     elif how == "Functions":
         functions = Functions(env, **limit)
-        running, observation = functions.reset(jax.random.key(0), 2)
+        env_state, observation = functions.reset(jax.random.key(0), 2)
         times, step = [observation[1, -1]], jax.jit(functions.step)
         for _ in range(known + 2):
-            running, outcome = step(jax.random.key(1), running, np.zeros(2, int))
+            env_state, outcome = step(jax.random.key(1), env_state, np.zeros(2, int))
             times.append(outcome.observation[1, -1])
     else:
         one = how == "make"
@@ -289,9 +297,9 @@ def test_a_limit_that_comes_later():
             run()
     key = jax.random.key(0)
     carry, _ = rollout(env, still, None, key, 2, 2, max_episode_steps=3)
-    states = env.state_dict(carry.running)
+    states = env.state_dict(carry.env_state)
     more, _ = rollout(env, still, None, key, 2, 2, max_episode_steps=3, wrapper_state=states)
-    assert env.state_dict(more.running)["return_rms"]["count"] == 8
+    assert env.state_dict(more.env_state)["return_rms"]["count"] == 8
     timed = kernels.TimeAwareObservation(flatten=False)
     with pytest.raises((TypeError, AssertionError), match="Box"):  # as Gymnasium has it
         wrap(Steady(), timed, kernels.ClipAction())
@@ -306,7 +314,7 @@ def test_equality_and_copies():
     other = repeat_action(CartPole(), 4, maximum=True)
     assert env != other
     assert "maximum=True" in repr(other)
-    assert not check(repeat_action(CartPole(), 2))
+    assert not check_functional_env(repeat_action(CartPole(), 2))
 
 
 def test_images_are_those_of_the_environment():

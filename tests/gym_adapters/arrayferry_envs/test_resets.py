@@ -81,8 +81,8 @@ def test_drawn_parameters_in_compiled_calls():
     assert set(np.asarray(results.lengths).ravel()) == {2, 3, 4, 5}
     assert (results.returns == results.lengths**2).all()
     functions = Functions(Drawn())
-    running, observation = functions.reset(jax.random.key(0), N)
-    _, outcome = jax.jit(functions.step)(jax.random.key(1), running, jnp.zeros(N, int))
+    env_state, observation = functions.reset(jax.random.key(0), N)
+    _, outcome = jax.jit(functions.step)(jax.random.key(1), env_state, jnp.zeros(N, int))
     assert (outcome.reward == observation["end"]).all()
 
 

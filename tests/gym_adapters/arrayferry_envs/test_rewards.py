@@ -9,7 +9,14 @@ from numpy.testing import assert_array_equal
 from refusals import refused_step
 
 import arrayferry as af
-from arrayferry_envs import EnvResultError, Functions, check, repeat_action, rollout, wrap
+from arrayferry_envs import (
+    EnvResultError,
+    Functions,
+    check_functional_env,
+    repeat_action,
+    rollout,
+    wrap,
+)
 from arrayferry_gym.wrappers import kernels
 
 
@@ -31,7 +38,7 @@ def test_another_shape_than_the_stated_one_is_an_error(xp):
         envs = begun(env.make_vec(3, xp=xp))
         words = rf"has the shape {given}, .*reward_shape = .*Set reward_shape"
         refused_step(envs, envs.action_space.sample(), words, EnvResultError)
-    (problem,) = {each.what for each in check(stating(reward_shape=(2,)))}
+    (problem,) = {each.what for each in check_functional_env(stating(reward_shape=(2,)))}
     assert "reward_shape = (2,)" in problem
 
 
@@ -78,7 +85,7 @@ def test_a_kernel_that_adds_rewards(stated):
     carry, steps = rollout(env, ones, None, jax.random.key(0), 4, 3)
     assert steps.reward.shape == (4, 3)
     assert_array_equal(carry.episode_return, np.zeros(3))
-    assert_array_equal(carry.running.wrappers[1].episode["r"], np.zeros(3))
+    assert_array_equal(carry.env_state.wrappers[1].episode["r"], np.zeros(3))
 
 
 def test_a_function_of_rewards_is_called_when_their_shape_is_asked_for():

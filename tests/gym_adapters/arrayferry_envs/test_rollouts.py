@@ -56,7 +56,7 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
     take = jax.jit(functions.step)
     _, transitions = rollout(env, counting, None, key, steps, N, policy_state=blank())
     start, key = jax.random.split(key)
-    running, observation = functions.reset(start, N)
+    env_state, observation = functions.reset(start, N)
     state, began, ended, length = blank(), np.ones(N, bool), 0, 0
 
     def chosen(new, old):
@@ -75,7 +75,7 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
             np.asarray(transitions.episode_return[row]) == length
         ).all()  # each step is rewarded by 1
         assert (transitions.episode_length[row] == length).all()
-        running, outcome = take(stepping, running, action)
+        env_state, outcome = take(stepping, env_state, action)
         assert np.allclose(transitions.observation[row], observation, atol=1e-5)
         final = outcome.final_observation
         assert np.allclose(transitions.final_observation[row], final, atol=1e-5)
@@ -103,9 +103,9 @@ def test_a_carry_holds_the_state_of_the_policy():
 
 def test_a_carry_of_environments_alone():
     functions = Functions(Count())
-    running, _ = functions.reset(jax.random.key(0), N)
-    running, outcome = functions.step(jax.random.key(0), running, jnp.zeros(N, int))
-    carry = Carry(running, outcome.observation)
+    env_state, _ = functions.reset(jax.random.key(0), N)
+    env_state, outcome = functions.step(jax.random.key(0), env_state, jnp.zeros(N, int))
+    carry = Carry(env_state, outcome.observation)
     _, transitions = rollout(Count(), still, None, jax.random.key(0), 4, N, carry=carry)
     assert transitions.began[:, 0].tolist() == [False, False, False, True]
     assert transitions.episode_length[:, 0].tolist() == [2, 3, 4, 1]
@@ -188,19 +188,19 @@ def test_several_objectives():
     _, transitions = rollout(env, still, None, jax.random.key(0), 6, N)
     assert transitions.episode_return[3].tolist() == [[10, -10]] * N
     assert transitions.episode_return[4].tolist() == [[1, -1]] * N
-    results = evaluate(env, still, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.5)
+    results = evaluate(env, still, key=jax.random.key(0), num_envs=N, episodes=2, gamma=0.5)
     assert results.returns.tolist() == [[[10, -10]] * 2] * N
     assert results.discounted_returns[0, 0].tolist() == [3.25, -3.25]
 
 
-def by_hand(transitions, row, episodes, discount):
+def by_hand(transitions, row, episodes, gamma):
     """Return the episodes of one environment, out of a long rollout."""
     ends = np.flatnonzero(transitions.terminated[:, row] | transitions.truncated[:, row])[:episodes]
     begins = [0, *(ends[:-1] + 1)]
     rewards = [
         np.asarray(transitions.reward[i : j + 1, row]) for i, j in zip(begins, ends, strict=True)
     ]
-    return [(x.sum(), (x * discount ** np.arange(len(x))).sum(), len(x)) for x in rewards]  # fmt: skip
+    return [(x.sum(), (x * gamma ** np.arange(len(x))).sum(), len(x)) for x in rewards]  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [None, 12])
@@ -212,7 +212,7 @@ def test_an_evaluation_is_that_of_its_episodes(limit):
 
     options = {"max_episode_steps": limit}
     results = evaluate(
-        Fixed(), lean, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.9, **options
+        Fixed(), lean, key=jax.random.key(0), num_envs=N, episodes=2, gamma=0.9, **options
     )
     _, transitions = rollout(Fixed(), lean, None, jax.random.key(0), 400, N, **options)
     for row in range(N):
@@ -233,12 +233,12 @@ def test_more_episodes_begin_with_the_same():
 
 
 @pytest.mark.parametrize(
-    "discount",
+    "gamma",
     [kind(0.5) for kind in (np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16)] + [1],
 )
-def test_a_discount_of_any_library(discount):
-    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=discount)
-    expected = sum((step + 1) * float(discount) ** step for step in range(4))
+def test_a_discount_of_any_library(gamma):
+    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, gamma=gamma)
+    expected = sum((step + 1) * float(gamma) ** step for step in range(4))
     assert results.discounted_returns.tolist() == [[expected]] * N
 
 
@@ -289,15 +289,15 @@ def test_statistics_serve_compiled_code():
         return (scale * observation[:, 2] > 0).astype(int), None
 
     carry, _ = rollout(env, policy, 1.0, key, 9, 4)
-    statistics = env.state_dict(carry.running)
+    statistics = env.state_dict(carry.env_state)
 
     def run(scale):
-        running, _ = Functions(env).reset(key, 4, wrapper_state=statistics)
+        env_state, _ = Functions(env).reset(key, 4, wrapper_state=statistics)
         steps = rollout(env, policy, scale, key, 3, 4, wrapper_state=statistics)[1]
         results = evaluate(
             env, policy, policy_params=scale, key=key, num_envs=4, wrapper_state=statistics
         )
-        return running.wrappers[0].lasting["obs_rms"].count, steps.observation, results.returns
+        return env_state.wrappers[0].lasting["obs_rms"].count, steps.observation, results.returns
 
     expected = run(1.0)
     for traced in (jax.jit(run)(1.0), jax.lax.map(run, jnp.ones(1))):

@@ -16,7 +16,7 @@ from arrayferry_envs import (
     CartPole,
     FunctionalEnv,
     Pendulum,
-    check,
+    check_functional_env,
     from_env,
     repeat_action,
     rollout,
@@ -165,7 +165,7 @@ def test_in_compiled_rollouts_and_around_others():
     assert repeat_action(env, 2).make().reset(seed=1)[1]["seed"] in SEEDS
     fewer = with_seeds(env, [5])
     assert fewer.make().reset()[1] == {"seed": 5}
-    assert check(with_seeds(Land, [1, 2])) == []
+    assert check_functional_env(with_seeds(Land, [1, 2])) == []
 
 
 @pytest.mark.assumes_other("strict")

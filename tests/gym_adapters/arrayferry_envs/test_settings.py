@@ -110,7 +110,7 @@ class Tiny(Rewarded):
 TINY, ZEROS = np.full((3, 2), 1e-300), np.zeros((4, 3, 2), np.float32)
 ROUNDED = {
     "rewards": lambda: begun(Tiny(spaces.Discrete(2)).make_vec(2), 0).step(np.zeros(2, int))[1],
-    "advantages": lambda: advantages(TINY, *ZEROS[:2], *ZEROS[2:] > 0, discount=1, decay=1)[0],
+    "advantages": lambda: advantages(TINY, *ZEROS[:2], *ZEROS[2:] > 0, gamma=1, lam=1)[0],
     "params": lambda: not equal(TINY, ZEROS[0]),
     "bounds": lambda: box((3, 2), np.dtype("f"), TINY, TINY).low,
 }

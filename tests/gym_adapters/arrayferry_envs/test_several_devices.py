@@ -56,7 +56,7 @@ for name, sharding in shardings.items():
         (env, lambda p, o, k: (jnp.ones(N, int), None), {}),
     ):
         one, other = both(run, env=made, policy=act, num_steps=60, **options)
-        assert shards(other[0].running.elapsed) == count, name
+        assert shards(other[0].env_state.elapsed) == count, name
         assert shards(other[1].reward) == shards(other[1].observation) == count, name
         again = functools.partial(run, made, act, num_steps=9)
         same(again(carry=one[0]), again(carry=other[0], sharding=sharding))
@@ -89,9 +89,9 @@ for name, sharding in shardings.items():
 
     # the functions themselves
     functions = Functions(CartPole(), sharding=sharding)
-    running, observation = jax.jit(functions.reset, static_argnums=1)(key, N)
-    running, outcome = jax.jit(functions.step)(key, running, jnp.ones(N, int))
-    assert shards(outcome.reward) == shards(running.state.angle) == count
+    env_state, observation = jax.jit(functions.reset, static_argnums=1)(key, N)
+    env_state, outcome = jax.jit(functions.step)(key, env_state, jnp.ones(N, int))
+    assert shards(outcome.reward) == shards(env_state.state.angle) == count
 
 # spread by its caller
 try:

@@ -140,11 +140,11 @@ def test_streams_of_rollouts_and_functions():
     _, first = rollout(ENV, policy, None, key, 3, 2)
     check(first.reward)
     functions = Functions(ENV)
-    running, _ = functions.reset(jax.random.fold_in(key, 0), 2)
+    env_state, _ = functions.reset(jax.random.fold_in(key, 0), 2)
     rewards = []
     for number in range(3):
         action = jnp.zeros((2, 3)) + jax.random.uniform(jax.random.key(number + 50), (2, 1))
-        running, outcome = functions.step(jax.random.fold_in(key, number + 1), running, action)
+        env_state, outcome = functions.step(jax.random.fold_in(key, number + 1), env_state, action)
         rewards.append(outcome.reward)
     check(rewards)
 

@@ -86,35 +86,35 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
     functions = Functions(case.env, max_episode_steps=case.limit)
 
     def begin(key: Any, params: Any) -> Any:
-        running, observation = functions.reset(key, 1, params._prepared)
-        return jax.tree.map(lambda x: x[0], observation), running
+        env_state, observation = functions.reset(key, 1, params._prepared)
+        return jax.tree.map(lambda x: x[0], observation), env_state
 
-    def step(key: Any, running: Any, action: Any, params: Any) -> Any:
+    def step(key: Any, env_state: Any, action: Any, params: Any) -> Any:
         action = jax.tree.map(lambda x: x[None], action)
-        running, outcome = functions.step(key, running, action, params._prepared)
-        return running, jax.tree.map(lambda x: x[0], outcome)
+        env_state, outcome = functions.step(key, env_state, action, params._prepared)
+        return env_state, jax.tree.map(lambda x: x[0], outcome)
 
     @jax.jit
     def run(key: Any, actions: Any, params: Any) -> Any:
         keys = jax.random.split(key, NUM_ENVS)
         first, state = jax.vmap(env.reset, (0, None))(keys, params)
-        expected, running = jax.vmap(begin, (0, None))(keys, params)
+        expected, env_state = jax.vmap(begin, (0, None))(keys, params)
 
         def one(carry: Any, inputs: Any) -> Any:
             key, action = inputs
             keys = jax.random.split(key, NUM_ENVS)
             axes = (0, 0, 0, None)
             got = jax.vmap(env.step, axes)(keys, carry[0], action, params)
-            running, outcome = jax.vmap(step, axes)(keys, carry[1], action, params)
-            return (got[1], running), (got, running, outcome)
+            env_state, outcome = jax.vmap(step, axes)(keys, carry[1], action, params)
+            return (got[1], env_state), (got, env_state, outcome)
 
         keys = jax.random.split(key, NUM_STEPS)
-        return (first, expected), jax.lax.scan(one, (state, running), (keys, actions))[1]
+        return (first, expected), jax.lax.scan(one, (state, env_state), (keys, actions))[1]
 
-    firsts, (got, running, outcome) = run(jax.random.key(5), actions_for(case.env), params)
+    firsts, (got, env_state, outcome) = run(jax.random.key(5), actions_for(case.env), params)
     close(*firsts)
     observation, state, reward, done, infos = got
-    close(state, running)
+    close(state, env_state)
     close((observation, reward), (outcome.observation, outcome.reward))
     np.testing.assert_array_equal(done, outcome.terminated | outcome.truncated)
     np.testing.assert_array_equal(infos.pop("discount"), 1.0 - np.asarray(outcome.terminated))

@@ -28,7 +28,7 @@ def test_the_sums_of_the_definition(library, dtype, shape, enable_x64):
     given = steps(shape, dtype)
     rtol = 1e-12 if dtype is np.float64 else 1e-4
     with enable_x64(dtype is np.float64):
-        for factors in (FACTORS, {"discount": 0.9, "decay": 1}):
+        for factors in (FACTORS, {"gamma": 0.9, "lam": 1}):
             found = advantages(*(af.convert(x, library) for x in given), **factors)
             assert af.backend_of(found).name.startswith(library.partition("_")[0])
             found = af.convert(found, "numpy")
@@ -40,10 +40,10 @@ def test_arrays_of_several_libraries_become_that_of_the_values():
     """As rewards in NumPy and values in PyTorch, with a discount for each reward."""
     rewards, values, after, *flags = steps((20, 4, 2), np.float64)
     values = torch.tensor(values, dtype=torch.float32, requires_grad=True)
-    discount = np.array([0.9, 0.5])
-    found = advantages(rewards, values, jnp.asarray(after), *flags, discount=discount, decay=0.8)
+    gamma = np.array([0.9, 0.5])
+    found = advantages(rewards, values, jnp.asarray(after), *flags, gamma=gamma, lam=0.8)
     assert found.dtype == torch.float32
-    expected = summed(rewards, values.detach(), after, *flags, discount=discount, decay=0.8)
+    expected = summed(rewards, values.detach(), after, *flags, gamma=gamma, lam=0.8)
     np.testing.assert_allclose(found.detach(), expected, rtol=1e-4, atol=1e-4)
     found.sum().backward()
     assert torch.isfinite(values.grad).all()
@@ -71,10 +71,10 @@ def test_rewards_of_other_dtypes(library, dtype, shape):
     rewards, values, after, *flags = steps(shape, np.float32)
     rewards = (rewards > 0).astype(dtype)
     given = [af.convert(x, library) for x in (rewards, values, after, *flags)]
-    discount = af.convert(np.ones(shape[2:], dtype), library) if shape[2:] else True
-    found = af.convert(advantages(*given, discount=discount, decay=0.5), "numpy")
+    gamma = af.convert(np.ones(shape[2:], dtype), library) if shape[2:] else True
+    found = af.convert(advantages(*given, gamma=gamma, lam=0.5), "numpy")
     assert found.dtype == np.float32
-    factors = {"discount": 1.0, "decay": 0.5}
+    factors = {"gamma": 1.0, "lam": 0.5}
     expected = summed(rewards.astype("f4"), values, after, *flags, **factors)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -122,17 +122,17 @@ WRONG = {
     "flags of other steps": ((X, X, X, FLAGS[:2], FLAGS), {}, r"terminated has the shape \(2, 2\)"),
     "values of whole numbers": ((X, X.astype(int), X, FLAGS, FLAGS), {}, "not an array of floats"),
     "values in a list": ((X, X.tolist(), X, FLAGS, FLAGS), {}, "not an array of floats"),
-    "a discount for each step": ((X, X, X, FLAGS, FLAGS), {"discount": X}, r"discount has the shape \(3, 2\)"),
-    "an array above 1": ((X, X, X, FLAGS, FLAGS), {"decay": np.array(1.5)}, "decay="),
-    "a discount in text": ((X, X, X, FLAGS, FLAGS), {"discount": "0.9"}, "discount='0.9'"),
+    "a discount for each step": ((X, X, X, FLAGS, FLAGS), {"gamma": X}, r"gamma has the shape \(3, 2\)"),
+    "an array above 1": ((X, X, X, FLAGS, FLAGS), {"lam": np.array(1.5)}, "lam="),
+    "a discount in text": ((X, X, X, FLAGS, FLAGS), {"gamma": "0.9"}, "gamma='0.9'"),
     "flags of time alone": ((X, X, X, FLAGS[:, 0], FLAGS), {}, r"terminated has the shape \(3,\)"),
     "rewards that values cannot hold": ((X + 1e5, X.astype("f2"), X, FLAGS, FLAGS), {}, "fit float16"),
     "next values that they cannot hold": ((X, torch.zeros(3, 2), X + 1e300, FLAGS, FLAGS), {}, "fit torch.float32"),
     "masked rewards": ((np.ma.array(X, mask=~FLAGS), X, X, FLAGS, FLAGS), {}, "takes no masked"),
     "complex rewards": ((X + 1j, X, X, FLAGS, FLAGS), {}, "takes no masked, sparse or complex"),
     "sparse values": ((X, torch.zeros(3, 2).to_sparse(), X, FLAGS, FLAGS), {}, "takes no masked, sparse"),
-    "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"discount": 1.5}, "discount=1.5"),
-    "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"decay": float("nan")}, "decay=nan"),
+    "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"gamma": 1.5}, "gamma=1.5"),
+    "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"lam": float("nan")}, "lam=nan"),
 }  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_it_is_compiled_once():
 
     jax.monitoring.register_event_duration_secs_listener(count)
     x, never = jnp.ones((5, 3)), jnp.zeros((5, 3), bool)
-    for decay in (0.5, 0.6, 0.7):
+    for lam in (0.5, 0.6, 0.7):
         compiled.clear()
-        advantages(x, x, x, never, never, discount=decay, decay=decay)
+        advantages(x, x, x, never, never, gamma=lam, lam=lam)
     assert compiled == []

@@ -57,12 +57,12 @@ class Moments(NamedTuple):
         if backend is not None and backend.is_traced(count):
             raise af.OptionError(
                 "statistics are read in a traced function, where they have no numbers",
-                remedy="Return carry.running from it, and call state_dict outside.",
+                remedy="Return carry.env_state from it, and call state_dict outside.",
             )
         if getattr(self.count, "shape", ()):
             raise af.OptionError(
                 "these are the statistics of several runs, as jax.vmap makes them",
-                remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
+                remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
         return {
             "count": int(self.count),

@@ -144,8 +144,8 @@ class RecordEpisodeStatistics(Kernel):
         >>> from arrayferry_envs import CartPole, Functions, wrap
         >>> from arrayferry_gym.wrappers.kernels import RecordEpisodeStatistics
         >>> functions = Functions(wrap(CartPole(), RecordEpisodeStatistics()))
-        >>> running, observations = functions.reset(jax.random.key(0), 2)
-        >>> running, outcome = functions.step(jax.random.key(1), running, [0, 1])
+        >>> env_state, observations = functions.reset(jax.random.key(0), 2)
+        >>> env_state, outcome = functions.step(jax.random.key(1), env_state, [0, 1])
         >>> sorted(outcome.info["episode"])
         ['l', 'r']
     """

@@ -1,4 +1,4 @@
-"""The simulator in JAX, whose steps are compiled."""
+"""The stepper in JAX, whose steps are compiled."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from arrayferry._utilities.cache import Cache
 from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env
-from arrayferry_envs._contract.params import Frame, Params
+from arrayferry_envs._contract.params import Params, StaticPart
 
-from .engine import Engine, Running, as_step_result, with_masks
-from .renewal import Renewal, random_of, shaped, without_weak_type
+from .autoreset import AutoReset, random_of, shaped, without_weak_type
+from .engine import Engine, EnvState, as_step_result, with_masks
 from .shardings import spread
-from .simulator import Result, Simulator
+from .stepper import Result, Stepper
 from .tracing import has_tracers, stages, trace_here
 
 
-class JaxSimulator(Simulator):
+class JaxStepper(Stepper):
     """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""
 
     PROGRAMS = 8
@@ -57,7 +57,7 @@ class JaxSimulator(Simulator):
             with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # they are kept
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
-            static = params.frame, params.any_batched, params.fixed, self._generator
+            static = params.static_part, params.any_batched, params.pinned, self._generator
             if static not in self._programs:
                 self._programs[static] = self._made(*static)
             self._current = params, (self._placed(values), self._programs[static])
@@ -87,7 +87,7 @@ class JaxSimulator(Simulator):
     def fresh(self, params: Params) -> Any:
         """Return the states of environments at the start of an episode."""
         rng = random_of(self.rng.key())
-        return self.env.reset(rng, self.env.n, params.tree, params.fixed)
+        return self.env.reset(rng, self.env.n, params.tree, params.pinned)
 
     def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         if not self._leaves:
@@ -115,13 +115,13 @@ class JaxSimulator(Simulator):
             raise traced_env(self.env.name, what)
 
     @property
-    def running(self) -> Any:
+    def env_state(self) -> Any:
         """The environments, None before the first reset."""
         return _unpacked(self.env, self._leaves, self._kernels) if self._leaves else None
 
-    @running.setter
-    def running(self, running: Any) -> None:
-        self._leaves = () if running is None else _packed(self.env, running)
+    @env_state.setter
+    def env_state(self, env_state: Any) -> None:
+        self._leaves = () if env_state is None else _packed(self.env, env_state)
 
     def _kept(self, state: Any) -> Any:
         return map_arrays(self.env.backend.copy, state)  # the next step reuses their memory
@@ -143,52 +143,56 @@ def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     return jnp.stack(numbers) if numbers else None, others
 
 
-def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
-    return (*map(without_weak_type, env.leaves(running.state)), running.elapsed, running.ended)
+def _packed(env: CheckedEnv, env_state: EnvState) -> tuple[Any, ...]:
+    return (
+        *map(without_weak_type, env.leaves(env_state.state)),
+        env_state.elapsed,
+        env_state.ended,
+    )
 
 
-def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> Running:
+def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> EnvState:
     *state, elapsed, ended = leaves
-    return Running(env.join(state), elapsed, ended, kernels)
+    return EnvState(env.join(state), elapsed, ended, kernels)
 
 
 def functions(
-    engine: Engine, sharding: Any, frame: Frame, batched: bool, fixed: tuple[bool, ...], generator: Any
+    engine: Engine, sharding: Any, static_part: StaticPart, batched: bool, pinned: tuple[bool, ...], generator: Any
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
+    """Return the functions of a stepper, with keys of a generator: to begin episodes, and to take a step."""
     env = engine.env
 
     def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:
         """Return the parameters whose values were joined."""
         numbers, others = values
         rest = iter(() if numbers is None else numbers)
-        return frame.join(next(rest) if x is None else x for x in others)
+        return static_part.join(next(rest) if x is None else x for x in others)
 
-    def placed(running: Running, result: Any) -> tuple[Any, Any, Any]:
-        kernels = jax.tree.map(without_weak_type, running.wrappers)
-        return spread((_packed(env, running), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
+    def placed(env_state: EnvState, result: Any) -> tuple[Any, Any, Any]:
+        kernels = jax.tree.map(without_weak_type, env_state.wrappers)
+        return spread((_packed(env, env_state), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
 
     def begin(leaves: Any, kernels: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before = _unpacked(env, leaves, kernels) if leaves else None
         params = separated(values)
-        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
+        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, pinned)
         if before is None:
             kernels = shaped(engine, kernels, state, params)
         else:
             state = env.select(mask, state, before.state)
-        running, observation, info = engine.reset(state, params, kernels, before, mask)
-        return placed(running, (observation, with_masks(env, info)))
+        env_state, observation, info = engine.reset(state, params, kernels, before, mask)
+        return placed(env_state, (observation, with_masks(env, info)))
 
     def step(leaves: Any, keys: Any, kernels: Any, action: Any, values: Any) -> Any:
         params = separated(values)
         own, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
-        rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
+        rng, autoreset = random_of(own), AutoReset(env, fresh, params, pinned, batched)
         acting = random_of(of_kernels[0]) if of_kernels else None
-        running, outcome, added = engine.step(
-            rng, _unpacked(env, leaves, kernels), action, params, renewal, acting
+        env_state, outcome, added = engine.step(
+            rng, _unpacked(env, leaves, kernels), action, params, autoreset, acting
         )
-        leaves, kernels, result = placed(running, (as_step_result(env, outcome), added))
-        after = [rng.key() if rng.used else own, renewal.key]
+        leaves, kernels, result = placed(env_state, (as_step_result(env, outcome), added))
+        after = [rng.key() if rng.used else own, autoreset.key]
         if acting is not None:
             after.append(acting.key())
         return leaves, kernels, jax.random.key_data(jnp.stack(after)), result

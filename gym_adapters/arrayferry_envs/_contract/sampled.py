@@ -1,4 +1,4 @@
-"""Parameters that are drawn at each reset, and kept with the state."""
+"""Parameters that are sampled at each reset, and kept with the state."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class WithParams(NamedTuple):
 
     Attributes:
         state: the states, as the environment returned them.
-        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
+        params: a tree like the parameters, with arrays (n, ...) for those that were sampled and None for the others.
     """
 
     state: Any
     params: Any
 
 
-class DrawnParams:
+class SampledParams:
     """The parameters that an environment draws, in states that hold them.
 
     Args:
@@ -42,10 +42,10 @@ class DrawnParams:
         self._name = type(env).__name__
         self._whole: tuple[Any, Any, Any] = None, object(), None
 
-    def draw(self, xp: Any, rng: Any, n: int, params: Any, fixed: tuple[bool, ...] = ()) -> Any:
-        """Return the parameters that are drawn for new episodes, with None in place of the others.
+    def draw(self, xp: Any, rng: Any, n: int, params: Any, pinned: tuple[bool, ...] = ()) -> Any:
+        """Return the parameters that are sampled for new episodes, with None in place of the others.
 
-        Those that are fixed keep their values, in arrays like those that were drawn.
+        Those that are pinned keep their values, in arrays like those that were sampled.
         """
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
@@ -56,12 +56,12 @@ class DrawnParams:
                 f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
-        drawn: list[Any] = []
-        fixed = fixed or (False,) * len(given)
-        for path, old, stays in zip(layout.paths, given, fixed, strict=True):
+        sampled: list[Any] = []
+        pinned = pinned or (False,) * len(given)
+        for path, old, stays in zip(layout.paths, given, pinned, strict=True):
             new = by_path[path]  # of dicts in any order, as vmap of JAX returns them
             if new is old:
-                drawn.append(None)
+                sampled.append(None)
                 continue
             shape = tuple(getattr(new, "shape", ()))
             if not hasattr(new, "dtype") or shape[:1] != (n,):
@@ -70,42 +70,42 @@ class DrawnParams:
                     f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
-        return layout.unflatten(drawn)
+            sampled.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
+        return layout.unflatten(sampled)
 
-    def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
-        """Refuse to fix parameters that are drawn for only some of the environments."""
-        drawn, paths = _by_path(state.params), _by_path(new.tree)
+    def check_pinned(self, state: WithParams, new: Params, before: Params) -> None:
+        """Refuse to fix parameters that are sampled for only some of the environments."""
+        sampled, paths = _by_path(state.params), _by_path(new.tree)
         none = (False,) * len(paths)
-        for path, a, b in zip(paths, new.fixed or none, before.fixed or none, strict=True):
-            if drawn[path] is not None and a != b:
+        for path, a, b in zip(paths, new.pinned or none, before.pinned or none, strict=True):
+            if sampled[path] is not None and a != b:
                 raise af.OptionError(
                     f"params{path} was passed for some of the environments, and {self._name} draws it for the others",
                     remedy="Pass it without reset_mask. To change it for one episode, set envs.state.",
                 )
 
     def whole(self, state: WithParams, params: Any) -> WithParams:
-        """Return states with all parameters, not only those that were drawn."""
+        """Return states with all parameters, not only those that were sampled."""
         given, kept, whole = self._whole
         if given is not params or kept is not state.params:
             leaves, layout = af.flatten(params, everything=True)
-            drawn = _by_path(state.params)
+            sampled = _by_path(state.params)
             pairs = zip(layout.paths, leaves, strict=True)
             whole = layout.unflatten(
-                [old if drawn[path] is None else drawn[path] for path, old in pairs]
+                [old if sampled[path] is None else sampled[path] for path, old in pairs]
             )
             if self._keeps:
                 self._whole = params, state.params, whole
         return WithParams(state.state, whole)
 
     def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
-        """Return states with only those parameters that are drawn.
+        """Return states with only those parameters that are sampled.
 
         Args:
             state: the states, with a tree like the parameters or a dict of some of them.
-            params: the parameters that were not drawn.
+            params: the parameters that were not sampled.
             like: states of the environment.
-            tell: whether to warn of other values for parameters that are not drawn. They are left out.
+            tell: whether to warn of other values for parameters that are not sampled. They are left out.
 
         Raises:
             EnvResultError: there are no parameters, or unknown ones.
@@ -122,17 +122,17 @@ class DrawnParams:
                 f"the state that was set has the parameters {list(given)}, but {self._name} has {layout.paths}",
                 remedy="Pass a tree like envs.params, or a dict of some of its fields.",
             )
-        drawn = _by_path(like.params)
+        sampled = _by_path(like.params)
         for path, value in zip(layout.paths, leaves, strict=True):
-            if drawn[path] is not None:
-                drawn[path] = given[path]
+            if sampled[path] is not None:
+                sampled[path] = given[path]
             elif tell and given[path] is not None and not equal(given[path], value):
                 warnings.warn(
                     f"the state that was set has {given[path]!r:.60} for params{path}, which {self._name} does not draw. It "
                     f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
                     stacklevel=4,
                 )
-        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+        return WithParams(state.state, layout.unflatten([sampled[path] for path in layout.paths]))
 
 
 def _rows_like(xp: Any, value: Any, like: Any, name: str) -> Any:

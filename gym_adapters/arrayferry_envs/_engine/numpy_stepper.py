@@ -1,4 +1,4 @@
-"""The simulator in NumPy."""
+"""The stepper in NumPy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.params import Params
 
-from .simulator import Result, Simulator, unmasked
+from .stepper import Result, Stepper, unmasked
 
 
-class NumpySimulator(Simulator):
+class NumpyStepper(Stepper):
     """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
 
     def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
@@ -29,7 +29,7 @@ class NumpySimulator(Simulator):
         if not len(rows):
             return state
         if given is None:
-            fresh = env.reset(self.rng, len(rows), params.rows(rows), params.fixed)
+            fresh = env.reset(self.rng, len(rows), params.rows(rows), params.pinned)
             starts = env.leaves(fresh)
         else:
             starts = [leaf[rows] for leaf in env.leaves(given)]
@@ -41,8 +41,8 @@ class NumpySimulator(Simulator):
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         leaves = (*self.env.leaves(state), *params.arrays)
         held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
-        if self.running.wrappers:
-            _hold(self.running.wrappers, held)
+        if self.env_state.wrappers:
+            _hold(self.env_state.wrappers, held)
         return _copied_if_held(tree, held)
 
     def first(self, tree: Any) -> Any:

@@ -18,7 +18,7 @@ MAX_TEXT = 200
 """The maximum number of characters of a written layout."""
 
 
-class Layout:
+class TreeSpec:
     """The structure of a tree, without its leaves. Layouts can be hashed and compared.
 
     Two are equal if the same leaves would make equal trees with both: containers of the same types, with the same
@@ -67,7 +67,7 @@ class Layout:
         """Return whether this is a named tuple of this class whose elements are all leaves."""
         return self._flat is cls
 
-    def order_in(self, other: Layout) -> list[int] | None:
+    def order_in(self, other: TreeSpec) -> list[int] | None:
         """Map the leaves to the leaves of another layout, which may differ only in the order of keys.
 
         Returns:
@@ -88,10 +88,10 @@ class Layout:
         return order
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Layout, (self._nodes, self.paths)
+        return TreeSpec, (self._nodes, self.paths)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Layout):
+        if not isinstance(other, TreeSpec):
             return NotImplemented
         return self is other or self._key == other._key
 
@@ -108,12 +108,12 @@ class Layout:
             if len(text) > MAX_TEXT:
                 text += "..."
                 break
-        return f"<Layout {text}>"
+        return f"<TreeSpec {text}>"
 
 
 def flatten(
     value: Any, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
-) -> tuple[list[Any], Layout]:
+) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree into its leaves, in order, and its layout.
 
     Args:
@@ -127,7 +127,7 @@ def flatten(
         StructureError: the tree contains itself, or is too deep.
     """
     if kind_of(value).category in ("array", "scalar"):
-        return [value], Layout(_LEAF, [prefix])
+        return [value], TreeSpec(_LEAF, [prefix])
     try:
         tree = Tree(value, kind_of, places=True, everything=everything)
     except StructureError as error:
@@ -141,7 +141,7 @@ def flatten(
                 templates[key] = _template_of(branch)
             branch.value = templates[key]
     root = tree.root
-    return tree.arrays, Layout(Nodes(root, tree.branches), _paths(root, prefix))
+    return tree.arrays, TreeSpec(Nodes(root, tree.branches), _paths(root, prefix))
 
 
 def _paths(root: Any, prefix: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Simulators hold the states of a batch of environments between steps, and advance them in one library.
+"""Steppers hold the states of a batch of environments between steps, and advance them in one library.
 
 The one for any library makes fresh states for all and selects among them, so that it never waits for values on an
 accelerator. The one for NumPy makes them only for environments that have ended. The one for JAX is compiled.
@@ -22,7 +22,7 @@ Result = tuple[Any, Any, Any, Any, dict[str, Any]]
 """What `VectorEnv.step` returns."""
 
 
-class Simulator:
+class Stepper:
     """Holds the states of a batch of environments, and advances them, in any library of the Array API.
 
     Args:
@@ -30,14 +30,14 @@ class Simulator:
 
     Attributes:
         env: the environments.
-        running: they between two steps, None before the first reset.
+        env_state: the environments between two steps, None before the first reset.
     """
 
     rng: Any = None
     """The random numbers, None until they are seeded."""
     acting: Random
     """Those of kernels that change actions."""
-    running: Any = None
+    env_state: Any = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.env = engine, engine.env
@@ -57,17 +57,17 @@ class Simulator:
     @property
     def kernels(self) -> Any:
         """The states of the kernels around the environments."""
-        return self._kernels if self.running is None else self.running.wrappers
+        return self._kernels if self.env_state is None else self.env_state.wrappers
 
     @kernels.setter
     def kernels(self, states: Any) -> None:
         self._kernels = states
-        if self.running is not None:
-            self.running = self.running._replace(wrappers=states)
+        if self.env_state is not None:
+            self.env_state = self.env_state._replace(wrappers=states)
 
     def forget(self) -> None:
         """Forget the states of the environments. Those of the kernels stay."""
-        self._kernels, self.running = self.kernels, None
+        self._kernels, self.env_state = self.kernels, None
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
@@ -90,14 +90,14 @@ class Simulator:
             mask: which environments, bool (n,). None resets all.
             given: the states with which they start. None draws them.
         """
-        env, before = self.env, None if mask is None else self.running
+        env, before = self.env, None if mask is None else self.env_state
         env.known = False
         with self._device():
             if before is not None:
                 state = self._renewed(before.state, mask, params, given)
             else:
                 state = self.fresh(params) if given is None else given
-            self.running, observation, info = self.engine.reset(
+            self.env_state, observation, info = self.engine.reset(
                 state, params.tree, self.kernels, before, mask
             )
             return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
@@ -107,8 +107,8 @@ class Simulator:
         with self._device():
             result, added = self._advance(action, params)
             if added:
-                return self._unshared((result, added), self.running.state, params)  # type: ignore[no-any-return]
-            return self._unshared(result, self.running.state, params), added
+                return self._unshared((result, added), self.env_state.state, params)  # type: ignore[no-any-return]
+            return self._unshared(result, self.env_state.state, params), added
 
     def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
@@ -116,26 +116,26 @@ class Simulator:
         return self.first((*results, unmasked(infos))), added
 
     def _advance(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
-        env, tree, running = self.env, params.tree, self.running
+        env, tree, env_state = self.env, params.tree, self.env_state
         acting = self.acting if self.engine.chain.acts else None
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
             state = self._renewed(state, mask, params)
             return state, env.observe(state, tree)
 
-        self.running, outcome, added = self.engine.step(
-            self.rng, running, action, tree, renew, acting
+        self.env_state, outcome, added = self.engine.step(
+            self.rng, env_state, action, tree, renew, acting
         )
         return as_step_result(env, outcome), added
 
     def fresh(self, params: Params) -> Any:
         """Return the states of environments at the start of an episode."""
-        return self.env.reset(self.rng, self.env.n, params.tree, params.fixed)
+        return self.env.reset(self.rng, self.env.n, params.tree, params.pinned)
 
     def example(self, params: Params) -> Any:
         """Return the states, or fresh ones before the first reset, in whose form others must be."""
-        if self.running is not None:
-            return self.running.state
+        if self.env_state is not None:
+            return self.env_state.state
         with self._device():
             return self.fresh(params)
 
@@ -153,11 +153,11 @@ class Simulator:
     @property
     def state(self) -> Any:
         """The states, as arrays that later steps do not change."""
-        return self._kept(self.running.state)
+        return self._kept(self.env_state.state)
 
     @state.setter
     def state(self, state: Any) -> None:
-        self.running = self.running._replace(state=self._kept(state))
+        self.env_state = self.env_state._replace(state=self._kept(state))
 
     def _kept(self, state: Any) -> Any:
         """Return states in memory that no step reuses."""
@@ -174,7 +174,7 @@ class Simulator:
         def detached(x: Any) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
-        held = {"running": self.running, "_kernels": self._kernels}
+        held = {"env_state": self.env_state, "_kernels": self._kernels}
         return {**self.__dict__, **map_arrays(detached, held)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

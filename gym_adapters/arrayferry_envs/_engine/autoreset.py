@@ -55,7 +55,7 @@ def shaped(engine: Engine, states: Any, state: Any, params: Any) -> Any:
     return jax.tree.map(like, states, jax.eval_shape(after))
 
 
-class Renewal:
+class AutoReset:
     """Resets the environments in a mask.
 
     Random numbers are most of the work of a reset. None are drawn if no environment is in the mask, and those for
@@ -65,7 +65,7 @@ class Renewal:
         env: the environments.
         key: a key.
         params: the parameters.
-        fixed: which of them are not drawn: see `Params`.
+        pinned: which of them are not drawn: see `Params`.
         batched: whether some of them differ from environment to environment.
 
     Attributes:
@@ -73,11 +73,11 @@ class Renewal:
     """
 
     def __init__(
-        self, env: CheckedEnv, key: Any, params: Any, fixed: tuple[bool, ...], batched: bool
+        self, env: CheckedEnv, key: Any, params: Any, pinned: tuple[bool, ...], batched: bool
     ) -> None:
         self._env = env
         self._params = params
-        self._fixed = fixed
+        self._pinned = pinned
         self._counts = [env.n // 8, env.n] if env.n >= FEWEST and not batched else [env.n]
         self.key = key
 
@@ -93,7 +93,7 @@ class Renewal:
         def put(count: int, key: Any) -> Any:
             """Make fresh states, and put them in place of the states in the mask."""
             rng = random_of(key)
-            fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
+            fresh = env.leaves(env.reset(rng, count, self._params, self._pinned))
             # of a few, each goes to another row
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
             chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)

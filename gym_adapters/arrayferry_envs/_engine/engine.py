@@ -15,7 +15,7 @@ LAST = 2**31 - 1
 """The largest number of steps that an episode counts. A higher limit is never reached."""
 
 
-class Running(NamedTuple):
+class EnvState(NamedTuple):
     """A batch of environments between two steps.
 
     Attributes:
@@ -76,8 +76,13 @@ class Engine:
         return info
 
     def reset(
-        self, state: Any, params: Any, kernels: Any, before: Running | None = None, mask: Any = None
-    ) -> tuple[Running, Any, dict[str, Any]]:
+        self,
+        state: Any,
+        params: Any,
+        kernels: Any,
+        before: EnvState | None = None,
+        mask: Any = None,
+    ) -> tuple[EnvState, Any, dict[str, Any]]:
         """Return environments that begin with these states, their observations and infos.
 
         Args:
@@ -98,16 +103,16 @@ class Engine:
         if kernels:
             rows = None if before is None else mask
             kernels, observation = self.chain.begin(xp, kernels, self._fresh(), rows, observation)
-        return Running(state, elapsed, ended, kernels), observation, info
+        return EnvState(state, elapsed, ended, kernels), observation, info
 
     def step(
-        self, rng: Any, running: Running, action: Any, params: Any, renew: Renew, acting: Any
-    ) -> tuple[Running, Step, dict[str, Any]]:
+        self, rng: Any, env_state: EnvState, action: Any, params: Any, renew: Renew, acting: Any
+    ) -> tuple[EnvState, Step, dict[str, Any]]:
         """Take a step in all environments.
 
         Args:
             rng: random numbers for the step.
-            running: the environments.
+            env_state: the environments.
             action: their actions.
             params: the parameters.
             renew: resets those in a mask.
@@ -116,42 +121,42 @@ class Engine:
         Returns:
             The environments, the outcome, and the infos that kernels have added.
         """
-        env, xp, kernels = self.env, self.env.xp, running.wrappers
+        env, xp, kernels = self.env, self.env.xp, env_state.wrappers
         rule = RULES[self.mode]
         if self.chain.acts:
             kernels, action = self.chain.action(xp, acting, kernels, action)
         state, reward, terminated, truncated = env.step(
-            rng, running.state, env.clip(action), params
+            rng, env_state.state, env.clip(action), params
         )
-        elapsed = running.elapsed + 1
+        elapsed = env_state.elapsed + 1
         if env.limit is not None:
             late = elapsed >= min(env.limit, LAST)
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
             truncated = elapsed < 0  # nowhere
-        turn = rule.turn(running.ended, terminated, truncated)
+        masks = rule.masks(env_state.ended, terminated, truncated)
         final = final_info = None
         if rule.same_step:
             final = env.observe(state, params)
             final_info = self._info(state, params, final)
-        elif turn.reset is not None:
-            reward = select(xp, turn.reset, 0.0, reward)
-            terminated, truncated = terminated & turn.valid, truncated & turn.valid
-        if turn.reset is not None:
-            state, observation = renew(turn.reset, state, final)
-            goes_on = ~turn.reset if turn.valid is None else turn.valid
+        elif masks.reset is not None:
+            reward = select(xp, masks.reset, 0.0, reward)
+            terminated, truncated = terminated & masks.valid, truncated & masks.valid
+        if masks.reset is not None:
+            state, observation = renew(masks.reset, state, final)
+            goes_on = ~masks.reset if masks.valid is None else masks.valid
             elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
         else:
             observation = env.observe(state, params) if final is None else final
         info = self._info(state, params, observation)
         outcome = Step(
-            observation, reward, terminated, truncated, info, turn.valid, final, final_info
+            observation, reward, terminated, truncated, info, masks.valid, final, final_info
         )
         added: dict[str, Any] = {}
         if kernels:
-            kernels, outcome, added = self._through(kernels, outcome, turn.reset)
-        ended = running.ended if turn.over is None else turn.over
-        return Running(state, elapsed, ended, kernels), outcome, added
+            kernels, outcome, added = self._through(kernels, outcome, masks.reset)
+        ended = env_state.ended if masks.over is None else masks.over
+        return EnvState(state, elapsed, ended, kernels), outcome, added
 
     def _through(
         self, kernels: Any, outcome: Step, begins: Any

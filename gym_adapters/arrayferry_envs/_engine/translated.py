@@ -1,4 +1,4 @@
-"""The simulator of environments in JAX whose resets and steps another library computes."""
+"""The stepper of environments in JAX whose resets and steps another library computes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from arrayferry_gym.extending import namespace
 from arrayferry_translate import translate
 
 from .engine import Engine
-from .jax_simulator import JaxSimulator, functions
-from .simulator import Simulator
+from .jax_stepper import JaxStepper, functions
+from .stepper import Stepper
 
 
-class TranslatedSimulator(PickledArrays, JaxSimulator):
+class TranslatedStepper(PickledArrays, JaxStepper):
     """JAX traces the functions of the engine once; then all is computed by another library, with JAX's random numbers.
 
     Args:
@@ -72,4 +72,4 @@ class TranslatedSimulator(PickledArrays, JaxSimulator):
     def _kept(self, state: Any) -> Any:
         return self._entered(state)
 
-    first = Simulator.first
+    first = Stepper.first
