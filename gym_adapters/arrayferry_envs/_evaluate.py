@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
-import numbers
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Never, overload
 
@@ -40,13 +38,13 @@ if TYPE_CHECKING:
 # fmt: off
 # pyright: reportOverlappingOverload=false
 @overload
-def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Module, policy_params: Any = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 # fmt: on
 
 
@@ -54,9 +52,9 @@ def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp
 def evaluate(
     env: FunctionalEnv | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[FunctionalEnv],
     policy: Any,
-    *_misplaced: Never,
     policy_params: Any = None,
     key: Any = 0,
+    *_misplaced: Never,
     num_envs: int | None = None,
     episodes: int = 1,
     gamma: Any = 0.99,
@@ -109,7 +107,7 @@ def evaluate(
         The results of each episode: arrays of JAX from compiled code, else of NumPy.
 
     Raises:
-        TypeError: `env` is no such environment, or anything after the policy has no keyword.
+        TypeError: `env` is no such environment, or anything after the key has no keyword.
         arrayferry.OptionError: an argument is invalid.
 
     Examples:
@@ -138,7 +136,7 @@ def evaluate(
     # its converters load the plugins
     from ._policies.stepping import Stepping, library_of
 
-    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
+    check_keywords("evaluate", _misplaced, "num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
     backend = af.first_array(gamma)[1]
@@ -151,15 +149,9 @@ def evaluate(
     functional = is_functional(env)
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":
-        import jax
-
         from ._compiled.arguments import Call
         from ._compiled.evaluation import evaluate_compiled
 
-        if isinstance(key, numbers.Integral):
-            seed = count_of("key", key, "an integer of 0 or more, or a JAX key", 0)
-            with jax.transfer_guard("allow"):  # a seed is always made a key
-                run = dataclasses.replace(run, key=jax.random.key(seed))
         call = Call(run, episodes, progress)
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
             result: Evaluation[Any] = evaluate_compiled(call, gamma, show)

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     class EvaluateOptions(TypedDict, total=False):
         """All options."""
 
-        policy_params: Any
-        key: Any
         num_envs: int | None
         episodes: int
         gamma: Any

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def record(
     env: FunctionalEnv | type[FunctionalEnv] | Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any,
-    *_misplaced: Never,
-    path: str | Path,
     policy_params: Any = None,
     key: Any = 0,
+    *_misplaced: Never,
+    path: str | Path,
     episodes: int = 1,
     num_steps: int | None = None,
     index: int = 0,
@@ -73,7 +73,7 @@ def record(
         The path.
 
     Raises:
-        TypeError: `env` is no such environment, or anything after the policy has no keyword.
+        TypeError: `env` is no such environment, or anything after the key has no keyword.
         arrayferry.OptionError: an argument is invalid, the environment has no images, or a package that videos need is not
             installed.
         EnvResultError: an image is no array of dtype uint8 and shape (height, width, 3).
@@ -95,7 +95,7 @@ def record(
     # its converters load the plugins
     from ._policies.stepping import Stepping, library_of
 
-    check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
+    check_keywords("record", _misplaced, "path= or episodes=")
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)

@@ -80,7 +80,9 @@ WRONG = [
     *[("rollout", {"num_steps": x}, "num_steps.*is not valid") for x in NO_NUMBERS],
     *[(f"{FUNCTIONAL} evaluate make", {"num_envs": x}, "num_envs.*is not valid") for x in NO_NUMBERS],
     *[(FUNCTIONAL, {"key": x}, "is not a JAX key") for x in
-      (0, np.arange(3, dtype=np.uint32), "key", jax.random.split(KEY))],
+      (1.5, np.arange(3, dtype=np.uint32), "key", jax.random.split(KEY))],
+    ("rollout evaluate", {"key": -1}, "key=-1"),
+    ("functions", {"key": 0}, "is not a JAX key"),
     ("evaluate", {"key": torch.Generator()}, "an integer, or a JAX key"),
     ("ordinary", {"key": -1}, "key=-1"),
     ("ordinary", {"key": "a"}, "key='a'"),
@@ -234,9 +236,9 @@ MADE = [
         ("cannot be merged", [RIGHT, OTHER], [OTHER, RIGHT]), ("no statistics", []),
         ("statistics are needed", *([RIGHT, wrong] for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]})))) for parts in several],
     (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
-    (lambda: evaluate(CartPole(), still, 5), "evaluate takes .*got 5 after the policy", TypeError),
+    (lambda: evaluate(CartPole(), still, None, 0, 5), "evaluate takes .*got 5 after the key", TypeError),
     (lambda: arrayferry_envs.record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
-    (lambda: arrayferry_envs.record(CartPole(), still, None, path="cart.gif"), "record takes .*got None after the policy", TypeError),
+    (lambda: arrayferry_envs.record(CartPole(), still, None, 0, None, path="cart.gif"), "record takes .*got None after the key", TypeError),
     *[(lambda env=env: from_simulator(env), "takes a batch of environments", TypeError) for env in (gym.make("CartPole-v1"), None, 3)],
     *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],

@@ -12,7 +12,7 @@ from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import Run, check_policy
-from arrayferry_envs._engine.random_keys import checked_key
+from arrayferry_envs._engine.random_keys import key_of
 from arrayferry_envs._engine.shardings import batch_sharding
 from arrayferry_gym.extending import Key, memo_of
 
@@ -65,7 +65,7 @@ class Call:
         self.values = Values(
             leaves,
             self.env_params.values,
-            checked_key(run.key),
+            key_of(run.key),
             first_policy_state(run.policy_state, n),
             lasting_state(env, run.wrapper_state),
         )

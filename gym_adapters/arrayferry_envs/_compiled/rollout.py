@@ -117,7 +117,7 @@ def rollout(
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
             else, such as the functions in an Equinox module, is static, and must be hashable.
-        key: a JAX key, a different one for each call.
+        key: a JAX key, or an integer, from which one is made. A different one for each call.
         num_steps: the number of steps to take in each environment.
         num_envs: the number of environments.
         env_params: the parameters of the environment, or a dict of those that differ from the defaults. With a carry,

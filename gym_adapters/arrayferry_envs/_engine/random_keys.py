@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import numbers
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import arrayferry as af
+from arrayferry._utilities.options import count_of
 
 
 @functools.cache
@@ -34,6 +36,17 @@ def as_key(value: Any) -> Any:
         with contextlib.suppress(TypeError):  # keys of this generator have another length
             return jax.random.wrap_key_data(value, impl=generator)
     return None
+
+
+def key_of(key: Any) -> Any:
+    """Return a key of JAX, or an integer as one, as a typed key.
+
+    Raises:
+        arrayferry.OptionError: it is neither.
+    """
+    if isinstance(key, numbers.Integral):
+        return jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
+    return checked_key(key)
 
 
 def checked_key(key: Any) -> Any:

@@ -50,6 +50,22 @@ def test_what_authors_return_is_theirs():
         truncated[:] = True  # the caller's own
 
 
+def test_runs_take_their_first_arguments_alike():
+    def policy(params, observation, key):
+        return jax.random.randint(key, observation.shape[:1], 0, 2), params
+
+    for run, options in (
+        (rollout, {"num_steps": 5, "num_envs": N}),
+        (evaluate, {"num_envs": N, "max_episode_steps": 9}),
+    ):
+        by_name = run(CartPole(), policy, policy_params=0.5, key=jax.random.key(3), **options)
+        for key in (3, np.uint32(3), jax.random.key(3)):
+            same = jax.tree.map(
+                np.array_equal, run(CartPole(), policy, 0.5, key, **options), by_name
+            )
+            assert all(jax.tree.leaves(same))
+
+
 def test_a_policy_with_a_state_is_called_as_in_a_loop():
     env, key, steps = CartPole(), jax.random.key(5), 60
     functions = Functions(env)
