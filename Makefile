@@ -312,7 +312,7 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 		-m "long or not long"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider -m "long or not long" examples/arrayferry-xland
-	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
+	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "other-environments or README" -m "long or not long"
 
 # Environments of many suites, each in a process of its own: tools/suites.py. Results are in build/suites.
 SUITES := build/suites
