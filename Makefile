@@ -27,6 +27,9 @@ EXTRAS := jax,dask,warp,distributed,gym,video,onnx,cli
 PIP := -m pip install --quiet --disable-pip-version-check
 # pip before 25.1 does not know the groups of pyproject.toml.
 UPGRADE_PIP := $(PIP) --upgrade 'pip>=25.1'
+# The first line of a recipe that makes an environment, before anything is installed.
+NEW_ENOUGH = @$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("arrayferry needs Python 3.11 or newer, \
+	and $(PYTHON) is " + sys.version.split()[0] + ". Name a newer one: make PYTHON=python3.13 $(MAKECMDGOALS)")'
 JOBS ?= 2
 # The tests of a file run in one process, so that their cluster or environment is made once.
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -58,6 +61,7 @@ $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt
+	$(NEW_ENOUGH)
 	@echo "1 of 3: creating $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(UPGRADE_PIP)
@@ -90,6 +94,7 @@ check: $(CHECK)/.ready  ## check style, types, and core and plugins with NumPy, 
 	@$(FAST_XLA) $(PYTEST) -q $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/%.py)
 
 $(CHECK)/.ready: pyproject.toml constraints.txt
+	$(NEW_ENOUGH)
 	@echo "Installing NumPy, PyTorch and JAX into $(CHECK)"
 	$(PYTHON) -m venv $(CHECK)
 	$(CHECK)/bin/python $(UPGRADE_PIP)
@@ -175,6 +180,7 @@ $(NEWEST)/.ready: pyproject.toml
 
 # Groups of pyproject.toml in environments of their own.
 .venv-docs/.ready .venv-tools/.ready: .venv-%/.ready: pyproject.toml constraints.txt
+	$(NEW_ENOUGH)
 	@echo "Installing the group $* into .venv-$*"
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(UPGRADE_PIP)

@@ -3,11 +3,13 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from markdown_it import MarkdownIt
 
 import arrayferry
@@ -99,6 +101,24 @@ def test_make_lists_its_targets():
     listed = [re.fullmatch(r"make (\S+) +\w.+", line)[1] for line in done.stdout.splitlines()]
     (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert sorted(listed) == sorted(targets.split())
+
+
+def test_make_refuses_an_old_python_before_it_installs_anything(tmp_path):
+    old = [path for minor in (8, 9, 10) if (path := shutil.which(f"python3.{minor}"))]
+    runs = [
+        subprocess.run(["make", f"PYTHON={path}", f"CHECK={tmp_path}/.venv", "check"], cwd=ROOT, capture_output=True, text=True)
+        for path in old
+    ]  # fmt: skip
+    starts = [
+        each for each in runs if "command not found" not in each.stderr
+    ]  # pyenv's may have no version
+    if not starts:
+        pytest.skip("no Python older than 3.11")
+    for done in starts:
+        assert done.returncode != 0
+        assert "arrayferry needs Python 3.11 or newer, and" in done.stderr
+        assert not done.stdout
+    assert not [*tmp_path.iterdir()]
 
 
 def built(folder: Path, address: str, documentation: str) -> dict[str, Any]:
