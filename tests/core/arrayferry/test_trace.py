@@ -342,6 +342,7 @@ def test_findings_are_no_warnings_if_the_block_raises_or_they_are_unwanted():
     assert len(t.findings) == len(traced(1, round_trip, warn=False).findings) == 1
 
 
+@pytest.mark.filterwarnings("error::arrayferry.TraceWarning")
 def test_a_warning_that_is_an_error_leaves_nothing_behind():
     with pytest.raises(af.TraceWarning), af.trace() as t:
         round_trip()
