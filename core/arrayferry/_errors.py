@@ -237,12 +237,19 @@ class PluginWarning(UserWarning):
     """
 
 
+class UnconvertedWarning(UserWarning):
+    """A tree has an object that could be read as an array, such as a pandas Series, and it stays as it is.
+
+    It is issued once for each class. `unknown="convert"` converts such objects.
+    """
+
+
 class TraceWarning(UserWarning):
     """A trace found round trips of arrays, or avoidable copies in a loop."""
 
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:
-    if issubclass(_public, (ArrayFerryError, PluginWarning, TraceWarning)):
+    if issubclass(_public, (ArrayFerryError, UserWarning)):
         _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
 
 

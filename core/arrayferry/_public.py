@@ -24,6 +24,7 @@ from ._errors import PluginWarning as PluginWarning
 from ._errors import StructureError as StructureError
 from ._errors import TracedValueError as TracedValueError
 from ._errors import TraceWarning as TraceWarning
+from ._errors import UnconvertedWarning as UnconvertedWarning
 from ._errors import UnknownBackendError as UnknownBackendError
 from ._errors import UnsupportedDtypeError as UnsupportedDtypeError
 from ._options import Options as Options

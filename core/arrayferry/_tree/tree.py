@@ -29,6 +29,7 @@ from .values import (
     refuse_object,
     refuse_unknown,
     stands_for_arrays,
+    warn_of_unconverted,
 )
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
@@ -150,6 +151,7 @@ class Tree(Nodes):
                 if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":
+                warn_of_unconverted(value, self._path)
                 return None
         elif not whole and options.unknown == "keep":
             return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import array
 import datetime
 import sys
+import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
@@ -17,8 +19,14 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
+from arrayferry._errors import (
+    ConversionError,
+    NotAnArrayError,
+    UnconvertedWarning,
+    describe_error,
+)
 from arrayferry._plugin.origin import Source
+from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import type_name
 
 from .kind import Kind
@@ -118,6 +126,23 @@ def refuse_unknown(value: Any, path: str, *, has_source: bool = False) -> NotAnA
             needs = ", with CuPy or PyTorch for that GPU" if own_way in _BY_GPU.values() else ""
             remedy = f"Call {own_way} first{plugin}, or {convert}{needs}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
+
+
+_unconverted: weakref.WeakSet[type] = weakref.WeakSet()
+"""The classes that were warned of."""
+
+
+def warn_of_unconverted(value: Any, path: Callable[[], str]) -> None:
+    """Warn once for each class that an object that a source reads stays in a tree as it is."""
+    cls = type(value)
+    if cls not in _unconverted:
+        warnings.warn(
+            f"the {type_name(cls)} at {path()} was not converted, and nor are others of this class in trees. "
+            'Pass unknown="convert" to convert their values, or convert them one by one.',
+            UnconvertedWarning,
+            stacklevel=caller_level(),
+        )
+        _unconverted.add(cls)  # if the warning is an error, it is one each time
 
 
 def refuse_object(value: Any) -> NotAnArrayError:

@@ -299,6 +299,7 @@ def source(register):
     return register(Columns())
 
 
+@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 def test_a_source_is_read_where_it_is_the_whole_value(source):
     for to in ("numpy", "torch", "jax", "dask"):
         to_target = af.converter(to)
@@ -310,6 +311,24 @@ def test_a_source_is_read_where_it_is_the_whole_value(source):
         af.convert({"a": kept}, "torch", unknown="convert")["a"], torch.tensor(VALUES)
     )
     refused(af.NotAnArrayError, r"at \['a'\]", {"a": kept}, "torch", unknown="raise")
+
+
+def test_a_source_that_stays_in_a_tree_is_told_once_for_each_class(source):
+    class Untold(Column):
+        pass
+
+    tree, to_torch = {"a": [Untold(VALUES), Untold(VALUES)]}, af.converter("torch")
+    said = r"Untold at \['a'\]\[0\] was not converted.*Pass unknown=\"convert\""
+    for _ in range(2):  # as an error it is raised each time
+        with pytest.raises(af.UnconvertedWarning, match=said):
+            to_torch(tree)
+    with pytest.warns(af.UnconvertedWarning, match=said) as told:
+        for _ in range(3):
+            assert to_torch(tree)["a"][0] is tree["a"][0]
+            af.convert(tree, "jax")
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert torch.equal(af.convert(tree, "torch", unknown="convert")["a"][0], torch.tensor(VALUES))
 
 
 def test_a_source_obeys_the_copy_rule(source):
@@ -350,6 +369,7 @@ def test_a_source_is_no_target_and_no_backend(source):
     assert af.route("mytables", "jax").copies
 
 
+@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 def test_a_sparse_source_follows_the_option(source):
     thin = Thin(VALUES)
     refused(af.ConversionError, r'is sparse.*sparse="dense"', thin, "torch")
