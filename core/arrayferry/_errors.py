@@ -240,7 +240,7 @@ class PluginWarning(UserWarning):
 class UnconvertedWarning(UserWarning):
     """A tree has an object that could be read as an array, such as a pandas Series, and it stays as it is.
 
-    It is issued once for each class. `unknown="convert"` converts such objects.
+    Only the first of a class is told. `unknown="convert"` converts such objects.
     """
 
 
