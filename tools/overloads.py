@@ -64,6 +64,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing import TypedDict
+
+    from arrayferry.typing import AnyTree
 '''
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
+from arrayferry._types import AnyArray, AnyTree, Device
 from arrayferry._utilities.text import type_name
 
 from ._conversion.conversion import Conversion, make_conversion
@@ -79,14 +80,14 @@ def convert(value: tuple[V, ...], to: Target, **options: Unpack[Keywords]) -> tu
 @overload
 def convert(value: V, to: Target, **options: Unpack[Keywords]) -> Any: ...
 @overload
-def convert(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Any: ...
+def convert(value: AnyTree, *, like: Any, **options: Unpack[Keywords]) -> Any: ...
 @uncompiled
 def convert(
-    value: Any,
+    value: AnyTree,
     to: Target | None = None,
     *,
     like: Any = None,
-    device: Any = None,
+    device: Device = None,
     copy: bool | None = None,
     narrowing: Narrowing = "checked",
     scalars: Scalars = "keep",
@@ -161,7 +162,7 @@ def convert(
     )(value)
 
 
-def kept_conversion(to: Any, device: Any = None, **options: Any) -> Conversion:
+def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversion:
     """Return the conversion to a target with these options. It is cached for the next call.
 
     Args:
@@ -203,7 +204,7 @@ def converter(
     to: Target | None = None,
     *,
     like: Any = None,
-    device: Any = None,
+    device: Device = None,
     copy: bool | None = None,
     narrowing: Narrowing = "checked",
     scalars: Scalars = "keep",
@@ -245,7 +246,7 @@ def converter(
 
 
 def conversion_like(
-    like: Any, to: Any = None, device: Any = None, registry: Registry | None = None
+    like: Any, to: Any = None, device: Device = None, registry: Registry | None = None
 ) -> tuple[Backend, Any]:
     """Return the backend and the device of an array, or of the first one in a tree."""
     if to is not None or device is not None:
@@ -269,7 +270,7 @@ def conversion_like(
     return backend, device_like(array, backend)
 
 
-def device_like(array: Any, backend: Backend) -> Any:
+def device_like(array: AnyArray, backend: Backend) -> Any:
     """Return the device of an array as the option `device` accepts it, None if the array is traced."""
     try:
         place = call_backend(backend, "devices.place_of", array)
@@ -293,7 +294,7 @@ def portable(backend: Backend) -> str | Backend:
     return backend.name if registered is backend else backend
 
 
-def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
+def backend_of(value: AnyTree, *, registry: Registry | None = None) -> Backend:
     """Return the backend of an array.
 
     Args:
@@ -321,7 +322,7 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
 
 
 @uncompiled
-def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
+def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
     """Return the Array API namespace of an array.
 
     Args:
@@ -356,7 +357,7 @@ def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
     )
 
 
-def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
+def first_array(value: AnyTree, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
     """Find the first array in a tree and its backend.
 
     Args:
@@ -388,7 +389,7 @@ def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, B
 
 
 def flatten(
-    value: Any, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
+    value: AnyTree, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
 ) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree into its arrays and its layout.
 
@@ -438,7 +439,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
 
 @uncompiled
 def route(
-    source: Any, to: Target, *, device: Any = None, registry: Registry | None = None
+    source: Any, to: Target, *, device: Device = None, registry: Registry | None = None
 ) -> Route:
     """Describe how arrays are converted from one library to another, without converting any.
 

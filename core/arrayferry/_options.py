@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from arrayferry._types import AnyTree
+
 from ._errors import OptionError
 from ._utilities.text import changed_arguments
 
@@ -97,7 +99,7 @@ class Options(_Options):
         return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"
 
 
-def checked_count(option: str, value: Any, least: int | None, more: str = "") -> int:
+def checked_count(option: str, value: AnyTree, least: int | None, more: str = "") -> int:
     """Return an option as an `int`. Raise an error if it is not a whole number of any type, or is too small.
 
     Args:

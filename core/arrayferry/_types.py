@@ -6,7 +6,9 @@ installed, its classes are unknown to a checker, which would accept any value fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Hashable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 ToNumpy = Literal["numpy", "np"]
 ToTorch = Literal["torch", "pytorch"]
@@ -15,6 +17,18 @@ ToCupy = Literal["cupy"]
 ToDask = Literal["dask", "dask.array"]
 TargetName = Literal[ToNumpy, ToTorch, ToJax, ToCupy, ToDask, "warp", "wp"]
 """The names of the libraries whose plugins are built in."""
+
+AnyArray: TypeAlias = Any
+"""An array of any library, or a number. Checkers accept anything, as the Array API has no common class."""
+
+AnyTree: TypeAlias = Any
+"""Arrays in containers of any types, alone, or any other value."""
+
+Device: TypeAlias = Hashable
+"""A device as its library has it, such as `torch.device("cpu")` or "cuda:0", or None."""
+
+Namespace: TypeAlias = ModuleType
+"""The namespace of an Array API library: a module, or an object with the same functions."""
 
 
 class _Torch(Protocol):
@@ -45,8 +59,6 @@ class _Named(Protocol):
 
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     import cupy
     import dask.array
     import jax

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, overload
 
+from arrayferry._types import AnyArray, AnyTree, Device
+
 from ._api import conversion_like, device_like, kept_conversion, portable
 from ._dtypes import DtypeInfo, dtype_info, dtype_name, dtype_named, unknown_dtypes
 from ._errors import ConversionError, describe_error
@@ -80,8 +82,8 @@ def map_arrays(function: Callable[[Any], V], value: X) -> V: ...
 @overload
 def map_arrays(function: Callable[[Any], V], value: dict[K, Any]) -> dict[K, Any]: ...
 @overload
-def map_arrays(function: Callable[[Any], V], value: Any) -> Any: ...
-def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
+def map_arrays(function: Callable[[Any], V], value: AnyTree) -> Any: ...
+def map_arrays(function: Callable[[Any], Any], value: AnyTree) -> Any:
     """Call a function with every array in a tree, and return the tree of its results.
 
     Args:
@@ -135,7 +137,7 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
 
 
 def route_between(
-    source: Origin, target: Backend, *, source_device: str, device: Any = None
+    source: Origin, target: Backend, *, source_device: str, device: Device = None
 ) -> Route:
     """Return the route of arrays that are on one device, as `arrayferry.route` does for the default device.
 
@@ -158,7 +160,7 @@ def route_between(
     return describe_route(default_registry().catalog, source, target, device, source_device)
 
 
-def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
+def observed_read(read: Callable[[Any], Any], x: AnyArray) -> Any:
     """Read a number from an array, and report it to the traces. Call it only if there are `observers`.
 
     Args:

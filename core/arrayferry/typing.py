@@ -10,6 +10,7 @@ be installed. Overloads for the results of each target are written with them:
 
 - `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
 - `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target.
+- `AnyArray`, `AnyTree`, `Device`, `Namespace`: what functions for every library take.
 - `Array`: any array that is converted as a whole.
 - `Keywords`: the options of `convert`, for `**options: Unpack[Keywords]`.
 
@@ -29,7 +30,7 @@ from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Target
 from ._plugin.converter import Cost
 from ._plugin.origin import Memory
-from ._types import ToCupy, ToDask, ToJax, ToNumpy, ToTorch
+from ._types import AnyArray, AnyTree, Device, Namespace, ToCupy, ToDask, ToJax, ToNumpy, ToTorch
 
 if TYPE_CHECKING:
     from ._options import Keywords
@@ -39,13 +40,17 @@ else:
     Array = NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
 
 __all__ = [
+    "AnyArray",
+    "AnyTree",
     "Array",
     "Cost",
     "CupyArray",
     "DaskArray",
+    "Device",
     "JaxArray",
     "Keywords",
     "Memory",
+    "Namespace",
     "Narrowing",
     "NumpyArray",
     "Scalars",

@@ -30,7 +30,7 @@ from arrayferry.extending import (
     kept_conversion,
     raise_named,
 )
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Target
 
 from ._autodiff import HOOK, Differentiated, Flat, FlatFunction, autodiff_of
 from ._foreign_call import Expected, ForeignCall, any_traced, convert_arguments
@@ -218,7 +218,7 @@ class _Function:
     def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
         """Convert columns and data sets among the arguments, as if each were passed to `convert`."""
 
-        def read(place: Any, value: Any) -> Any:
+        def read(place: Any, value: AnyTree) -> Any:
             if registry.kind(value).category != "source":
                 return value
             try:
@@ -399,7 +399,7 @@ def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None
     if not named and (not owner or owner.endswith("<locals>")):
         return None
 
-    def is_receiver(value: Any) -> bool:
+    def is_receiver(value: AnyTree) -> bool:
         for base in type(value).__mro__:
             if base.__qualname__ == owner and base.__module__ == module:
                 return not isinstance(base.__dict__.get(name), staticmethod)

@@ -30,6 +30,7 @@ from arrayferry.extending import (
     overrides,
     target_dtype,
 )
+from arrayferry.typing import AnyTree
 
 from ._autodiff import Autodiff, Differentiated, Flat, FlatFunction, autodiff_of
 
@@ -52,7 +53,7 @@ class Expected:
         OptionError: the example holds no array.
     """
 
-    def __init__(self, example: Any, name: str, caller: Backend) -> None:
+    def __init__(self, example: AnyTree, name: str, caller: Backend) -> None:
         self._name = name
         leaves, self._layout = flatten(example, everything=True, prefix="result")
         self._leaves = [_form_of(leaf, caller) or leaf for leaf in leaves]
@@ -69,7 +70,7 @@ class Expected:
         leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
         return self._layout.unflatten(leaves)
 
-    def take(self, result: Any) -> list[Any]:
+    def take(self, result: AnyTree) -> list[Any]:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
 
         Raises:
@@ -89,7 +90,7 @@ class Expected:
                 raise self._differs(short_repr(value), short_repr(leaf), path)
         return taken
 
-    def _fit(self, value: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+    def _fit(self, value: AnyTree, shape: tuple[int, ...], dtype: str, path: str) -> Any:
         (x,) = kept_conversion("numpy", scalars="convert")([value])
         if getattr(x, "shape", None) != shape:
             raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
@@ -108,7 +109,7 @@ class Expected:
         )
 
 
-def _is_compared(*values: Any) -> bool:
+def _is_compared(*values: AnyTree) -> bool:
     """Return whether a value is to be compared with the example."""
     return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 
@@ -120,7 +121,7 @@ class _Form(NamedTuple):
     dtype: str
 
 
-def _form_of(leaf: Any, caller: Backend) -> _Form | None:
+def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
     """Return the shape of an example, and the dtype that the caller's library has for it."""
     if isinstance(leaf, (bool, int, float, complex)):
         return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))

@@ -31,6 +31,7 @@ except ImportError as _error:  # pragma: no cover
 
 from arrayferry import Backend, Container, Source, first_array, flatten, registry
 from arrayferry.extending import check_part, exact_key, is_built_in
+from arrayferry.typing import AnyTree
 
 from ._contract.calls import Call, Given, Runner, convert, one_by_one
 from ._contract.checks import missing_types
@@ -97,7 +98,7 @@ def contract_for(backend: Backend) -> type[BackendContract]:
     return TestBackend
 
 
-def check_container(container: Container, *values: Any) -> None:
+def check_container(container: Container, *values: AnyTree) -> None:
     """Check a container with values that it handles, in a test of your plugin.
 
     Args:
@@ -165,7 +166,7 @@ def _in_another_library(children: list[Any]) -> Any:
     return children
 
 
-def _static(container: Container, value: Any) -> Any:
+def _static(container: Container, value: AnyTree) -> Any:
     """Return the static parts of a value: by default, the attributes that are numbers or strings."""
     static = container.static(value)
     if static is not NotImplemented:

@@ -23,6 +23,7 @@ from arrayferry import (
 )
 from arrayferry._utilities.text import type_name
 from arrayferry.extending import Kind, Origin, call_backend, describe_error, flatten_by, raise_named
+from arrayferry.typing import AnyArray, AnyTree
 
 from ._blocks import HOOK, Blocks, Streaming, even_lengths
 
@@ -65,7 +66,7 @@ class StreamedArray:
 
 
 def take_apart(
-    value: Any, axis: int, conversion: Conversion[Any], block: int | None
+    value: AnyTree, axis: int, conversion: Conversion[Any], block: int | None
 ) -> tuple[list[StreamedArray], TreeSpec]:
     """Return the arrays of a tree and its layout."""
     arrays, layout = _flattened(value)
@@ -79,7 +80,7 @@ def take_apart(
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
 
 
-def _flattened(value: Any) -> tuple[list[Any], TreeSpec]:
+def _flattened(value: AnyTree) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree. A tree of arrays replaces each container that cannot be rebuilt from blocks."""
     arrays, layout = flatten_by(value, _kind_of)
     kind_of = registry.catalog.kind
@@ -89,7 +90,7 @@ def _flattened(value: Any) -> tuple[list[Any], TreeSpec]:
     return _flattened(layout.unflatten(streamed))
 
 
-def _kind_of(x: Any) -> Kind:
+def _kind_of(x: AnyTree) -> Kind:
     """Return the kind of a value in a stream. An object array without arrays in it is sliced like any other."""
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
@@ -99,7 +100,7 @@ def _kind_of(x: Any) -> Kind:
     return kind if has_arrays else _ARRAY
 
 
-def _searched_kind(x: Any) -> Kind:
+def _searched_kind(x: AnyTree) -> Kind:
     """Return the kind of a value. Arrays of objects count as containers of arrays."""
     kind = registry.kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
@@ -111,12 +112,12 @@ def _streaming(part: Any) -> Streaming:
     return streaming
 
 
-def _streamed(x: Any, kind: Kind) -> Any:
+def _streamed(x: AnyArray, kind: Kind) -> Any:
     return _streaming(kind.container).streamed(x) if kind.category == "container" else x
 
 
 def _streamed_array(
-    x: Any, path: str, axis: int, conversion: Conversion[Any], block: int | None
+    x: AnyArray, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
     """Prepare an array of a tree. Columns, and files without axes, are read into memory."""
     kind = registry.kind(x)
@@ -160,7 +161,7 @@ def _streamed_array(
     return StreamedArray(x, path, axis % len(shape))
 
 
-def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
+def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
     """Return an array in memory. Convert it first if it cannot be sliced, such as a sparse tensor of PyTorch.
 
     Raises:
@@ -187,7 +188,7 @@ def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None)
     return x
 
 
-def part_of(x: Any, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
+def part_of(x: AnyArray, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
     """Return a part of an array in memory, or all of it if `axis` is None. It is copied if it may change."""
     part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
     if not copy or backend_of(part).memory == "immutable":
@@ -270,7 +271,7 @@ def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tup
     return [(start, end) for start, end in itertools.pairwise([0, *ends]) if end > start]
 
 
-def itemsize_of(x: Any) -> int:
+def itemsize_of(x: AnyArray) -> int:
     """Return the size of an element in bytes."""
     size = getattr(x.dtype, "itemsize", None)
     return size if isinstance(size, int) else 8
@@ -285,7 +286,7 @@ class _Mapped(tuple[Any, ...]):
         return np.memmap, tuple(self)
 
 
-def by_file_name(value: Any) -> Any:
+def by_file_name(value: AnyTree) -> Any:
     """Replace each `numpy.memmap` in lists, tuples and dicts by an object that unpickles as the same part of a file."""
     import numpy as np
 

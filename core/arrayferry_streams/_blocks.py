@@ -10,6 +10,7 @@ from typing import Any
 
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import Part
+from arrayferry.typing import AnyTree
 
 BLOCK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of arrays that have no blocks of their own."""
@@ -136,7 +137,7 @@ class Streaming(Part):
         """
         return None
 
-    def streamed(self, value: Any) -> Any:
+    def streamed(self, value: AnyTree) -> Any:
         """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks. Do not read data.
 
         Returns:

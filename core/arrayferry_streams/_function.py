@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 from arrayferry import OptionError
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.extending import checked_count, conversion_like, kept_conversion
-from arrayferry.typing import Narrowing, Sparse, Target, Unsupported
+from arrayferry.typing import AnyTree, Device, Narrowing, Sparse, Target, Unsupported
 
 from ._stream import Stream
 
@@ -56,16 +56,16 @@ def stream(value: X, to: ToJax, **options: Unpack[Keywords]) -> Stream[JaxArray]
 @overload
 def stream(value: X, to: ToDask, **options: Unpack[Keywords]) -> Stream[DaskArray]: ...
 @overload
-def stream(value: Any, to: Target, **options: Unpack[Keywords]) -> Stream[Any]: ...
+def stream(value: AnyTree, to: Target, **options: Unpack[Keywords]) -> Stream[Any]: ...
 @overload
-def stream(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Stream[Any]: ...
+def stream(value: AnyTree, *, like: Any, **options: Unpack[Keywords]) -> Stream[Any]: ...
 @uncompiled
 def stream(
-    value: Any,
+    value: AnyTree,
     to: Target | None = None,
     *,
     like: Any = None,
-    device: Any = None,
+    device: Device = None,
     axis: int = 0,
     prefetch: int = 2,
     block: int | None = None,

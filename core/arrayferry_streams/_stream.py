@@ -13,6 +13,7 @@ from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import copy_required, describe_error
+from arrayferry.typing import AnyTree
 
 from ._arrays import by_file_name, common_length, cut, grouped, take_apart
 from ._errors import BlockError, BlockTimeoutError
@@ -64,7 +65,7 @@ class Stream(Generic[B]):
 
     def __init__(
         self,
-        value: Any,
+        value: AnyTree,
         conversion: Conversion[Any],
         axis: int,
         prefetch: int,

@@ -20,7 +20,7 @@ from arrayferry.extending import (
     kept_conversion,
     portable,
 )
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_functions import autodiff_of
 
 from ._errors import ProgramError
@@ -156,7 +156,7 @@ class Loaded:
         results = self.run([leaf for _, leaf in pairs], [path for path, _ in pairs])
         return put_together(self.program.results, iter(results))
 
-    def bound(self, device: Any) -> tuple[Library, Lists]:
+    def bound(self, device: Device) -> tuple[Library, Lists]:
         """Return the library on a device, and the function. Raises for what the library cannot compute."""
         found = self._bound.get(device)
         if found is None:
@@ -183,7 +183,7 @@ class Loaded:
             return [there.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
 
     def _fitted(
-        self, leaf: Any, backend: Backend | None, spec: Spec, device: Any, name: str
+        self, leaf: AnyTree, backend: Backend | None, spec: Spec, device: Device, name: str
     ) -> Any:
         """Return an argument as an array of the library, of the dtype that the program takes."""
         dtype, convert = dtype_of(spec.dtype), kept_conversion(self._backend, device)
@@ -309,7 +309,7 @@ class Translated:
         return trace(self._function, *args, **kwargs)
 
 
-def _form(leaf: Any) -> Any:
+def _form(leaf: AnyTree) -> Any:
     """Return what decides on the program that is made for an argument."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, namespace_of
 from arrayferry.extending import dtype_named, kept_conversion
+from arrayferry.typing import AnyArray, AnyTree, Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,7 @@ class Library:
     native: Any = None
     """The library's own namespace, whose element-wise functions cost less than those of the standard."""
 
-    def __init__(self, backend: Backend, device: Any) -> None:
+    def __init__(self, backend: Backend, device: Device) -> None:
         import numpy as np
 
         self.backend = backend
@@ -76,30 +77,30 @@ class Library:
 
         return self.constant(np.indices(shape, sparse=True)[of])
 
-    def cast(self, x: Any, name: str) -> Any:
+    def cast(self, x: AnyArray, name: str) -> Any:
         """Return an array as it is held for a dtype. Values that do not fit are the library's own."""
         return self.xp.astype(x, self.dtype(name), copy=False)
 
-    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+    def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
         """Return a result in its own dtype, with memory of its own."""
         return self.xp.asarray(x, dtype=getattr(self.xp, name), copy=None if owned else True)
 
-    def wrapped(self, x: Any, name: str) -> Any:
+    def wrapped(self, x: AnyArray, name: str) -> Any:
         """Return integers within the range of a dtype, modulo its size, where they are held in a wider one."""
         return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.held else x
 
-    def full(self, shape: tuple[int, ...], value: Any, name: str) -> Any:
+    def full(self, shape: tuple[int, ...], value: AnyTree, name: str) -> Any:
         """Return an array of one value."""
         import numpy as np
 
         return self.constant(np.full(shape, value, dtype_of(name)))
 
-    def take(self, x: Any, indices: Any) -> Any:
+    def take(self, x: AnyArray, indices: AnyArray) -> Any:
         """Return elements of an array by their places in its flat form."""
         flat = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
         return self.xp.reshape(flat, indices.shape)
 
-    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+    def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         """Return an array in which elements are set, or combined with others by a function.
 
         Args:
@@ -113,18 +114,20 @@ class Library:
         x, indices, updates = map(self.backend.to_numpy, (x, indices, updates))
         return self.constant(_put(np, x, indices, updates, how))
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
         """Return the same bits in another dtype of the same size."""
         import numpy as np
 
         bits = self.backend.to_numpy(x).astype(dtype_of(old))
         return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
 
-    def matmul(self, x: Any, y: Any) -> Any:
+    def matmul(self, x: AnyArray, y: AnyArray) -> Any:
         """Return the products of matrices, which may be of integers or bools."""
         return self.xp.matmul(x, y)
 
-    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+    def windows(
+        self, x: AnyArray, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims
+    ) -> Any:
         """Return the elements in each window along all axes but the first two, as more axes at the end.
 
         Args:
@@ -164,26 +167,28 @@ class Library:
 class NumpyLibrary(Library):
     """NumPy, or CuPy."""
 
-    def __init__(self, backend: Backend, device: Any) -> None:
+    def __init__(self, backend: Backend, device: Device) -> None:
         super().__init__(backend, device)
         self.native = __import__(backend.name)
 
     def dtype(self, name: str) -> Any:
         return dtype_of(name)
 
-    def cast(self, x: Any, name: str) -> Any:
+    def cast(self, x: AnyArray, name: str) -> Any:
         return self.native.asarray(x, dtype=dtype_of(name))
 
-    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+    def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
         return self.native.asarray(x) if owned else self.native.array(x)
 
-    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+    def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         return _put(self.native, x, indices, updates, how)
 
-    def matmul(self, x: Any, y: Any) -> Any:
+    def matmul(self, x: AnyArray, y: AnyArray) -> Any:
         return self.native.asarray(self.native.matmul(x, y), dtype=x.dtype)
 
-    def windows(self, x: Any, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims) -> Any:
+    def windows(
+        self, x: AnyArray, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims
+    ) -> Any:
         spans = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, dilations, strict=True)]
         view = self.native.lib.stride_tricks.sliding_window_view(x, spans, range(2, x.ndim))
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
@@ -192,7 +197,7 @@ class NumpyLibrary(Library):
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
         return partial(_spread, self.native) if "transpose" in name else None
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
         return self.native.ascontiguousarray(x).view(dtype_of(new)).reshape(x.shape)
 
     def special(self, name: str) -> Callable[..., Any]:
@@ -204,7 +209,7 @@ class NumpyLibrary(Library):
 
 
 def _spread(
-    np: Any, x: Any, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
+    np: Any, x: AnyArray, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
 ) -> Any:  # fmt: skip
     """Return what PyTorch's transposed convolutions do: each element is spread by the kernel, and all are added."""
     count, _, *lengths = x.shape
@@ -223,7 +228,7 @@ def _spread(
     return made[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
 
 
-def _put(np: Any, x: Any, indices: Any, updates: Any, how: str) -> Any:
+def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
     x = np.array(x)
     if how == "set":
         x[indices] = updates
@@ -237,7 +242,7 @@ class TorchLibrary(Library):
 
     held = MappingProxyType({"uint16": "int32", "uint32": "int64"})
 
-    def __init__(self, backend: Backend, device: Any) -> None:
+    def __init__(self, backend: Backend, device: Device) -> None:
         import torch
 
         super().__init__(backend, device)
@@ -248,24 +253,24 @@ class TorchLibrary(Library):
             raise NotImplementedError("PyTorch computes nothing with uint64")
         return getattr(self.native, self.held.get(name, name))
 
-    def cast(self, x: Any, name: str) -> Any:
+    def cast(self, x: AnyArray, name: str) -> Any:
         return x.to(self.dtype(name))
 
-    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+    def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
         if name in self.held:
             return x.to(getattr(self.native, name))
         return x if owned else x.clone(memory_format=self.native.contiguous_format)
 
-    def take(self, x: Any, indices: Any) -> Any:
+    def take(self, x: AnyArray, indices: AnyArray) -> Any:
         return self.native.take(x, indices)
 
-    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+    def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         if how in ("set", "add"):
             return x.index_put((indices,), updates, accumulate=how == "add")
         reduce = {"multiply": "prod", "minimum": "amin", "maximum": "amax"}[how]
         return x.scatter_reduce(0, indices, updates, reduce)
 
-    def matmul(self, x: Any, y: Any) -> Any:
+    def matmul(self, x: AnyArray, y: AnyArray) -> Any:
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
             return (x[..., None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)  # it has no other
         return self.native.matmul(x, y)
@@ -273,7 +278,7 @@ class TorchLibrary(Library):
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
         return getattr(self.native, name, None) if "float" in dtype else None
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
         if old in self.held:
             x = x.to(getattr(self.native, old.removeprefix("u")))
         bits = x.view(getattr(self.native, new.removeprefix("u") if new in self.held else new))

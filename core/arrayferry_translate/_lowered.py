@@ -12,6 +12,8 @@ from jax import lax
 from jax.extend import random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from arrayferry.typing import AnyArray, AnyTree
+
 Lowered = Callable[..., Any]
 """Takes the parameters of a primitive, and arrays. It is traced, too."""
 
@@ -24,7 +26,7 @@ ERF_INV = (
 """Giles, "Approximating the erfinv function", 2012, as XLA has it: near 0, and near -1 and 1."""
 
 
-def _erf_inv(params: Any, x: Any) -> Any:
+def _erf_inv(params: AnyTree, x: AnyArray) -> Any:
     if x.dtype == "float64":
         raise NotImplementedError("of float64")
     given, x = x, x.astype("float32")
@@ -37,7 +39,7 @@ def _erf_inv(params: Any, x: Any) -> Any:
     return jnp.where(abs(x) == 1, edge, result * x).astype(given.dtype)
 
 
-def _integer_pow(params: Any, x: Any) -> Any:
+def _integer_pow(params: AnyTree, x: AnyArray) -> Any:
     power, result, square = abs(params["y"]), None, x
     while power:
         if power & 1:
@@ -49,12 +51,12 @@ def _integer_pow(params: Any, x: Any) -> Any:
     return 1 / result if params["y"] < 0 else result
 
 
-def _clamp(params: Any, low: Any, x: Any, high: Any) -> Any:
+def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
     low, high = (lax.broadcast(edge, x.shape) if not edge.ndim else edge for edge in (low, high))
     return lax.min(lax.max(x, low), high)
 
 
-def _top_k(params: Any, x: Any) -> Any:
+def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
     # of equal ones, the first comes first
@@ -66,7 +68,7 @@ def _top_k(params: Any, x: Any) -> Any:
 def _ordered(compare: Lowered) -> Lowered:
     """Compare in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
 
-    def lowered(params: Any, x: Any, y: Any) -> Any:
+    def lowered(params: AnyTree, x: AnyArray, y: AnyArray) -> Any:
         if jnp.issubdtype(x.dtype, jnp.floating):
             kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
             bits = (lax.bitcast_convert_type(value, kind) for value in (x, y))
@@ -76,20 +78,20 @@ def _ordered(compare: Lowered) -> Lowered:
     return lowered
 
 
-def _count_leading_zeros(params: Any, x: Any) -> Any:
+def _count_leading_zeros(params: AnyTree, x: AnyArray) -> Any:
     bits = range(8 * x.dtype.itemsize)
     shifted = (lax.shift_right_logical(x, jnp.full_like(x, shift)) != 0 for shift in bits)
     return jnp.full_like(x, len(bits)) - sum(part.astype(x.dtype) for part in shifted)
 
 
-def _reduce_xor(params: Any, x: Any) -> Any:
+def _reduce_xor(params: AnyTree, x: AnyArray) -> Any:
     for axis in sorted(params["axes"], reverse=True):
         parts = [lax.index_in_dim(x, index, axis, keepdims=False) for index in range(x.shape[axis])]
         x = functools.reduce(lax.bitwise_xor, parts)
     return x
 
 
-def _windows(params: Any, combine: Any, arrays: Any, fills: Any) -> Any:
+def _windows(params: AnyTree, combine: Any, arrays: AnyTree, fills: Any) -> Any:
     """Combine the elements of each window, along one axis after the other. The last axis goes first, so order counts."""
     ones = (1,) * arrays[0].ndim
     between = params.get("base_dilation", ones)
@@ -107,7 +109,7 @@ def _windows(params: Any, combine: Any, arrays: Any, fills: Any) -> Any:
     return arrays
 
 
-def _reduce_window(params: Any, *inputs: Any) -> Any:
+def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
     function = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
     arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
     combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
@@ -118,14 +120,14 @@ def _reduce_window(params: Any, *inputs: Any) -> Any:
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
     """Return what reduces windows by a function, given that of whole arrays."""
 
-    def lowered(params: Any, x: Any) -> Any:
+    def lowered(params: AnyTree, x: AnyArray) -> Any:
         fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
         return _windows(params, lambda x, y: [combine(x[0], y[0])], [x], [fill])[0]
 
     return lowered
 
 
-def _selected(params: Any, x: Any) -> Any:
+def _selected(params: AnyTree, x: AnyArray) -> Any:
     """Return the place of the element that each window selects, in the flat form. Outside it is the size."""
 
     def better(first: Any, second: Any) -> Any:
@@ -138,16 +140,16 @@ def _selected(params: Any, x: Any) -> Any:
     return _windows(params, better, [x, places], [0, size])[1]
 
 
-def _select_and_scatter_add(params: Any, source: Any, x: Any) -> Any:
+def _select_and_scatter_add(params: AnyTree, source: Any, x: AnyArray) -> Any:
     flat = jnp.zeros(x.size, source.dtype).at[_selected(params, x)].add(source, mode="drop")
     return flat.reshape(x.shape)
 
 
-def _select_and_gather_add(params: Any, tangents: Any, x: Any) -> Any:
+def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
     return tangents.ravel().at[_selected(params, x)].get(mode="fill", fill_value=0)
 
 
-def _expanded(params: Any, *arrays: Any) -> Any:
+def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
     """Return what a primitive of JAX 0.12 consists of."""
     primitive = params["_prim"]
     return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
@@ -193,12 +195,12 @@ def _over(function: Lowered, dims: int) -> Lowered:
     return function
 
 
-def _bits(own: Any, params: Any, x: Any) -> Any:
+def _bits(own: Any, params: AnyTree, x: AnyArray) -> Any:
     draw = functools.partial(own.random_bits, bit_width=params["bit_width"], shape=params["shape"])
     return _over(draw, x.ndim - 1)(x)
 
 
-def _fold_in(own: Any, params: Any, key: Any, number: Any) -> Any:
+def _fold_in(own: Any, params: AnyTree, key: Any, number: Any) -> Any:
     shape = jnp.broadcast_shapes(key.shape[:-1], number.shape)
     key = jnp.broadcast_to(key, (*shape, *own.key_shape))
     return _over(own.fold_in, len(shape))(key, jnp.broadcast_to(number.astype("uint32"), shape))
@@ -228,12 +230,12 @@ IMPLEMENTATIONS = {
 """How keys are made and used, by the name of their dtype."""
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: AnyTree) -> bool:
     """Return whether something has the dtype of keys."""
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
 
 
-def numbers_of(value: Any) -> Any:
+def numbers_of(value: AnyTree) -> Any:
     """Return an array of JAX; of keys, the numbers that they consist of."""
     return jax.random.key_data(value) if is_key(value) else value
 

@@ -16,6 +16,7 @@ import spox.opset.ai.onnx.v21 as op
 
 from arrayferry import Backend
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Device
 
 from ._library import Dims, Library
 
@@ -30,19 +31,19 @@ WIDER = {
 """The dtypes for which onnxruntime lacks most functions, and those whose functions do."""
 
 
-def _recorded(function: Callable[..., Any], *arrays: Any, **attributes: Any) -> Any:
+def _recorded(function: Callable[..., Any], *arrays: AnyTree, **attributes: Any) -> Any:
     """Return the result of an operator of ONNX."""
     return ndx.asarray(function(*(x.unwrap_spox() for x in arrays), **attributes))
 
 
-def _number(value: Any, name: str) -> Any:
+def _number(value: AnyTree, name: str) -> Any:
     return ndx.asarray(np.asarray(value, name))
 
 
 def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute in a dtype that onnxruntime knows."""
 
-    def widened(*arrays: Any, **options: Any) -> Any:
+    def widened(*arrays: AnyTree, **options: Any) -> Any:
         own = arrays[0].dtype
         name = WIDER.get(dtype_name(own))
         if name is None:
@@ -54,7 +55,7 @@ def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
-    def reduced(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+    def reduced(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
         return _recorded(function, x, _number(axis, "int64"), keepdims=False)
 
     return _widened(reduced)
@@ -63,7 +64,7 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
     reduced = _reduction(function)
 
-    def extreme(x: Any, *, axis: Dims) -> Any:
+    def extreme(x: AnyArray, *, axis: Dims) -> Any:
         made = reduced(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
             return made
@@ -73,7 +74,7 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
-    def place(x: Any, *, axis: int) -> Any:
+    def place(x: AnyArray, *, axis: int) -> Any:
         found = find(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
             return found
@@ -87,7 +88,7 @@ def _place(find: Callable[..., Any]) -> Callable[..., Any]:
 _any = _reduction(op.reduce_max)
 
 
-def _sum(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+def _sum(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     if dtype_name(x.dtype) in ("int64", "uint64"):
         raise NotImplementedError("onnxruntime adds integers of 64 bits as floats")
     whole = "int" in dtype_name(x.dtype)
@@ -95,12 +96,12 @@ def _sum(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
     return ndx.astype(made, x.dtype)
 
 
-def _products(x: Any, axis: int) -> list[Any]:
+def _products(x: AnyArray, axis: int) -> list[Any]:
     parts = (_recorded(op.gather, x, _number(n, "int64"), axis=axis) for n in range(x.shape[axis]))
     return [*accumulate(parts, operator.mul)]
 
 
-def _prod(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
+def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     """Multiply one after the other: onnxruntime multiplies integers as floats."""
     for each in sorted(axis, reverse=True):
         rest = (*x.shape[:each], *x.shape[each + 1 :])
@@ -109,26 +110,26 @@ def _prod(x: Any, *, axis: Dims, dtype: Any = None) -> Any:
     return x
 
 
-def _cumulative_prod(x: Any, *, axis: int, dtype: Any = None) -> Any:
+def _cumulative_prod(x: AnyArray, *, axis: int, dtype: Any = None) -> Any:
     return ndx.stack(_products(x, axis), axis=axis) if x.shape[axis] else x
 
 
-def _clip(x: Any, low: int, high: int) -> Any:
+def _clip(x: AnyArray, low: int, high: int) -> Any:
     name = dtype_name(x.dtype)
     return _recorded(op.clip, x, _number(low, name), _number(high, name))
 
 
-def _fmod(x: Any, y: Any) -> Any:
+def _fmod(x: AnyArray, y: AnyArray) -> Any:
     if "float" in dtype_name(x.dtype):
         return _recorded(op.mod, x, y, fmod=1)
     return x - _recorded(op.div, x, y) * y  # exact, and rounded to 0
 
 
-def _signbit(x: Any) -> Any:
+def _signbit(x: AnyArray) -> Any:
     return (x < 0) | (x == 0) & (1 / x < 0)
 
 
-def _shifted(x: Any, count: Any, direction: str) -> Any:
+def _shifted(x: AnyArray, count: Any, direction: str) -> Any:
     """Shift bits. The sign of signed integers stays."""
     own, name = x.dtype, dtype_name(x.dtype)
     if name.startswith("u"):
@@ -156,25 +157,25 @@ class OnnxLibrary(Library):
 
     records = True
 
-    def __init__(self, backend: Backend, device: Any) -> None:
+    def __init__(self, backend: Backend, device: Device) -> None:
         super().__init__(backend, device)
         self.native = SimpleNamespace(**OPERATORS)
         self.xp = _Operators(self.xp)
 
-    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+    def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
         return x
 
-    def take(self, x: Any, indices: Any) -> Any:
+    def take(self, x: AnyArray, indices: AnyArray) -> Any:
         return _recorded(op.gather, self.xp.reshape(x, (-1,)), indices)
 
-    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+    def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         short = {"set": "none", "multiply": "mul", "minimum": "min", "maximum": "max"}
         scatter = functools.partial(op.scatter_elements, reduction=short.get(how, how))
         if how == "set":
             return _recorded(scatter, x, indices, updates)
         return _widened(lambda x, updates: _recorded(scatter, x, indices, updates))(x, updates)
 
-    def bitcast(self, x: Any, old: str, new: str) -> Any:
+    def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
         if "float" not in old + new:
             return self.cast(x, new)
         if {"float32"} != {name for name in (old, new) if "float" in name}:
@@ -204,7 +205,7 @@ class OnnxLibrary(Library):
         """Repeat a function of a list while a function of that is true."""
         shapes = [x.shape for x in values]
 
-        def flag(values: Any) -> Any:
+        def flag(values: AnyTree) -> Any:
             return ndx.reshape(going(values), (1,))
 
         def turn(_number: Any, _going: Any, *inner: Any) -> Any:
@@ -258,7 +259,7 @@ def _float(bits: Any) -> Any:
     return ndx.astype(size * (1 - 2 * ndx.astype(bits >> 31, ndx.float64)), ndx.float32)
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: AnyArray) -> Any:
     """Return the bits of float32 as uint32."""
     size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
     known = ndx.where(finite & (size > 0), size, 1.0)
@@ -306,6 +307,6 @@ def _unwrapped(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _convolution(
-    x: Any, kernel: Any, bias: None, strides: Dims, padding: int, dilations: Dims, groups: int
+    x: AnyArray, kernel: Any, bias: None, strides: Dims, padding: int, dilations: Dims, groups: int
 ) -> Any:
     return _recorded(op.conv, x, kernel, strides=strides, dilations=dilations, group=groups)

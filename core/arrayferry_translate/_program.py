@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arrayferry.extending import describe_error, dtype_info, dtype_named
+from arrayferry.typing import AnyTree
 
 from ._errors import ProgramError
 from ._rules import RULES
@@ -138,7 +139,7 @@ def save_all(
         arrays.extend(program.constants)
         return {name: getattr(program, name) for name in PARTS} | {"constants": [*numbers]}
 
-    def within(value: Any) -> Any:
+    def within(value: AnyTree) -> Any:
         if isinstance(value, Program):
             return {"program": plain(value)}
         raise TypeError(f"no file holds a {type(value).__name__}")
@@ -188,7 +189,7 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
 def _restored(document: dict[str, Any], read: Any) -> Program:
     """Make a program of what JSON has, and check it."""
 
-    def restored(value: Any) -> Any:
+    def restored(value: AnyTree) -> Any:
         if isinstance(value, dict):
             return _restored(value["program"], read)
         return tuple(map(restored, value)) if isinstance(value, list) else value
@@ -225,7 +226,7 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
     return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
 
 
-def _counts(values: Any) -> tuple[int, ...]:
+def _counts(values: AnyTree) -> tuple[int, ...]:
     for value in values:
         if type(value) is not int or value < 0:
             raise ValueError(f"{value!r} is no length")

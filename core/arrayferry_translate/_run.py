@@ -7,6 +7,7 @@ from typing import Any
 
 from arrayferry import ArrayFerryError, Backend
 from arrayferry.extending import describe_error
+from arrayferry.typing import AnyTree, Device
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, NumpyLibrary, TorchLibrary
@@ -16,7 +17,7 @@ from ._rules import RULES, Run, Site
 Lists = Callable[[list[Any]], list[Any]]
 
 
-def library(backend: Backend, device: Any) -> Library:
+def library(backend: Backend, device: Device) -> Library:
     """Return what the rules use of a library."""
     if backend.name == "ndonnx":
         from ._onnx import OnnxLibrary
@@ -69,7 +70,7 @@ def step(
             remedy="Write that part otherwise, or choose another library.",
         )
 
-    def recorded(*arrays: Any) -> Any:  # what cannot be recorded raises only now
+    def recorded(*arrays: AnyTree) -> Any:  # what cannot be recorded raises only now
         try:
             return run(*arrays)
         except NotImplementedError as error:

@@ -12,13 +12,15 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from arrayferry.typing import AnyTree
+
 from ._errors import ProgramError, TranslationError
 
 KINDS: dict[str, Any] = {"none": type(None), "tuple": tuple, "list": list, "dict": dict}
 """The classes of kinds that are plain."""
 
 
-def structure_of(tree: Any) -> Any:
+def structure_of(tree: AnyTree) -> Any:
     """Return the structure of a pytree of JAX.
 
     Raises:
@@ -51,7 +53,7 @@ def _kind_of(node: Any, entries: list[Any]) -> str:
     return "object" if all(hasattr(entry, "name") for entry in entries) else "tuple"
 
 
-def take_apart(structure: Any, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the place and the value of each array.
 
     Raises:
@@ -101,7 +103,7 @@ def _named(name: str, *fields: str) -> Any:
     return namedtuple(name, fields, rename=True)
 
 
-def _other(path: str, expected: str, value: Any) -> ProgramError:
+def _other(path: str, expected: str, value: AnyTree) -> ProgramError:
     where = f" at {path}" if path else ""
     given = f"a {type(value).__name__}"
     if isinstance(value, dict):

@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from arrayferry import registry
 from arrayferry.extending import dtype_info, dtype_name, dtype_named
+from arrayferry.typing import AnyTree
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library
@@ -66,7 +67,7 @@ def spec_of(aval: Any) -> Spec:
     return Spec(tuple(map(int, aval.shape)), name)
 
 
-def example(leaf: Any) -> Any:
+def example(leaf: AnyTree) -> Any:
     """Return what JAX traces in place of an argument: a number, keys, or the shape and the dtype of an array."""
     if isinstance(leaf, (bool, int, float, complex)):
         return leaf
@@ -162,7 +163,7 @@ class _Maker:
         self._equations.append((Equation(name, tuple(inputs), outputs, plain), self._line))
         return [*outputs]
 
-    def _constant(self, value: Any) -> int:
+    def _constant(self, value: AnyTree) -> int:
         value = numbers_of(value)
         array = np.array(np.zeros(value.shape, bool) if value.dtype == jax.dtypes.float0 else value)
         self._specs.append(Spec(array.shape, array.dtype.name))
@@ -214,7 +215,7 @@ class _Maker:
         lines = tuple(line for _, line in equations)
         return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
-    def _plain(self, equation: Any, value: Any) -> Any:
+    def _plain(self, equation: Any, value: AnyTree) -> Any:
         """Return a parameter as plain data."""
         if isinstance(value, ClosedJaxpr):
             return _program(value, self._line)

@@ -36,6 +36,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arrayferry._utilities.options import count_of
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs import FunctionalEnv
 
 from ._audit import Audit
@@ -142,19 +143,19 @@ class Probe(FunctionalEnv):
     action_space: Space[Any] = spaces.Discrete(3)
     max_episode_steps: int | None = LIMIT
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> ProbeState:
+    def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> ProbeState:
         """Draw the number of each episode."""
         return ProbeState(rng.uniform((n,), 0.0, 1.0), xp.zeros((n,), dtype=xp.float32))
 
     def step(
-        self, xp: Any, rng: Any, state: ProbeState, action: Any, params: Any
+        self, xp: Namespace, rng: Any, state: ProbeState, action: AnyTree, params: AnyTree
     ) -> tuple[ProbeState, Any, Any]:
         """Count the step."""
         count = state.count + 1
         reward = count + 0.5 * xp.astype(action, xp.float32)
         return ProbeState(state.start, count), reward, action == 1
 
-    def observe(self, xp: Any, state: ProbeState, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: ProbeState, params: AnyTree) -> Any:
         """Return the number of the episode, and the count."""
         return xp.stack([state.start, state.count], axis=1)
 
@@ -314,7 +315,7 @@ class _BridgedProbes:
             raise TypeError  # as do many: the check is left out
         return self.contract.reset(self.bridge, seed), {}
 
-    def step(self, actions: Any) -> tuple[Any, ...]:
+    def step(self, actions: AnyTree) -> tuple[Any, ...]:
         *results, final = self.contract.step(self.bridge, actions)
         if final is None:
             return *results, {}

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyTree
 from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
 
 from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_of
@@ -44,10 +45,10 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
                     yield env, call, f"{name} {what}"
 
 
-def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
+def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
     """Tell why an observation is not in its space, None if it is."""
 
-    def unlike(value: Any, path: str, needed: str) -> TypeError:
+    def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"is no {needed}{path}")
 
     try:
@@ -412,7 +413,7 @@ def _after(call: Call, env: int) -> Any:
     return call.observations[env] if call.finals[env] is None else call.finals[env]
 
 
-def _flat(run: Run, observation: Any) -> Any:
+def _flat(run: Run, observation: AnyTree) -> Any:
     """Return the arrays of an observation as one, in double precision."""
     parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
     arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]

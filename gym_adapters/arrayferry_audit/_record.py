@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import Episodes, original_space
 
 REST = 8
@@ -137,7 +138,7 @@ class Recorder:
                 yield self.reset(step, mask=call.ended)
         yield self.reset(len(table))
 
-    def reset(self, step: int, seed: Any = None, mask: Any = None) -> Call:
+    def reset(self, step: int, seed: Any = None, mask: AnyArray = None) -> Call:
         """Reset the environments, or those in a mask."""
         nowhere = np.zeros(self.n, bool)
         began = ~nowhere if mask is None else mask
@@ -185,7 +186,7 @@ class Recorder:
         _, backend = af.first_array(self.envs.action_space.sample())
         return batch if backend is None else af.convert(batch, backend, narrowing="allow")
 
-    def _call(self, step: int, actions: Any, given: Any, seen: Any, masks: Any) -> Call:
+    def _call(self, step: int, actions: AnyTree, given: Any, seen: Any, masks: Any) -> Call:
         observations = self._split(seen[0])
         began, counts, ended = masks
         final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
@@ -200,7 +201,7 @@ class Recorder:
         shown = given, seen, observations, finals, firsts, rows
         return Call(step, actions, began, counts, ended, *shown)
 
-    def _split(self, observation: Any) -> list[Any]:
+    def _split(self, observation: AnyTree) -> list[Any]:
         """Return the observations of a batch."""
         rows = list(iterate(self._batches, observation))
         if len(rows) != self.n:
@@ -228,7 +229,7 @@ class Episode(NamedTuple):
         return bool(self.last.seen[3][self.env] and not self.last.seen[2][self.env])
 
 
-def rows_in(mask: Any) -> list[int]:
+def rows_in(mask: AnyArray) -> list[int]:
     """Return the numbers of the environments in a mask."""
     return np.flatnonzero(mask).tolist()
 
@@ -318,7 +319,7 @@ def in_numpy(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return observation, *(None if x is None else np.asarray(x) for x in rest), infos
 
 
-def digest(value: Any) -> Any:
+def digest(value: AnyTree) -> Any:
     """Return what equals that of another value if both have the same structure, dtypes, shapes and bits."""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return _bits(value)
@@ -326,7 +327,7 @@ def digest(value: Any) -> Any:
     return layout, *(_bits(np.asarray(x)) for x in arrays)
 
 
-def _bits(x: Any) -> tuple[Any, ...]:
+def _bits(x: AnyArray) -> tuple[Any, ...]:
     bits = repr(x.tolist()).encode() if x.dtype.hasobject else x.tobytes()
     return x.dtype.str, x.shape, hashlib.sha1(bits, usedforsecurity=False).digest()
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from arrayferry.typing import AnyTree, Namespace
+
 from ._contract.functional_env import FunctionalEnv
 
 
@@ -19,11 +21,11 @@ class ClassicEnv(FunctionalEnv):
     drawn_by: str
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
-    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
         """Return the numbers of the state."""
         return xp.stack(list(state), axis=1)
 
-    def render(self, state: Any, index: int) -> Any:
+    def render(self, state: AnyTree, index: int) -> Any:
         """Draw it as Gymnasium does, without what depends on the last action. This needs pygame."""
         from gymnasium.envs import classic_control
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of, factor_of
-from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
+from arrayferry.typing import AnyTree, JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym.extending import select, summed
 
 from ._contract.functional_env import FunctionalEnv, is_functional
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 # fmt: off
 # pyright: reportOverlappingOverload=false
 @overload
-def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, policy_params: AnyTree = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Module, policy_params: Any = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Module, policy_params: AnyTree = None, key: Any = 0, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: AnyTree = None, key: Any = 0, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
 @overload
-def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: Any = None, key: Any = 0, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_params: AnyTree = None, key: Any = 0, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 # fmt: on
 
 
@@ -52,16 +52,16 @@ def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, policy_param
 def evaluate(
     env: FunctionalEnv | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[FunctionalEnv],
     policy: Any,
-    policy_params: Any = None,
+    policy_params: AnyTree = None,
     key: Any = 0,
     *_misplaced: Never,
     num_envs: int | None = None,
     episodes: int = 1,
     gamma: Any = 0.99,
-    env_params: Any = None,
+    env_params: AnyTree = None,
     max_episode_steps: Any = UNSET,
-    policy_state: Any = None,
-    wrapper_state: Any = None,
+    policy_state: AnyTree = None,
+    wrapper_state: AnyTree = None,
     sharding: Any = None,
     policy_xp: Target | None = None,
     progress: bool = False,

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import TypedDict
 
+    from arrayferry.typing import AnyTree
+
     class EvaluateOptions(TypedDict, total=False):
         """All options."""
 
         num_envs: int | None
         episodes: int
         gamma: Any
-        env_params: Any
+        env_params: AnyTree
         max_episode_steps: Any
-        policy_state: Any
-        wrapper_state: Any
+        policy_state: AnyTree
+        wrapper_state: AnyTree
         sharding: Any
         progress: bool

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag
+from arrayferry.typing import AnyTree
 from arrayferry_gym.extending import autoreset_mode_of
 from arrayferry_gym.wrappers.kernels import Kernel
 
@@ -23,12 +24,12 @@ def export(
     *,
     num_envs: int = 1,
     policy: Any = None,
-    policy_params: Any = None,
-    env_params: Any = None,
+    policy_params: AnyTree = None,
+    env_params: AnyTree = None,
     param_inputs: bool = False,
     max_episode_steps: Any = UNSET,
     autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
-    wrapper_state: Any = None,
+    wrapper_state: AnyTree = None,
     kernels: Sequence[Kernel] = (),
     observation_space: Space[Any] | None = None,
     action_space: Space[Any] | None = None,
@@ -166,7 +167,7 @@ def export(
 
 
 def check_export(
-    path: str | os.PathLike[str], policy: Any = None, policy_params: Any = None
+    path: str | os.PathLike[str], policy: Any = None, policy_params: AnyTree = None
 ) -> float:
     """Run the file of a policy in onnxruntime, and return the largest difference from its test vectors.
 

@@ -15,6 +15,7 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import build, leaves, split
 
@@ -231,7 +232,7 @@ def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) 
     columns = []
     for name, space, tree in zip(FIELDS, (*spaces, spaces[0]), trees, strict=False):
 
-        def unlike(value: Any, path: str, wanted: str, name: str = name) -> Exception:
+        def unlike(value: AnyTree, path: str, wanted: str, name: str = name) -> Exception:
             got = f"has the shape {value.shape}" if hasattr(value, "shape") else f"is {value!r:.80}"
             remedy = "Pass the environment that the steps were taken in."
             return _wrong(f"{name}{path} of {where} {got}, but env has {wanted}", remedy)

@@ -46,6 +46,8 @@ try:
 except ImportError as _error:
     raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
 
+from arrayferry.typing import AnyArray, AnyTree
+
 from ._onnx_numbers import XP, RawRandom, exact
 from ._onnx_policies import acting, named, of_policy
 
@@ -66,7 +68,7 @@ class OnnxGraph:
     """
 
     def __init__(
-        self, env: FunctionalEnv, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
+        self, env: FunctionalEnv, num_envs: Any, env_params: AnyTree, param_inputs: bool, max_episode_steps: Any,
         autoreset_mode: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
         base = env.base
@@ -101,7 +103,7 @@ class OnnxGraph:
         self.inputs: Arrays = {}
         self.kinds: dict[str, str] = {}
 
-    def use_statistics(self, values: Any) -> None:
+    def use_statistics(self, values: AnyTree) -> None:
         """Use the statistics of wrappers, which are not updated."""
         env = self.env
         check_wrapped(env, values)
@@ -121,13 +123,13 @@ class OnnxGraph:
             for state in self.kernels
         )
 
-    def act_by(self, policy: Any, params: Any) -> None:
+    def act_by(self, policy: Any, params: AnyTree) -> None:
         """Let a policy act."""
         sample = sampler(self.chain.outside.observation, self.n)
         examples = sample(), sample()
         acts = functools.cache(lambda: acting(policy, params, examples))
 
-        def act(observation: Any, rng: Any) -> Any:
+        def act(observation: AnyTree, rng: Any) -> Any:
             try:
                 with np.errstate(all="ignore"):  # samples may be what no environment returns
                     return acts()(self.xp, observation, rng)
@@ -143,11 +145,11 @@ class OnnxGraph:
 
         self.act = act
 
-    def _fitted(self, action: Any) -> Any:
+    def _fitted(self, action: AnyTree) -> Any:
         """Check that actions of a policy have the form of their space, and return them in its dtypes."""
         space = self.chain.outside.action
 
-        def unlike(value: Any, path: str, wanted: str) -> af.OptionError:
+        def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
             return of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
 
         parts = []
@@ -244,7 +246,7 @@ class OnnxGraph:
             action = self._fitted(self.act(last["observation"], choosing))
             outputs = named({"action": action})
 
-        def renew(mask: Any, state: Any, observation: Any) -> Any:
+        def renew(mask: AnyArray, state: AnyTree, observation: AnyTree) -> Any:
             state = env.select(mask, fresh, state)
             return state, env.observe(state, params)
 
@@ -274,7 +276,7 @@ class OnnxGraph:
             outputs |= named(final)
         return outputs, handed_on
 
-    def _handed_on(self, env_state: EnvState, observation: Any) -> dict[str, Any]:
+    def _handed_on(self, env_state: EnvState, observation: AnyTree) -> dict[str, Any]:
         """Return what a run hands on to the next."""
         tree = {
             "state": env_state.state, "elapsed": env_state.elapsed, "ended": env_state.ended,
@@ -300,7 +302,7 @@ class OnnxGraph:
         values = (numbers.get(type(x), lambda x: x)(x) for x in self.params.values)
         return self._arguments({"params": self.params.static_part.join(values)})["params"]
 
-    def _arguments(self, tree: Any) -> Any:
+    def _arguments(self, tree: AnyTree) -> Any:
         """Return inputs of the form of a tree of arrays, whose names are their places."""
         arrays, layout = af.flatten(tree)
         forms = ((tuple(x.shape), getattr(ndx, dtype_name(x.dtype))) for x in arrays)
@@ -357,7 +359,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _form(tree: Any) -> Any:
+def _form(tree: AnyTree) -> Any:
     return [(tuple(x.shape), x.dtype) for x in af.flatten(tree)[0]]
 
 
@@ -367,7 +369,7 @@ def _read(graph: Any) -> set[str]:
     return {name for node in graph.node for name in node.input}.union(*inner)
 
 
-def described(name: str, x: Any) -> dict[str, Any]:
+def described(name: str, x: AnyArray) -> dict[str, Any]:
     return {"name": name, "dtype": dtype_name(x.dtype), "shape": list(x.shape)}
 
 
@@ -377,7 +379,7 @@ def sampler(space: Any, n: int) -> Callable[[], Any]:
     batch.seed(0)
     rng = np.random.default_rng(0)
 
-    def usual(x: Any, leaf: Any) -> Any:
+    def usual(x: AnyArray, leaf: AnyTree) -> Any:
         if x.dtype.kind != "f":
             return x
         low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym.extending import build, leaves, namespace
 from arrayferry_gym.wrappers.kernels import Step
 
@@ -30,7 +31,7 @@ RUNS = 3
 class _Outside(FunctionalEnv):
     """An environment of which only the spaces are known."""
 
-    def reset(self, xp: Any, rng: Any, n: Any, params: Any = None, *_: Any) -> Any: ...
+    def reset(self, xp: Namespace, rng: Any, n: Any, params: AnyTree = None, *_: Any) -> Any: ...
 
     step: Any = reset
     observe: Any = reset
@@ -129,7 +130,7 @@ def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: st
     return numbers
 
 
-def difference(path: Any, policy: Any, params: Any) -> float:
+def difference(path: Any, policy: Any, params: AnyTree) -> float:
     """Return what `check_export` does."""
     try:
         import onnxruntime  # type: ignore[import-untyped]

@@ -11,6 +11,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 from arrayferry_translate import function_of, translate
 
 from ._contract.actions import clipper
@@ -37,7 +38,7 @@ class RecordedEnv:
 
     traces = False
 
-    def __init__(self, inner: CheckedEnv, backend: af.Backend, xp: Any) -> None:
+    def __init__(self, inner: CheckedEnv, backend: af.Backend, xp: Namespace) -> None:
         self.inner, self.backend, self.xp = inner, backend, xp
         self.n, self.limit, self.name = inner.n, inner.limit, inner.name
         self.has_info, self.masks_actions = inner.has_info, inner.masks_actions
@@ -51,7 +52,7 @@ class RecordedEnv:
         made = keys(key)
         return made[0, ...], made[1, ...], made[2, ...]
 
-    def reset(self, key: Any, n: int, params: Any, fixed: Any = ()) -> Any:
+    def reset(self, key: Any, n: int, params: AnyTree, fixed: Any = ()) -> Any:
         return self._call(lambda key, params: self.inner.reset(random_of(_typed(key)), n, params, fixed), key, params)  # fmt: skip
 
     def step(self, key: Any, *given: Any) -> Any:
@@ -63,7 +64,7 @@ class RecordedEnv:
     def inform(self, *given: Any) -> Any:
         return self._call(self.inner.inform, *given)
 
-    def select(self, mask: Any, new: Any, old: Any) -> Any:
+    def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
         leaves, shared = self.inner.leaves, self.inner.functional._shared
         return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
 
@@ -72,7 +73,7 @@ class RecordedEnv:
         arrays, layout = af.flatten(given)
         form: Any = None
 
-        def run(arrays: Any) -> Any:
+        def run(arrays: AnyTree) -> Any:
             nonlocal form
             made, form = af.flatten(method(*layout.unflatten(arrays)))
             return made
@@ -80,7 +81,7 @@ class RecordedEnv:
         return form.unflatten(made) if (made := translate(run, self.backend)(arrays)) else form
 
 
-def in_jax(policy: Any, params: Any, observation: Any, rng: Any) -> bool:
+def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool:
     """Tell whether a policy is of JAX: a module, or a function that takes keys, or returns arrays of JAX for NumPy's.
 
     Args:
@@ -108,7 +109,7 @@ def is_jax_module(policy: Any) -> bool:
     return bool(origins & {"flax", "equinox"})
 
 
-def by_jax(policy: Any, params: Any, example: Any, in_graph: Any) -> Callable[..., Any]:
+def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Callable[..., Any]:
     """Return a function that acts by a policy in JAX, as `acting` does.
 
     Args:
@@ -119,7 +120,7 @@ def by_jax(policy: Any, params: Any, example: Any, in_graph: Any) -> Callable[..
         in_graph: the namespace of the graph.
     """
 
-    def call(observation: Any, key: Any) -> Any:
+    def call(observation: AnyTree, key: Any) -> Any:
         if not is_jax_module(policy) or _takes_three(policy):
             result = policy(params, observation, _typed(key))
             return checked_results(result, "action", "extras")[0]
@@ -138,7 +139,7 @@ def by_jax(policy: Any, params: Any, example: Any, in_graph: Any) -> Callable[..
     read = {n for equation in program.equations for n in equation.inputs}
     draws, compiled = program.inputs - 1 in read, jax.jit(call)
 
-    def act(xp: Any, observation: Any, rng: Any) -> Any:
+    def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         drawn = rng.integers((2,), 0, 2**32, "uint32") if draws else xp.asarray(key)
         if xp is in_graph:
             return function_of(program, backend)(observation, drawn)

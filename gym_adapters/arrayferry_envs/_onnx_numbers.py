@@ -21,6 +21,7 @@ import ndonnx as ndx
 import numpy as np
 
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry.typing import AnyArray, Device, Namespace
 from arrayferry_gym import Random, check_integers
 
 
@@ -32,7 +33,7 @@ class _Namespace(ModuleType):
         if not callable(found) or isinstance(found, type):
             return found
 
-        def call(*args: Any, device: Any = None, **options: Any) -> Any:
+        def call(*args: Any, device: Device = None, **options: Any) -> Any:
             args, options = map_arrays(_constant, (args, options))
             return found(*args, **options)
 
@@ -43,16 +44,16 @@ XP = _Namespace("ndonnx")
 """The namespace of exported functions."""
 
 
-def _constant(x: Any) -> Any:
+def _constant(x: AnyArray) -> Any:
     return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
 
-def _is_whole(x: Any) -> bool:
+def _is_whole(x: AnyArray) -> bool:
     dtype = getattr(x, "dtype", None)
     return isinstance(x, int) if dtype is None else "int" in dtype_name(dtype)
 
 
-def _where(condition: Any, x: Any, y: Any, /) -> Any:
+def _where(condition: Any, x: AnyArray, y: AnyArray, /) -> Any:
     if not hasattr(x, "dtype") and not hasattr(y, "dtype"):
         x = ndx.asarray(x, dtype=None if isinstance(x, (bool, int)) else ndx.float32)
     if ndx.result_type(x, y) != ndx.uint64:
@@ -61,14 +62,14 @@ def _where(condition: Any, x: Any, y: Any, /) -> Any:
     return chosen * x + (1 - chosen) * y
 
 
-def _summands(x: Any, dtype: Any) -> Any:
+def _summands(x: AnyArray, dtype: Any) -> Any:
     """Return numbers in the dtype of their sum."""
     if dtype is None and not ndx.isdtype(x.dtype, "real floating"):
         dtype = ndx.uint64 if dtype_name(x.dtype).startswith("u") else ndx.int64
     return x if dtype is None else ndx.astype(x, dtype)
 
 
-def _sum(x: Any, /, *, dtype: Any = None, **options: Any) -> Any:
+def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
     if not _is_whole(x):
         return ndx.sum(x, **options)
@@ -78,18 +79,18 @@ def _sum(x: Any, /, *, dtype: Any = None, **options: Any) -> Any:
     return ndx.astype(ndx.sum(high, **options) * 2**32 + low, x.dtype)
 
 
-def _cumulative_sum(x: Any, /, *, dtype: Any = None, **options: Any) -> Any:
+def _cumulative_sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
     known = ndx.astype(x, ndx.int64) if _is_whole(x) else x
     return ndx.astype(ndx.cumulative_sum(known, **options), x.dtype)
 
 
-def _axes(x: Any, axis: Any) -> tuple[int, ...]:
+def _axes(x: AnyArray, axis: Any) -> tuple[int, ...]:
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     return tuple(each % x.ndim for each in given)
 
 
-def _prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     x = _summands(x, dtype)
     if not _is_whole(x):
         return ndx.prod(x, axis=axis, keepdims=keepdims)
@@ -99,7 +100,7 @@ def _prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fa
     return x if keepdims else ndx.squeeze(x, axis=axes)
 
 
-def _place(find: Callable[..., Any], x: Any, /, **options: Any) -> Any:
+def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
     """Return where the largest or smallest number is, or the first NaN."""
     found = find(x, **options)
     if _is_whole(x):
@@ -109,7 +110,9 @@ def _place(find: Callable[..., Any], x: Any, /, **options: Any) -> Any:
     return ndx.where(ndx.any(isnan, **options), first, found)
 
 
-def _var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+def _var(
+    x: AnyArray, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False
+) -> Any:
     var, count = (
         ndx.var(x, axis=axis, keepdims=keepdims),
         math.prod(x.shape[i] for i in _axes(x, axis)),
@@ -118,12 +121,12 @@ def _var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool
         return var * float(np.float64(count) / max(count - correction, 0)) if correction else var
 
 
-def _logaddexp(x: Any, y: Any, /) -> Any:
+def _logaddexp(x: AnyArray, y: AnyArray, /) -> Any:
     most = ndx.maximum(x, y)  # infinities have no difference
     return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
 
 
-def _sqrt(x: Any, /) -> Any:
+def _sqrt(x: AnyArray, /) -> Any:
     dtype = np.sqrt(np.zeros((), dtype_name(x.dtype))).dtype.name
     return ndx.sqrt(ndx.astype(x, getattr(ndx, dtype)))
 
@@ -147,7 +150,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 _PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
 
 
-def _power(x: Any, exponent: Any) -> Any:
+def _power(x: AnyArray, exponent: Any) -> Any:
     if not (_is_whole(x) and _is_whole(exponent)):
         return _PLAIN[0](x, exponent)
     if isinstance(exponent, int) and exponent >= 0:
@@ -155,7 +158,7 @@ def _power(x: Any, exponent: Any) -> Any:
     return _refused("onnxruntime computes powers of integers as floats")
 
 
-def _power_of(x: Any, base: Any) -> Any:
+def _power_of(x: AnyArray, base: Any) -> Any:
     known = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
     return _PLAIN[1](x, base) if known else _power(ndx.asarray(base), x)
 
@@ -167,7 +170,7 @@ def _by_numpy(_self: Any, function: Any, _kind: Any, *given: Any, **options: Any
     return getattr(XP, names.get(name, name))(*given, **options)
 
 
-def _astype(x: Any, dtype: Any, **copy: Any) -> Any:
+def _astype(x: AnyArray, dtype: Any, **copy: Any) -> Any:
     known = isinstance(dtype, ndx.DType)
     return _PLAIN[2](x, dtype if known else getattr(ndx, np.dtype(dtype).name), **copy)
 
@@ -218,7 +221,7 @@ class RawRandom(Random):
             them.
     """
 
-    def __init__(self, xp: Any, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
+    def __init__(self, xp: Namespace, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
         self._xp, self._name, self._take, self._count = xp, name, take, 0
 
     def _raw(self, kind: str, shape: Any, dtype: str) -> Any:
@@ -226,7 +229,7 @@ class RawRandom(Random):
         wide = "float64" if dtype == "float64" else "float32"
         return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, wide)
 
-    def _cast(self, x: Any, dtype: str) -> Any:
+    def _cast(self, x: AnyArray, dtype: str) -> Any:
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
 
     def _floats(self, *given: Any) -> Any:
@@ -234,17 +237,21 @@ class RawRandom(Random):
         kept = ((isinstance(x, int) or not _is_whole(x)) for x in given)
         return (x if k else self._cast(x, "float64") for x, k in zip(given, kept, strict=True))
 
-    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+    def uniform(
+        self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         low, high = self._floats(low, high)
         return self._cast(self._raw("uniform", shape, dtype) * (high - low) + low, dtype)
 
-    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+    def normal(
+        self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         mean, std = self._floats(mean, std)
         return self._cast(self._raw("normal", shape, dtype) * std + mean, dtype)
 
-    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
         xp = self._xp
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
@@ -256,7 +263,7 @@ class RawRandom(Random):
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
         return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
 
-    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         xp = self._xp
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")

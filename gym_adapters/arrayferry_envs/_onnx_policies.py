@@ -16,6 +16,7 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym.extending import namespace
 
 from ._contract.policies import check_arguments, check_policy, checked_results
@@ -23,7 +24,7 @@ from ._onnx_numbers import OF_NUMPY, XP, RawRandom, exact
 from ._policies.policies import is_module
 
 
-def acting(policy: Any, params: Any, examples: Any) -> Any:
+def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
     """Return a function that acts by a policy: `act(xp, observation, rng) -> action`, with XP in the graph, or in NumPy.
 
     Args:
@@ -49,7 +50,7 @@ def acting(policy: Any, params: Any, examples: Any) -> Any:
 def _check_repeats(act: Any, one: Any, other: Any) -> None:
     xp = namespace(af.registry.backend("numpy"))
 
-    def called(observation: Any) -> Any:
+    def called(observation: AnyTree) -> Any:
         return af.flatten(act(xp, observation, _halves(xp)))[0]
 
     first, _, again = map(called, (one, other, one))
@@ -58,11 +59,11 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
         raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
 
 
-def _halves(xp: Any) -> RawRandom:
+def _halves(xp: Namespace) -> RawRandom:
     return RawRandom(xp, "policy", lambda name, kind, shape, dtype: np.full(shape, 0.5, dtype))
 
 
-def _by_function(policy: Any, params: Any, example: Any) -> Any:
+def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
     check_policy(policy)
     if "jax" in sys.modules:
         from ._onnx_jax import by_jax, in_jax
@@ -72,7 +73,7 @@ def _by_function(policy: Any, params: Any, example: Any) -> Any:
     check_arguments("export", policy, None)
     constants = map_arrays(lambda x: af.convert(x, "numpy"), params)
 
-    def act(xp: Any, observation: Any, rng: Any) -> Any:
+    def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         # copies, since functions of NumPy may write into their arguments
         given = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
         with exact(**OF_NUMPY):
@@ -82,7 +83,7 @@ def _by_function(policy: Any, params: Any, example: Any) -> Any:
     return act
 
 
-def _by_module(module: Any, params: Any, prefix: str = "", examples: Any = None) -> Any:
+def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = None) -> Any:
     """Return such a function for a module of PyTorch, which stays as it is. The names of parameters lack a prefix."""
     import torch
     from torch.distributions import Distribution
@@ -104,11 +105,11 @@ def _by_module(module: Any, params: Any, prefix: str = "", examples: Any = None)
         state |= {name: given[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
     before = dict(state)
 
-    def call(observation: Any) -> Any:
+    def call(observation: AnyTree) -> Any:
         given = map_arrays(lambda x: x.clone(), observation)  # modules may write into them
         return torch.func.functional_call(module, state, (given,), tie_weights=False)
 
-    def act(xp: Any, observation: Any, rng: Any) -> Any:
+    def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         with exact(), contextlib.ExitStack() as after:  # one thread at a time
             for each in module.modules():
                 after.callback(setattr, each, "training", each.training)
@@ -130,7 +131,7 @@ def _by_module(module: Any, params: Any, prefix: str = "", examples: Any = None)
     return act
 
 
-def _in_graph(call: Any, example: Any, observation: Any) -> Any:
+def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
     """Return actions by PyTorch's own exporter.
 
     Args:
@@ -194,7 +195,7 @@ def _predicting(policy: Any, model: Any) -> Any:
             super().__init__()
             self.policy = policy
 
-        def forward(self, observation: Any) -> Any:
+        def forward(self, observation: AnyTree) -> Any:
             for key, own in moments.items():
                 x = observation if key is None else observation[key]
                 mean, var = map(torch.as_tensor, (own.mean, own.var))
@@ -226,7 +227,7 @@ def dotted(path: str) -> str:
     return re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".")
 
 
-def named(tree: Any) -> dict[str, Any]:
+def named(tree: AnyTree) -> dict[str, Any]:
     """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
     arrays, layout = af.flatten(tree)
     found = dict(zip(map(dotted, layout.paths), arrays, strict=True))

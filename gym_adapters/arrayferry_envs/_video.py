@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Target
 
 from ._contract.errors import EnvResultError
 from ._contract.functional_env import FunctionalEnv, is_functional
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def record(
     env: FunctionalEnv | type[FunctionalEnv] | Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any,
-    policy_params: Any = None,
+    policy_params: AnyTree = None,
     key: Any = 0,
     *_misplaced: Never,
     path: str | Path,
@@ -37,10 +37,10 @@ def record(
     num_steps: int | None = None,
     index: int = 0,
     fps: float | None = None,
-    env_params: Any = None,
+    env_params: AnyTree = None,
     max_episode_steps: Any = UNSET,
-    policy_state: Any = None,
-    wrapper_state: Any = None,
+    policy_state: AnyTree = None,
+    wrapper_state: AnyTree = None,
     policy_xp: Target | None = None,
     progress: bool = True,
 ) -> Path:

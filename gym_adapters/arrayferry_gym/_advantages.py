@@ -10,16 +10,17 @@ import numpy as np
 import arrayferry as af
 from arrayferry._utilities.options import factor_of
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 
 from ._arrays import as_flags, to_shape
 
 
 def advantages(
-    rewards: Any,
-    values: Any,
+    rewards: AnyArray,
+    values: AnyTree,
     next_values: Any,
-    terminated: Any = None,
-    truncated: Any = None,
+    terminated: AnyArray = None,
+    truncated: AnyArray = None,
     *,
     gamma: Any,
     lam: Any,
@@ -127,13 +128,13 @@ def advantages(
     return _sums(xp, errors, to_shape(xp, goes_on, shape), gamma * lam)
 
 
-def _is_read(x: Any) -> bool:
+def _is_read(x: AnyArray) -> bool:
     """Whether values can be looked at: those of lazy and traced arrays cannot."""
     backend: Any = af.first_array(x)[1]
     return backend.memory != "lazy" and not backend.is_traced(x)
 
 
-def _cast(xp: Any, x: Any, dtype: Any) -> Any:
+def _cast(xp: Namespace, x: AnyArray, dtype: Any) -> Any:
     """Return an array in another dtype.
 
     Raises:
@@ -150,7 +151,7 @@ def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     return cast
 
 
-def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
+def _check_shape(name: str, x: AnyArray, needed: tuple[int, ...]) -> None:
     """Check the shape of an array.
 
     Raises:
@@ -164,7 +165,7 @@ def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
         )
 
 
-def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
+def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
     """Return the sum of the error of each step and of the following ones of its episode, weighted."""
     if not errors.shape[0]:
         return errors
@@ -181,7 +182,7 @@ def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
 
 
 @functools.cache
-def _back(xp: Any) -> Any:
+def _back(xp: Namespace) -> Any:
     """Return the function for one step, which is one object, since JAX compiles a loop again for each."""
 
     def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import dtype_info, dtype_name, dtype_named
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 
 
 @functools.lru_cache(64)
@@ -20,19 +21,19 @@ def namespace(backend: af.Backend) -> Any:
     return x.__array_namespace__() if backend.name == "jax" else af.namespace_of(x)
 
 
-def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
+def select(xp: Namespace, mask: AnyArray, new: Any, old: Any) -> Any:
     """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
     return xp.where(rows_of(xp, mask, old), new, old)
 
 
-def rows_of(xp: Any, mask: Any, x: Any) -> Any:
+def rows_of(xp: Namespace, mask: AnyArray, x: AnyArray) -> Any:
     """Return a mask of rows, (n,), with as many axes as an array (n, ...)."""
     if tuple(x.shape) == tuple(mask.shape):
         return mask
     return xp.reshape(mask, (mask.shape[0],) + (1,) * (len(x.shape) - 1))
 
 
-def to_shape(xp: Any, x: Any, shape: Any) -> Any:
+def to_shape(xp: Namespace, x: AnyArray, shape: Any) -> Any:
     """Return an array with further axes at the end, so that it has this shape. Values are repeated along them."""
     if tuple(x.shape) == tuple(shape):
         return x
@@ -40,13 +41,13 @@ def to_shape(xp: Any, x: Any, shape: Any) -> Any:
     return xp.broadcast_to(x, tuple(shape))
 
 
-def copied(array: Any) -> Any:
+def copied(array: AnyArray) -> Any:
     """Return a copy of an array of any library, through which gradients pass."""
     copy = getattr(array, "clone", None) or getattr(array, "copy", None)
     return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
 
 
-def as_flags(x: Any) -> Any:
+def as_flags(x: AnyArray) -> Any:
     """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
     dtype = getattr(x, "dtype", None)
     if dtype is BOOL:
@@ -92,7 +93,7 @@ def _is_bool(kind: type, dtype: Any) -> bool:
     return dtype_name(dtype).startswith("bool")
 
 
-def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
     """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
     if isinstance(tree, dict):
         return {
@@ -110,7 +111,7 @@ def held_dtype(dtype: Any, backend: af.Backend) -> str:
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
 
 
-def dtype_in(xp: Any, dtype: Any) -> Any:
+def dtype_in(xp: Namespace, dtype: Any) -> Any:
     """Return the dtype that a namespace has for one of NumPy: see `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
@@ -119,14 +120,14 @@ def dtype_in(xp: Any, dtype: Any) -> Any:
     return _known_dtype_in(xp, dtype)
 
 
-def _dtype_in(xp: Any, dtype: Any) -> Any:
+def _dtype_in(xp: Namespace, dtype: Any) -> Any:
     return getattr(xp, held_dtype(dtype, af.registry.backend(xp)))
 
 
 _known_dtype_in = functools.cache(_dtype_in)
 
 
-def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
+def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
     """Cast a NumPy array to another dtype. Floats may be rounded, whole numbers must stay the same.
 
     Raises:
@@ -155,7 +156,7 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
 _INEXACT = ("float", "complex")
 
 
-def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
+def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
     """Cast an array of any library by the rule of `cast_numbers`. It is read for that, unless it is traced.
 
     Args:
@@ -177,7 +178,7 @@ def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
     return af.namespace_of(x).astype(x, dtype)
 
 
-def cast_clipped(x: Any, dtype: Any) -> Any:
+def cast_clipped(x: AnyArray, dtype: Any) -> Any:
     """Cast an array to another dtype, alike in each library, without reading it.
 
     If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN the least.
@@ -231,7 +232,7 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     return low, high, least, most
 
 
-def first_wrong(x: Any, wrong: Any) -> str:
+def first_wrong(x: AnyArray, wrong: Any) -> str:
     """Describe the first wrong number of an array: its value and its place."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f", at {list(index)}," if index else ""

@@ -9,7 +9,7 @@ from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
-from arrayferry.typing import Target
+from arrayferry.typing import AnyArray, AnyTree, Device, Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
 from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
@@ -61,7 +61,7 @@ class Bridged:
         bridge: str,
         trainer: str,
         xp: Target,
-        device: Any = None,
+        device: Device = None,
         *,
         infos: bool = False,
         needs_final: bool = True,
@@ -114,7 +114,7 @@ class Bridged:
         self._ready, self._needs_reset = self._all, None
 
     def reset(
-        self, rows: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
+        self, rows: AnyArray = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
         """Begin new episodes, except where the environments have already begun them.
 
@@ -138,7 +138,7 @@ class Bridged:
         )
         return self.current
 
-    def _begin(self, rows: Any, seed: Any, options: dict[str, Any] | None) -> None:
+    def _begin(self, rows: AnyArray, seed: Any, options: dict[str, Any] | None) -> None:
         """Reset the environments, or some of them."""
         if rows is not None:
             options = {**(options or {}), "reset_mask": rows}
@@ -152,7 +152,7 @@ class Bridged:
             ]
             self._reset_keys.update(*self.firsts)
 
-    def step(self, actions: Any, rows: Any = None) -> tuple[Any, Any, Any, Any, list[Any]]:
+    def step(self, actions: AnyTree, rows: AnyArray = None) -> tuple[Any, Any, Any, Any, list[Any]]:
         """Take a step. Where an episode has ended, observation and infos are those of its last state.
 
         Args:
@@ -261,7 +261,7 @@ class Bridged:
             shared = getattr(self._owner(name), name)
         return [shared] * len(chosen)
 
-    def set(self, name: str, value: Any, chosen: list[int]) -> None:
+    def set(self, name: str, value: AnyTree, chosen: list[int]) -> None:
         """Set an attribute of some environments. Within one batch, it can only be set for all.
 
         Raises:
@@ -423,7 +423,7 @@ def _mask(given: Any, n: int) -> Any:
     return given if kind == "b" and given.shape == (n,) else None
 
 
-def _is_batch(values: Any, n: int) -> bool:
+def _is_batch(values: AnyTree, n: int) -> bool:
     """Tell whether there is one value for each environment, rather than one for all."""
     if isinstance(shape := getattr(values, "shape", None), tuple):
         return shape[:1] == (n,)

@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 
 from ._arrays import as_flags, as_rewards, copied, mapped, select
 from ._spaces.batches import join
@@ -57,7 +58,7 @@ class Rule(NamedTuple):
     by_itself: bool
     tells_final: bool
 
-    def masks(self, over: Any, terminated: Any, truncated: Any) -> StepMasks:
+    def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
         """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
 
         Args:
@@ -148,7 +149,7 @@ class Step(NamedTuple):
         return ended if self.valid is None else ended & self.valid
 
 
-def nowhere(mask: Any) -> bool:
+def nowhere(mask: AnyArray) -> bool:
     """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 
@@ -185,12 +186,12 @@ class Episodes:
         self.over: Any = None
         """Where no episode is in progress, bool (n,); None for nowhere."""
 
-    def begin(self, rows: Any = None) -> None:
+    def begin(self, rows: AnyArray = None) -> None:
         """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
     def step(
-        self, results: Any, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
+        self, results: AnyTree, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
     ) -> Step:  # fmt: skip
         """Return what a step has returned. Flags are bool arrays, and rewards an array.
 
@@ -220,7 +221,7 @@ class Episodes:
             final = final_observations(self._envs, infos, now.done, observation, to_library)
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
-    def masks_in(self, own: af.Conversion, device: Any) -> tuple[Any, Any]:
+    def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
         """Return `valid` and `reset` of the last masks as arrays of a library, which nested wrappers share.
 
         Args:
@@ -236,12 +237,12 @@ class Episodes:
         return self._converted[place]
 
 
-def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:
+def summed(xp: Namespace, began: AnyArray, before: Any, more: Any) -> Any:
     """Return sums over the steps of the current episodes. They start from 0 where an episode began with this step."""
     return select(xp, began, xp.zeros_like(before), before) + more
 
 
-def checked_reset(env: Any, results: Any) -> tuple[Any, Any]:
+def checked_reset(env: Any, results: AnyTree) -> tuple[Any, Any]:
     """Return the two results of `reset`: observations and infos.
 
     Raises:
@@ -276,7 +277,7 @@ class ServesFunctional:
     """The number of steps after which an episode is truncated, None for no limit."""
 
 
-def checked_infos(envs: Any, infos: Any) -> Any:
+def checked_infos(envs: Any, infos: AnyTree) -> Any:
     """Return the infos of vector environments.
 
     Raises:
@@ -290,7 +291,11 @@ def checked_infos(envs: Any, infos: Any) -> Any:
 
 
 def final_observations(
-    envs: Any, infos: Any, ended: Any, observations: Any, to_library: Callable[[Any], Any]
+    envs: Any,
+    infos: AnyTree,
+    ended: AnyArray,
+    observations: AnyTree,
+    to_library: Callable[[Any], Any],
 ) -> Any:
     """Return the observations of a step in SAME_STEP mode from before any reset, in memory of their own.
 
@@ -325,7 +330,7 @@ def final_observations(
     return before_resets(af.namespace_of(where), where, to_library(final), observations)
 
 
-def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:
+def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:
     """Return the observations after a step, before any reset in it.
 
     Args:

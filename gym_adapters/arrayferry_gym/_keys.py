@@ -20,6 +20,7 @@ import arrayferry as af
 from arrayferry._utilities.cache import once
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.extending import exact_key
+from arrayferry.typing import AnyArray, AnyTree
 
 KEPT = "_immutable_kept"
 _ONLY_SELF = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
@@ -48,7 +49,7 @@ class Key:
         return self._hash
 
 
-def parts_of(value: Any) -> Hashable | None:
+def parts_of(value: AnyTree) -> Hashable | None:
     """Return the parts of a value that are compared, or its key; None to compare it as `exact_key` does by itself."""
     if isinstance(value, Immutable):
         return value._immutable_key()
@@ -89,7 +90,7 @@ class Immutable:
             new = super().__new__
             return new(cls) if new is object.__new__ else new(cls, *args, **options)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: AnyTree) -> None:
         for name, value in _attributes(state).items():
             object.__setattr__(self, name, value)
         vars(self).pop(KEPT, None)
@@ -169,13 +170,13 @@ def freeze(value: Immutable) -> None:
     vars(value)[KEPT] = _Memo()
 
 
-def _attributes(state: Any) -> dict[str, Any]:
+def _attributes(state: AnyTree) -> dict[str, Any]:
     """Return the attributes in a state that `object` has given, also those in slots."""
     own, slots = state if isinstance(state, tuple) else (state, None)
     return {**(own or {}), **(slots or {})}
 
 
-def _read_only(part: Any, value: Any, name: str) -> Any:
+def _read_only(part: Any, value: AnyTree, name: str) -> Any:
     """Return a tree with copies of NumPy arrays that cannot be written to."""
     try:
         leaves, layout = ([part], None) if isinstance(part, np.ndarray) else af.flatten(part)
@@ -187,7 +188,7 @@ def _read_only(part: Any, value: Any, name: str) -> Any:
     return layout.unflatten(copies) if layout else copies[0]
 
 
-def _copy(x: Any, value: Any, name: str) -> Any:
+def _copy(x: AnyArray, value: AnyTree, name: str) -> Any:
     if not holds_numbers(x):
         raise af.OptionError(
             f"{type(value).__name__}.{name} holds an array with a mask or of objects, which cannot be compared",

@@ -15,7 +15,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import Part, dtype_name
-from arrayferry.typing import Target
+from arrayferry.typing import AnyArray, AnyTree, Device, Target
 
 Seed = int | Sequence[int] | None
 """An integer of at least 0, several of them, or None for a seed from the operating system."""
@@ -43,7 +43,11 @@ class Random(ABC):
 
     @abstractmethod
     def uniform(
-        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+        self,
+        shape: Sequence[int],
+        low: AnyArray = 0.0,
+        high: AnyArray = 1.0,
+        dtype: str = "float32",
     ) -> Any:
         """Return numbers uniformly distributed in [low, high).
 
@@ -56,7 +60,11 @@ class Random(ABC):
 
     @abstractmethod
     def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+        self,
+        shape: Sequence[int],
+        mean: AnyArray = 0.0,
+        std: AnyArray = 1.0,
+        dtype: str = "float32",
     ) -> Any:
         """Return normally distributed numbers.
 
@@ -68,7 +76,9 @@ class Random(ABC):
         """
 
     @abstractmethod
-    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(
+        self, shape: Sequence[int], low: AnyArray, high: AnyArray, dtype: str = "int32"
+    ) -> Any:
         """Return integers uniformly distributed in [low, high).
 
         Args:
@@ -83,7 +93,7 @@ class Random(ABC):
         """
 
     @abstractmethod
-    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Sequence[int], logits: AnyArray, dtype: str = "int32") -> Any:
         """Return indices, each with the probability `softmax(logits)[..., index]`.
 
         Args:
@@ -149,7 +159,7 @@ class Random(ABC):
         """
         return copy.deepcopy(vars(self))
 
-    def setstate(self, state: Any) -> None:
+    def setstate(self, state: AnyTree) -> None:
         """Continue from a state that `getstate` returned."""
         vars(self).clear()
         vars(self).update(copy.deepcopy(state))
@@ -179,7 +189,7 @@ class RandomFactory(Part):
     contract = "arrayferry_gym._contract:RandomTests"
 
     @abstractmethod
-    def make(self, seed: Seed = None, device: Any = None) -> Random:
+    def make(self, seed: Seed = None, device: Device = None) -> Random:
         """Return a random number generator.
 
         Args:
@@ -188,7 +198,7 @@ class RandomFactory(Part):
         """
 
 
-def make_rng(to: Target, seed: Seed = None, device: Any = None) -> Random:
+def make_rng(to: Target, seed: Seed = None, device: Device = None) -> Random:
     """Return a random number generator for a library. Without a plugin for that, NumPy draws, and numbers are converted.
 
     Args:
@@ -211,7 +221,7 @@ def make_rng(to: Target, seed: Seed = None, device: Any = None) -> Random:
     return HostRandom(backend, seed, device) if factory is None else factory.make(seed, device)
 
 
-def check_integers(low: Any, high: Any, dtype: str) -> None:
+def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
     """Check the arguments of `Random.integers`.
 
     Args:
@@ -255,7 +265,7 @@ def _limits(dtype: str) -> tuple[int, int] | None:
     return (0, 2**bits - 1) if named[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def _extreme(bound: Any, extreme: Any) -> Any:
+def _extreme(bound: AnyArray, extreme: Any) -> Any:
     """Return the lowest or highest of some numbers as a Python number, None if it is unknown or there are no numbers."""
     if isinstance(bound, (int, float)):
         return bound
@@ -276,7 +286,7 @@ class HostRandom(Random):
         device: the device of the results.
     """
 
-    def __init__(self, backend: Backend, seed: Seed = None, device: Any = None) -> None:
+    def __init__(self, backend: Backend, seed: Seed = None, device: Device = None) -> None:
         self._seed = seed
         self._backend = backend
         self._device = device
@@ -291,7 +301,7 @@ class HostRandom(Random):
     def getstate(self) -> Any:
         return self._generator.bit_generator.state
 
-    def setstate(self, state: Any) -> None:
+    def setstate(self, state: AnyTree) -> None:
         self._generator.bit_generator.state = state
 
     @never_raises
@@ -308,13 +318,17 @@ class HostRandom(Random):
             return numpy.asarray(given)
         return self._backend.to_numpy(given)
 
-    def _converted(self, values: Any, dtype: str) -> Any:
+    def _converted(self, values: AnyTree, dtype: str) -> Any:
         if values.dtype != dtype:
             values = values.astype(dtype)
         return self._backend.from_numpy(values, self._device)
 
     def uniform(
-        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+        self,
+        shape: Sequence[int],
+        low: AnyArray = 0.0,
+        high: AnyArray = 1.0,
+        dtype: str = "float32",
     ) -> Any:
         low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
@@ -324,14 +338,20 @@ class HostRandom(Random):
         return self._converted(values, dtype)
 
     def normal(
-        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+        self,
+        shape: Sequence[int],
+        mean: AnyArray = 0.0,
+        std: AnyArray = 1.0,
+        dtype: str = "float32",
     ) -> Any:
         mean, std = self._values(mean), self._values(std)
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         values = self._generator.standard_normal(shape, _drawn_dtype(dtype))
         return self._converted(values * std + mean, dtype)
 
-    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(
+        self, shape: Sequence[int], low: AnyArray, high: AnyArray, dtype: str = "int32"
+    ) -> Any:
         low, high = self._values(low), self._values(high)
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
@@ -341,7 +361,7 @@ class HostRandom(Random):
             values = self._generator.integers(low, high, shape, "uint64")
         return self._converted(values, dtype)
 
-    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Sequence[int], logits: AnyArray, dtype: str = "int32") -> Any:
         import numpy
 
         logits = self._values(logits)
@@ -351,7 +371,7 @@ class HostRandom(Random):
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
-def _as_floats(bound: Any) -> Any:
+def _as_floats(bound: AnyArray) -> Any:
     """Return a bound as floats, since the difference of two small integers may overflow."""
     is_float = type(bound) in (bool, int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")

@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
+from arrayferry.typing import AnyArray, AnyTree, Device
 
 from ._bridged import Bridged
 from .vector import ArrayConversion
@@ -74,7 +75,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     device: Any
     cfg: dict[str, Any]
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], device: Any = "cpu") -> None:
+    def __init__(self, envs: VectorEnv[Any, Any, Any], device: Device = "cpu") -> None:
         self._bridged = Bridged(envs, "RslRlVecEnv", "rsl_rl", "torch", device, needs_final=False)
         self.envs = self._bridged.envs
         self.num_envs = envs.num_envs
@@ -105,7 +106,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         return self._lengths
 
     @episode_length_buf.setter
-    def episode_length_buf(self, lengths: Any) -> None:
+    def episode_length_buf(self, lengths: AnyArray) -> None:
         simulator = self._bridged.simulator
         if hasattr(simulator, "episode_length_buf"):
             simulator.episode_length_buf = lengths
@@ -126,7 +127,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         """Return the current observations. Before the first step, this resets the environments."""
         return self.reset() if self._observations is None else self._observations
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, dict[str, Any]]:
         """Take a step, and reset finished environments.
 
         Args:
@@ -150,7 +151,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         self._lengths = torch.where(ended, 0, self._lengths + 1)
         return self._observations, rewards.to(torch.float32), ended, extras
 
-    def _tensordict(self, observations: Any) -> Any:
+    def _tensordict(self, observations: AnyTree) -> Any:
         groups = observations if self._grouped else {"policy": observations}
         parts = {
             key: groups[key].to(torch.float32).reshape(shape) for key, shape in self._shapes.items()

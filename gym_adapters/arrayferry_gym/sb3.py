@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._spaces.trees import build, split
 
 from ._bridged import Bridged, check_starts
@@ -89,7 +90,7 @@ class SB3VecEnv(VecEnv):
         self._reset_options()
         return observations
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: AnyTree) -> None:
         """Store actions for `step_wait`."""
         self._actions = actions
 
@@ -113,7 +114,7 @@ class SB3VecEnv(VecEnv):
                 infos[index]["terminal_observation"] = last
         return observations, rewards.astype(np.float32), ended, infos
 
-    def _rows(self, observations: Any, rows: Any) -> Any:
+    def _rows(self, observations: AnyTree, rows: AnyArray) -> Any:
         """Return copies of the observations of some environments, one after the other."""
         space = self.observation_space
         if isinstance(observations, np.ndarray):
@@ -144,7 +145,7 @@ class SB3VecEnv(VecEnv):
             mask = self._infos[index][MASK]
         return np.array(mask, bool).reshape(-1)
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: AnyArray = None) -> list[Any]:
         """Return an attribute of environments. Environments of one batch share it.
 
         If masks of actions are in observations or infos, `action_masks` is a method that returns them.
@@ -154,12 +155,12 @@ class SB3VecEnv(VecEnv):
             return [partial(self._mask, index) for index in chosen]
         return self._bridged.get(attr_name, chosen)
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: AnyTree, indices: AnyArray = None) -> None:
         """Set an attribute of environments. Within one batch, it can only be set for all."""
         self._bridged.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+        self, method_name: str, *method_args: Any, indices: AnyArray = None, **method_kwargs: Any
     ) -> list[Any]:
         """Call a method of environments, and return the results.
 
@@ -171,7 +172,7 @@ class SB3VecEnv(VecEnv):
             return [self._mask(index) for index in chosen]
         return self._bridged.call(method_name, chosen, *method_args, **method_kwargs)
 
-    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: Any, indices: AnyArray = None) -> list[bool]:
         """Return which environments have a wrapper around them."""
         from stable_baselines3.common.env_util import is_wrapped
 

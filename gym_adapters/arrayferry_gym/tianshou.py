@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
+from arrayferry.typing import AnyTree
 from arrayferry_gym._spaces.trees import build, split
 
 from ._bridged import Bridged, check_starts
@@ -88,7 +89,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         firsts = self._bridged.firsts
         return self._observations(observations, ids), _array([dict(firsts[index]) for index in ids])
 
-    def step(self, action: Any, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
+    def step(self, action: AnyTree, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
         """Take a step in all environments, or in those with the given indices.
 
         Args:
@@ -133,7 +134,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         rows[ids] = True
         return rows
 
-    def _observations(self, batch: Any, ids: list[int]) -> Any:
+    def _observations(self, batch: AnyTree, ids: list[int]) -> Any:
         """Return the observations of some environments: an array, or for a Dict an object array of dicts."""
         parts = split(self._space, batch)
         if not isinstance(self._space, spaces.Dict):
@@ -144,7 +145,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Return an attribute of environments. Environments of one batch share it."""
         return self._bridged.get(key, self._ids(id))
 
-    def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:  # noqa: A002
+    def set_env_attr(self, key: str, value: AnyTree, id: Any = None) -> None:  # noqa: A002
         """Set an attribute of environments. Within one batch, it can only be set for all."""
         self._bridged.set(key, value, self._ids(id))
 

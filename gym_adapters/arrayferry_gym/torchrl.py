@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import check_flag, missing_package
+from arrayferry.typing import AnyTree, Device
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, keyed, split
 
 from ._bridged import Bridged
@@ -83,7 +84,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     def __init__(
         self,
         envs: VectorEnv[Any, Any, Any],
-        device: Any = "cpu",
+        device: Device = "cpu",
         *,
         categorical_actions: bool = False,
     ) -> None:
@@ -146,7 +147,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         before["reward"] = torch.zeros_like(result["reward"])
         return torch.where(rows, result, before)
 
-    def _tensordict(self, observations: Any) -> Any:
+    def _tensordict(self, observations: AnyTree) -> Any:
         parts = self._observation_parts.from_env(observations)
         return TensorDict(parts, batch_size=self.batch_size, device=self.device)
 
@@ -171,7 +172,7 @@ class _Part:
         place: where it is, for errors.
     """
 
-    def __init__(self, space: Any, n: int, device: Any, key: Any, *, one_hot: bool) -> None:
+    def __init__(self, space: Any, n: int, device: Device, key: Any, *, one_hot: bool) -> None:
         mask = key == (MASK,) and isinstance(space, (spaces.Box, spaces.MultiBinary))
         dtype = torch.bool if mask else getattr(torch, str(space.dtype), None)
         if dtype is None or not isinstance(space, ARRAYS):
@@ -202,13 +203,13 @@ class _Part:
         else:
             self.spec = Unbounded(self.shape, **given)
 
-    def from_env(self, value: Any) -> Any:
+    def from_env(self, value: AnyTree) -> Any:
         """Return an observation as the spec has it."""
         if self.counted:
             return (value - self.start).to(self.dtype).reshape(self.spec.shape)
         return value.to(self.dtype)
 
-    def to_env(self, value: Any) -> Any:
+    def to_env(self, value: AnyTree) -> Any:
         """Return an action as the space has it."""
         if not self.counted:
             return value
@@ -227,7 +228,9 @@ class _Parts:
         one_hot: whether Discrete and MultiDiscrete are one-hot.
     """
 
-    def __init__(self, space: Space[Any], n: int, device: Any, name: str, *, one_hot: bool) -> None:
+    def __init__(
+        self, space: Space[Any], n: int, device: Device, name: str, *, one_hot: bool
+    ) -> None:
         self.space = space
         below = (name,) if name == "action" or branches(space) is None else ()
         self.parts = {
@@ -238,7 +241,7 @@ class _Parts:
         for key, part in self.parts.items():
             self.spec[key] = part.spec
 
-    def from_env(self, observations: Any) -> dict[Any, Any]:
+    def from_env(self, observations: AnyTree) -> dict[Any, Any]:
         """Return the parts of observations by their keys."""
         pairs = zip(self.parts.items(), split(self.space, observations), strict=True)
         return {key: part.from_env(value) for (key, part), value in pairs}

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.adapter import (
     Adapter,
     NamedPair,
@@ -127,7 +128,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         self._observe(observations)
         return self._libraries.to_agent(observations), self._libraries.convert_infos(infos)
 
-    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         self._note = None
         try:
@@ -154,7 +155,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             infos = libraries.convert_infos(infos)
         return observations, rewards, ended, cut, infos
 
-    def _cast_rewards(self, rewards: Any) -> Any:
+    def _cast_rewards(self, rewards: AnyArray) -> Any:
         if isinstance(rewards, (dict, list, tuple)):
             return mapped(self._cast_rewards, rewards)
         xp = af.namespace_of(rewards)
@@ -184,7 +185,12 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             )
 
     def _with_final(
-        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any], final: Any = None
+        self,
+        observations: AnyTree,
+        ended: AnyArray,
+        cut: Any,
+        infos: dict[str, Any],
+        final: AnyTree = None,
     ) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
         done, libraries = ended | cut, self._libraries
@@ -208,7 +214,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """Get an attribute of each environment, if the vector environment has `get_attr`."""
         return self.env.get_attr(name)  # type: ignore[attr-defined]
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: AnyTree) -> None:
         """Set an attribute of each environment, if the vector environment has `set_attr`."""
         self.env.set_attr(name, values)  # type: ignore[attr-defined]
 

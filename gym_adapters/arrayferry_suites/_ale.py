@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 
 from ._masks import with_masks
 
@@ -23,7 +24,7 @@ class Games(VectorWrapper[Any, Any, Any]):
         observations, infos = self.env.reset(**options)
         return observations, with_masks(infos)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         observations, rewards, *flags, infos = self.env.step(actions)
         return observations, rewards.astype(np.float32), *flags, with_masks(infos)

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs import JaxEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
@@ -61,7 +62,7 @@ class BraxEnv(JaxEnv):
         if hasattr(self.env, "render") and hasattr(self.env, "dt"):
             self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(1 / self.env.dt)}
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
 
         Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
@@ -75,7 +76,7 @@ class BraxEnv(JaxEnv):
         ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
         return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
-    def shared(self, example: Any) -> frozenset[int]:
+    def shared(self, example: AnyTree) -> frozenset[int]:
         """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
         keys = jax.random.split(jax.random.PRNGKey(0), 2)
         many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
@@ -86,15 +87,15 @@ class BraxEnv(JaxEnv):
     def _draws_params(self) -> bool:
         return self.randomization_fn is not None
 
-    def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
         """Draw what the models of new episodes differ in."""
 
-        def one(key: Any, params: Any) -> Any:
+        def one(key: Any, params: AnyTree) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
 
         return self._mapped(one, params, jax.random.split(rng.key(), n))
 
-    def _with(self, params: Any) -> Any:
+    def _with(self, params: AnyTree) -> Any:
         """Return the environment with these values in its model."""
         if not params:
             return self.env
@@ -103,22 +104,24 @@ class BraxEnv(JaxEnv):
         )
         return _replaced(self.env, _model_name(self.env), model)
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the state."""
         return self._with(params).reset(jax.random.key_data(key))
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Take a step."""
         state = self._with(params).step(kept, action)
         done = state.done > 0.5
         truncated = jnp.asarray(state.info.get("truncation", False)) > 0.5
         return state, state.reward, done & ~truncated, truncated
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
         return kept.obs
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the metrics."""
         return kept.metrics  # type: ignore[no-any-return]
 
@@ -142,10 +145,10 @@ class _Reached(Exception):  # noqa: N818
     """A step has reached the actuators, with these values for them."""
 
 
-def _passes_on(env: Any, example: Any, limits: Any) -> bool:
+def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
     """Tell whether actions in a range reach the actuators unchanged. If that cannot be found out, return True."""
 
-    def reach(state: Any, action: Any) -> None:
+    def reach(state: AnyTree, action: AnyTree) -> None:
         raise _Reached(np.asarray(action))
 
     stopped = _replaced(env, "pipeline_step", reach)
@@ -164,7 +167,7 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
     return True
 
 
-def _replaced(env: Any, name: str, value: Any) -> Any:
+def _replaced(env: Any, name: str, value: AnyTree) -> Any:
     """Return an environment with another value of an attribute, also inside wrappers."""
     env = copy.copy(env)
     if "env" in vars(env):
@@ -187,7 +190,7 @@ def _path(keys: Any) -> str:
     return str(jax.tree_util.keystr(keys, simple=True, separator="."))
 
 
-def _by_path(tree: Any) -> dict[str, Any]:
+def _by_path(tree: AnyTree) -> dict[str, Any]:
     return {_path(path): x for path, x in jax.tree.leaves_with_path(tree)}
 
 

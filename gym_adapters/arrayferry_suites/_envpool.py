@@ -17,6 +17,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import reset_mask_of
 
 from ._masks import with_masks
@@ -111,7 +112,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         observations, *_, infos = map_arrays(np.copy, self._last)
         return observations, with_masks(infos)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         if not self._last:
             raise gym.error.ResetNeeded(
@@ -135,7 +136,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self._keep(*results)
         return observations, rewards, terminated, truncated, with_masks(infos)
 
-    def _step_rest(self, last: Any, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def _step_rest(self, last: Any, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environments whose episodes go on."""
         over = last[2] | last[3]
         last[1][over] = 0
@@ -146,7 +147,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         *results, infos = map_arrays(np.copy, self._last)
         return *results, with_masks(infos)
 
-    def _ordered(self, results: Any) -> Any:
+    def _ordered(self, results: AnyTree) -> Any:
         """Return results in the order of the environments, in the dtypes of the spaces."""
         observations, *others, infos = results
         ids = infos["env_id"]
@@ -157,7 +158,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             results = map_arrays(lambda x: x[order], results)
         return results
 
-    def _keep(self, *results: Any) -> None:
+    def _keep(self, *results: AnyTree) -> None:
         """Keep the results of a whole batch for later ones of a part, which only DISABLED mode has."""
         disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self._last = map_arrays(np.copy, results) if disabled else True
@@ -199,7 +200,7 @@ def _refuse(pool: Any, why: str, remedy: str) -> NoReturn:
     raise af.OptionError(f"{type(pool).__name__} of EnvPool {why}", remedy=remedy)
 
 
-def _cast(space: Space[Any], x: Any) -> Any:
+def _cast(space: Space[Any], x: AnyArray) -> Any:
     """Return a batch of observations in the dtypes of the space of one. EnvPool has int32 for Discrete."""
     if isinstance(space, spaces.Dict):
         return {key: _cast(part, x[key]) for key, part in space.items()}
@@ -220,7 +221,7 @@ def _with_true_bounds(space: Space[Any]) -> Space[Any]:
     return spaces.Box(low, high, dtype=space.dtype.type)
 
 
-def _merged(before: Any, rows: Any, part: Any) -> Any:
+def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
     """Return trees of arrays with other values in some rows."""
     if isinstance(part, dict):
         return {key: _merged(before[key], rows, x) for key, x in part.items()}

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from arrayferry.typing import AnyTree
 from arrayferry_envs import JaxEnv
 
 
@@ -19,28 +20,30 @@ class FuncEnvAdapter(JaxEnv):
         params: its parameters, None for its own.
     """
 
-    def __init__(self, env: Any, params: Any = None) -> None:
+    def __init__(self, env: Any, params: AnyTree = None) -> None:
         super().__init__(env, env.get_default_params() if params is None else params)
         own = getattr(self.env, "metadata", {})
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **own}
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""
         return self.env.action_space
 
-    def observations(self, example: Any) -> Any:
+    def observations(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""
         return self.env.observation_space
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return state, observation and infos."""
         first, seeing = jax.random.split(key)
         return self._shown(self.env.initial(first, params), seeing, params)
 
-    def _shown(self, state: Any, key: Any, params: Any) -> Any:
+    def _shown(self, state: AnyTree, key: Any, params: AnyTree) -> Any:
         return state, self.env.observation(state, key, params), self.env.state_info(state, params)
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Take a step."""
         moving, rewarding, ending, seeing = jax.random.split(key, 4)
         before, env = kept[0], self.env
@@ -50,11 +53,11 @@ class FuncEnvAdapter(JaxEnv):
         after = self._shown(state, seeing, params)
         return after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
         return kept[1]
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the state."""
         return jax.tree.map(jnp.asarray, kept[2])  # type: ignore[no-any-return]
 

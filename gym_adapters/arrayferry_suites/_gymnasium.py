@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from arrayferry.typing import AnyTree
+
 
 def ids() -> list[str]:
     """Return the ids that are registered so far. Other packages register theirs when they are imported."""
@@ -30,7 +32,7 @@ def _register_games() -> None:
         import_module("ale_py")
 
 
-def adapt(env: Any, params: Any = None) -> Any:
+def adapt(env: Any, params: AnyTree = None) -> Any:
     """Turn a `FuncEnv` into a `FunctionalEnv`."""
     from ._func_env import FuncEnvAdapter
 

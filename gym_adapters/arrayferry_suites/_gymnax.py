@@ -15,6 +15,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
+from arrayferry.typing import AnyTree
 from arrayferry_envs import JaxEnv
 from arrayferry_gym.extending import gymnasium_space, space_of
 
@@ -38,7 +39,7 @@ class GymnaxEnv(JaxEnv):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, env: Any, params: Any = None) -> None:
+    def __init__(self, env: Any, params: AnyTree = None) -> None:
         params = env.default_params if params is None else params
         self._limit = next((name for name in LIMITS if is_whole(getattr(params, name, None))), None)
         if self._limit is not None:
@@ -48,11 +49,11 @@ class GymnaxEnv(JaxEnv):
         self._resets = len(inspect.signature(env.reset_env).parameters)
         super().__init__(env, params)
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""
         return gymnasium_space(self.env.action_space(self.default_params))
 
-    def observations(self, example: Any) -> Any:
+    def observations(self, example: AnyTree) -> Any:
         """Return the declared space, if values like the example can be in it."""
         if getattr(self.env, "name", None) in WRONG_BOUNDS:
             return space_of(example)
@@ -64,7 +65,7 @@ class GymnaxEnv(JaxEnv):
         fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
         return stated if fits else space_of(example)
 
-    def _check(self, params: Any) -> None:
+    def _check(self, params: AnyTree) -> None:
         """Refuse a limit that differs from the one that became `max_episode_steps`."""
         if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
             raise af.OptionError(
@@ -73,7 +74,7 @@ class GymnaxEnv(JaxEnv):
                 remedy="Pass max_episode_steps= instead, or the parameters to from_env.",
             )
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return observation, state and infos, which are zeros at first."""
         self._check(params)
         observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
@@ -82,14 +83,14 @@ class GymnaxEnv(JaxEnv):
         info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return observation, state, info
 
-    def _step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+    def _step(self, key: Any, state: AnyTree, action: AnyTree, params: AnyTree) -> Any:
         """Return observation and infos, state, reward and two flags of a step.
 
         Observation and infos are those with the limit: they may show the time that is left, or what was achieved until the
         end. Everything else is without it.
         """
 
-        def taken(params: Any) -> Any:
+        def taken(params: AnyTree) -> Any:
             observation, after, reward, ended, info = self.env.step_env(key, state, action, params)
             truncated: Any = False
             if hasattr(self.env, "is_truncated"):  # since gymnax 1.0
@@ -106,17 +107,19 @@ class GymnaxEnv(JaxEnv):
         shown, *others = both(limits)
         return jax.tree.map(lambda x: x[0], shown), *jax.tree.map(lambda x: x[1], others)
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Take a step without the limit."""
         self._check(params)
         (observation, info), state, reward, *flags = self._step(key, kept[1], action, params)
         return (observation, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
         return kept[0]
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the step."""
         return kept[2]  # type: ignore[no-any-return]
 
@@ -148,7 +151,7 @@ def _craftax_renderer(module: str) -> Any:
     return jax.jit(import_module(module).make_craftax_pixel_renderer(16))
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_numbers(value: AnyTree) -> bool:
     return all(
         isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
     )
@@ -172,6 +175,6 @@ def load(name: str, **options: Any) -> Any:
     return adapt(*import_module("gymnax").make(name, **options))
 
 
-def adapt(env: Any, params: Any = None) -> Any:
+def adapt(env: Any, params: AnyTree = None) -> Any:
     """Turn one into a `FunctionalEnv`."""
     return GymnaxEnv(env, params)

@@ -13,6 +13,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
+from arrayferry.typing import AnyTree
 from arrayferry_envs import JaxEnv
 from arrayferry_gym.extending import space_of
 
@@ -41,15 +42,17 @@ class JumanjiEnv(JaxEnv):
         _check(env)
         super().__init__(env)
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""
         return _space(self.env.action_spec)
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return state and time step."""
         return self.env.reset(jax.random.key_data(key))
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Take a step, and find out whether it would have been the last without the limit."""
         state, step = self.env.step(kept[0], action)
         ended, terminated = step.step_type == LAST, step.discount == 0
@@ -59,11 +62,11 @@ class JumanjiEnv(JaxEnv):
         terminated = jnp.all(terminated) & ended  # of all agents, where there are several
         return (state, step), step.reward, terminated, ended & ~terminated
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
         return kept[1].observation
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the extras and the discount."""
         return {**(kept[1].extras or {}), "discount": kept[1].discount}
 
@@ -103,7 +106,7 @@ def _without_limit(env: Any) -> Any:
     return env if inner is held["_env"] else _changed(env, "_env", inner)
 
 
-def _changed(env: Any, name: str, value: Any) -> Any:
+def _changed(env: Any, name: str, value: AnyTree) -> Any:
     env = copy.copy(env)
     setattr(env, name, value)
     return env

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
+from arrayferry.typing import AnyTree
 from arrayferry_envs import JaxEnv
 from arrayferry_gym.extending import space_of
 
@@ -26,28 +27,30 @@ class NavixEnv(JaxEnv):
 
     # observations have the bounds of their dtype: those that navix declares are too narrow
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""
         space = self.env.action_space
         if type(space).__name__ == "Discrete" and space.shape == ():
             return spaces.Discrete(int(space.maximum) + 1)
         return space_of(space, np.asarray(space.minimum), np.asarray(space.maximum))
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the time step."""
         return self.env.reset(jax.random.key_data(key))
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Take a step, without navix's reset in the next one."""
         after = self.env._step(kept, action)
         ended = after.step_type
         return after, after.reward, ended == TERMINATION, ended == TRUNCATION
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
         return kept.observation
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the infos."""
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
 

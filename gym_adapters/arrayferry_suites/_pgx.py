@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 from arrayferry_envs import JaxEnv
 from arrayferry_gym.extending import space_of
 
@@ -28,30 +29,32 @@ class PgxEnv(JaxEnv):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the moves."""
         return spaces.Discrete(int(example.legal_action_mask.shape[0]))
 
-    def observations(self, example: Any) -> Any:
+    def observations(self, example: AnyTree) -> Any:
         """Return the space of observations and masks."""
         mask = spaces.MultiBinary(int(example["action_mask"].shape[0]))
         return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": mask})
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the state."""
         return self.env.init(jax.random.key_data(key))
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Make a move."""
         player = kept.current_player
         state = self.env.step(kept, action, jax.random.key_data(key))
         return state, state.rewards[player], state.terminated, state.truncated
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation, and the moves that are allowed."""
         return {"observation": kept.observation, "action_mask": kept.legal_action_mask}
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return whose turn it is, and the rewards of all."""
         return {"current_player": kept.current_player, "rewards": kept.rewards}
 

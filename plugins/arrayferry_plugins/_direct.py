@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
 from arrayferry.extending import dtype_info
-from arrayferry.typing import Cost
+from arrayferry.typing import AnyArray, Cost, Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
 class Bound(Converter):
     """A converter whose `convert` calls the function that `bind` returns."""
 
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+    def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
         # the user's narrowing is not known here, so the general path handles other dtypes
         bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if bound is None else bound(x)
@@ -66,7 +66,7 @@ class Packed(Bound):
     """The backend of the results."""
 
     @abstractmethod
-    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+    def transfer(self, staged: Any, dtype: Any, device: Device) -> Any:
         """Move memory of the host, made by `staging`, to the device. Return a one-dimensional array."""
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
@@ -118,7 +118,7 @@ class Packed(Bound):
 
         return many
 
-    def _fitting(self, x: Any, options: Options) -> Any:
+    def _fitting(self, x: AnyArray, options: Options) -> Any:
         """Return an array of a dtype that the target has, None for an array that is moved alone."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
@@ -127,7 +127,7 @@ class Packed(Bound):
         except ArrayFerryError:  # raised again where its path in the tree is known
             return None
 
-    def _together(self, xs: list[Any], dtype: Any, device: Any) -> list[Any]:
+    def _together(self, xs: list[Any], dtype: Any, device: Device) -> list[Any]:
         import numpy as np
 
         step = max(1, ALIGNMENT // dtype.itemsize)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError
 from arrayferry.extending import describe_error
-from arrayferry.typing import Memory
+from arrayferry.typing import AnyArray, Memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,17 +54,17 @@ class StoredSource(Source):
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
 
-    def refuse(self, x: Any) -> None:
+    def refuse(self, x: AnyArray) -> None:
         """Raise an error for an array that cannot be converted. The default refuses text and objects."""
         if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
             what, why = f"{self.what} of dtype {x.dtype}", ": it holds text or objects"
             raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 
     @abstractmethod
-    def stored(self, x: Any) -> Sequence[int] | None:
+    def stored(self, x: AnyArray) -> Sequence[int] | None:
         """Return the shape of the parts that are read as a whole, None if any part can be read."""
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
 
         self.refuse(x)
@@ -90,6 +90,6 @@ class GroupSource(Source):
     what: str
     inside: str
 
-    def to_numpy(self, x: Any) -> NoReturn:
+    def to_numpy(self, x: AnyArray) -> NoReturn:
         what, why = f"{self.what} {type(x).__name__}", ": it is not an array, but holds some"
         raise refused(what, why=why, remedy=f"Pass {self.inside}.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from arrayferry import Container
 from arrayferry._utilities.text import type_name
+from arrayferry.typing import AnyArray
 from arrayferry_streams import Slices, Streaming, even_lengths
 
 from ._sources import StoredSource
@@ -40,7 +41,9 @@ class StoredStreaming(Streaming):
 class _StoredSlices(Slices):
     """Parts of arrays of a store."""
 
-    def __init__(self, source: StoredSource, xs: Sequence[Any], axis: int, lengths: Any) -> None:
+    def __init__(
+        self, source: StoredSource, xs: Sequence[Any], axis: int, lengths: AnyArray
+    ) -> None:
         super().__init__(xs, axis, lengths)
         self._source = source
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Source
+from arrayferry.typing import AnyArray
 
 from ._sources import read_only, refused
 
@@ -17,7 +18,7 @@ class AwkwardSource(Source):
     array_types: tuple[str, ...] = ("awkward.Array",)
     # Memory counts as writable, since NumPy arrays are often wrapped without a copy. Results are read-only.
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import awkward as ak
 
         _refuse_type(x)
@@ -31,13 +32,13 @@ class AwkwardSource(Source):
             array = f"an Awkward array of type {x.type!s:.80}"
             raise refused(array, first, why=f": {what}") from error
 
-    def is_traced(self, x: Any) -> bool:
+    def is_traced(self, x: AnyArray) -> bool:
         import awkward as ak
 
         return bool(ak.backend(x) == "typetracer")
 
 
-def _refuse_type(x: Any) -> None:
+def _refuse_type(x: AnyArray) -> None:
     """Raise for text, categories, records and unions."""
     part = x.layout
     what = remedy = ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Converter, Devices, DLPack
 from arrayferry.extending import dtype_named
+from arrayferry.typing import AnyArray, Device
 
 from ._direct import Packed, unless_capturing
 
@@ -26,7 +27,7 @@ class CupyDevices(Devices):
 
         return f"cuda:{device.id}" if isinstance(device, cupy.cuda.Device) else str(device)
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         import cupy
 
         target = _index(device)
@@ -44,12 +45,12 @@ class CupyDevices(Devices):
             source.wait_event(stream.record())
         return y
 
-    def use(self, device: Any) -> Any:
+    def use(self, device: Device) -> Any:
         import cupy
 
         return cupy.cuda.Device(_index(device))
 
-    def fence(self, x: Any) -> Callable[[], bool]:
+    def fence(self, x: AnyArray) -> Callable[[], bool]:
         import cupy
 
         with cupy.cuda.Device(x.device.id):
@@ -60,7 +61,7 @@ class CupyDevices(Devices):
 class CupyDLPack(DLPack):
     """Arrays are exchanged by DLPack."""
 
-    def export(self, x: Any) -> Any:
+    def export(self, x: AnyArray) -> Any:
         import cupy
 
         # CuPy orders an export after the work on the current GPU only
@@ -70,7 +71,7 @@ class CupyDLPack(DLPack):
             cupy.cuda.get_current_stream().wait_event(written)
         return x
 
-    def compact(self, x: Any) -> Any:
+    def compact(self, x: AnyArray) -> Any:
         import cupy
 
         with cupy.cuda.Device(x.device.id):
@@ -79,7 +80,7 @@ class CupyDLPack(DLPack):
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()
 
-    def load(self, x: Any, device: Any = None) -> Any:
+    def load(self, x: AnyArray, device: Device = None) -> Any:
         import cupy
 
         return cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else cupy.asarray(x)
@@ -97,30 +98,30 @@ class CupyBackend(Backend):
     devices: Devices = CupyDevices()
     dlpack: DLPack | None = CupyDLPack()
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import cupy
 
         return cupy.asnumpy(x)
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         import cupy
 
         with cupy.cuda.Device(_index(device)):
             return cupy.array(x)
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         import cupy
 
         with cupy.cuda.Device(x.device.id):  # otherwise it would move to the current one
             return x.copy()
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         return f"cuda:{x.device.id}"
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()
 
-    def address(self, x: Any) -> int | None:
+    def address(self, x: AnyArray) -> int | None:
         return int(x.data.ptr)
 
     def check(self) -> str | None:
@@ -128,7 +129,7 @@ class CupyBackend(Backend):
         return None if count else f"there is no usable GPU ({problem})"
 
 
-def _index(device: Any) -> int:
+def _index(device: Device) -> int:
     if device is None:
         import cupy
 
@@ -169,7 +170,7 @@ class NumpyToCupy(Packed):
     target = "cupy"
     backend: Backend = BACKEND
 
-    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+    def transfer(self, staged: Any, dtype: Any, device: Device) -> Any:
         return BACKEND.from_numpy(staged, device)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arrayferry import Source, hookimpl
+from arrayferry.typing import AnyArray
 
 from ._sources import GroupSource, StoredSource, refused
 
@@ -23,13 +24,13 @@ class H5pySource(StoredSource):
         "file and make the stream in the process that uses it, or fork that process"
     )
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         if not getattr(x, "_dset", x):  # before all else, which needs the file to be open
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")
         return "cpu"
 
-    def refuse(self, x: Any) -> None:
+    def refuse(self, x: AnyArray) -> None:
         self.device_of(x)
         if x.shape is None:
             what, remedy = "a dataset that is h5py.Empty", "Test for x.shape is None first."

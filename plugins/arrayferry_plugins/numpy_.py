@@ -6,6 +6,7 @@ from typing import Any
 
 from arrayferry import Backend
 from arrayferry.extending import refuse_more_than_values
+from arrayferry.typing import AnyArray, Device
 
 
 class NumpyBackend(Backend):
@@ -19,20 +20,20 @@ class NumpyBackend(Backend):
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
 
         if type(x) is not np.ndarray:
             refuse_more_than_values(x)
         return np.asarray(x)
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         return x
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         return x.copy()
 
-    def address(self, x: Any) -> int:
+    def address(self, x: AnyArray) -> int:
         return x.__array_interface__["data"][0] if x.size else 0
 
     def dtypes(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Source
+from arrayferry.typing import AnyArray
 
 from ._sources import read_only, refused
 
@@ -28,7 +29,7 @@ class PandasSource(Source):
         "pandas.api.extensions.ExtensionArray",
     )
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import pandas as pd
 
         if isinstance(x, pd.DataFrame):
@@ -45,13 +46,13 @@ class PandasSource(Source):
             what, first = " with missing values", f"{fill}x.dropna(),"
         raise refused(f"a pandas {type(x).__name__}{what}", first)
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         import pandas as pd
 
         return isinstance(getattr(x, "dtype", None), pd.SparseDtype)
 
 
-def _plain_dtype(x: Any) -> Any:
+def _plain_dtype(x: AnyArray) -> Any:
     """Return the NumPy dtype of the values of a column, and refuse a column that has none."""
     import pandas as pd
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Source
-from arrayferry.typing import Memory
+from arrayferry.typing import AnyArray, Memory
 
 from ._sources import refused
 
@@ -29,7 +29,7 @@ class PolarsSource(Source):
     array_types: tuple[str, ...] = ("polars.Series", "polars.DataFrame", "polars.LazyFrame")
     memory: Memory = "immutable"
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import polars as pl
 
         if isinstance(x, pl.LazyFrame):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Source
-from arrayferry.typing import Memory
+from arrayferry.typing import AnyArray, Memory
 
 from ._sources import GroupSource, refused
 
@@ -32,7 +32,7 @@ class ArrowSource(Source):
     )
     memory: Memory = "immutable"
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
         import pyarrow as pa
 
@@ -74,7 +74,7 @@ class TensorSource(Source):
     array_types: tuple[str, ...] = ("pyarrow.Tensor",)
     to_numpy_shares: bool | None = True
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         return x.to_numpy()
 
 
@@ -96,7 +96,7 @@ class DatasetSource(GroupSource):
     )
 
 
-def _refuse_missing(x: Any, flat: str = "x") -> None:
+def _refuse_missing(x: AnyArray, flat: str = "x") -> None:
     from pyarrow import types
 
     if x.null_count:
@@ -108,7 +108,7 @@ def _refuse_missing(x: Any, flat: str = "x") -> None:
         raise refused(what, f"{first}{flat}.drop_null(),{end}")
 
 
-def _ragged(x: Any) -> Exception:
+def _ragged(x: AnyArray) -> Exception:
     first = "pyarrow.compute.list_flatten(x), which has their values one after another,"
     return refused(f"a pyarrow {type(x).__name__} of lists of different lengths", first)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Source
+from arrayferry.typing import AnyArray
 
 
 class ScipySource(Source):
@@ -16,10 +17,10 @@ class ScipySource(Source):
     install = "scipy"
     to_numpy_shares: bool | None = False
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         return x.toarray()
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         return True
 
 

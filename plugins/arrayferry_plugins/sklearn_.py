@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from arrayferry import Container
+from arrayferry.typing import AnyArray, AnyTree
 
 
 class Estimators(Container):
@@ -18,19 +19,19 @@ class Estimators(Container):
 
     types: tuple[Any, ...] = ("sklearn.base.BaseEstimator",)
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         if not hasattr(value, "__sklearn_array_api_convert__"):
             return list(_learned(value).values())
         arrays: list[Any] = []
 
-        def collect(x: Any) -> Any:
+        def collect(x: AnyArray) -> Any:
             arrays.append(x)
             return x
 
         value.__sklearn_array_api_convert__(collect)
         return arrays
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         if not children:
             return value
         if hasattr(value, "__sklearn_array_api_convert__"):
@@ -40,7 +41,7 @@ class Estimators(Container):
         vars(new).update(zip(_learned(value), children, strict=True))
         return new
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         if hasattr(value, "__sklearn_array_api_convert__"):
             return [f".{index}" for index in range(len(self.children(value)))]
         return [f".{name}" for name in _learned(value)]
@@ -55,7 +56,7 @@ def _learned(estimator: Any) -> dict[str, Any]:
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
 
 
-def _holds_arrays(value: Any, supports: bool) -> bool:
+def _holds_arrays(value: AnyTree, supports: bool) -> bool:
     if isinstance(value, (list, tuple, dict)):
         parts = value.values() if isinstance(value, dict) else value
         return any(_holds_arrays(part, supports) for part in parts)

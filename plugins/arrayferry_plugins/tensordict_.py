@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Container, ConversionError, convert, flatten, hookimpl
+from arrayferry.typing import AnyTree
 
 
 class TensorDicts(Container):
@@ -13,10 +14,10 @@ class TensorDicts(Container):
     types: tuple[Any, ...] = ("tensordict.TensorDictBase",)
     transparent: bool = True
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return list(value.tensordicts if _is_lazy(value) else value.values())
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         import tensordict as td
 
         if not all(map(_fits_tensordict, children)):
@@ -38,12 +39,12 @@ class TensorDicts(Container):
             new = td.TensorDictParams(new, no_convert="skip")
         return new.lock_() if value.is_locked else new
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         if _is_lazy(value):
             return [f".tensordicts[{index}]" for index in range(len(value.tensordicts))]
         return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, it iterates over the batch
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         structure = [value.stack_dim] if _is_lazy(value) else list(value.keys())
         return structure, value.batch_size, str(value.device), value.names, value.is_locked
 
@@ -57,13 +58,13 @@ class TensorClasses(Container):
     def takes(self, cls: type) -> bool:
         return any("_is_tensorclass" in vars(base) for base in cls.__mro__)
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         import tensordict as td
 
         tensors = value._tensordict
         return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(tensors)
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         import tensordict as td
 
         data = {"data": children[0]} if td.is_non_tensor(value) else {}
@@ -77,13 +78,13 @@ class TensorClasses(Container):
         vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
         return new
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         import tensordict as td
 
         inside = [] if td.is_non_tensor(value) else TENSOR_DICTS.steps(value._tensordict)
         return [f".{step[2:-2]}" if step[0] == "[" else step for step in inside] or [""]
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         import tensordict as td
 
         if td.is_non_tensor(value):
@@ -94,7 +95,7 @@ class TensorClasses(Container):
 TENSOR_DICTS = TensorDicts()
 
 
-def _is_lazy(value: Any) -> bool:
+def _is_lazy(value: AnyTree) -> bool:
     import tensordict as td
 
     return isinstance(value, td.LazyStackedTensorDict)
@@ -107,7 +108,7 @@ def _fits_tensordict(child: Any) -> bool:
     return isinstance(child, Tensor) or bool(td.is_tensor_collection(child))
 
 
-def _dense(value: Any, children: list[Any]) -> Any:
+def _dense(value: AnyTree, children: list[Any]) -> Any:
     """Return a lazy stack as a dict, in the library that its parts were converted to."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
@@ -115,7 +116,7 @@ def _dense(value: Any, children: list[Any]) -> Any:
     return convert(dense, like=like, narrowing="allow", unsupported="keep")
 
 
-def _as_dict(value: Any) -> Any:
+def _as_dict(value: AnyTree) -> Any:
     """Return the stacked tensors of a lazy stack."""
     try:
         return value.to_dict()
@@ -126,7 +127,7 @@ def _as_dict(value: Any) -> Any:
         ) from error
 
 
-def _streamed(value: Any) -> Any:
+def _streamed(value: AnyTree) -> Any:
     """Return a tensordict in place of a lazy stack, whose parts lack the axis of the stack."""
     import tensordict as td
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Container
+from arrayferry.typing import AnyTree
 
 
 class Batches(Container):
@@ -13,10 +14,10 @@ class Batches(Container):
     types: tuple[Any, ...] = ("tianshou.data.Batch",)
     transparent: bool = True
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return list(vars(value).values())
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items = dict(zip(vars(value), children, strict=True))
         if all(child is vars(value)[key] or _fits_batch(child) for key, child in items.items()):
             new = object.__new__(type(value))
@@ -24,10 +25,10 @@ class Batches(Container):
             return new
         return {k: c.to_dict() if isinstance(c, type(value)) else c for k, c in items.items()}
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         return [f"[{key!r}]" for key in vars(value)]
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         return list(vars(value))
 
 

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from arrayferry import Container
+from arrayferry.typing import AnyTree
 
 
 class Graphs(Container):
@@ -13,10 +14,10 @@ class Graphs(Container):
 
     types: tuple[Any, ...] = ("torch_geometric.data.data.BaseData",)
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return [child for store in value.stores for child in store._mapping.values()]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
         for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
             for name in ("_slice_dict", "_inc_dict"):  # where the graphs of a batch begin
@@ -27,10 +28,10 @@ class Graphs(Container):
                 store._mapping[key] = next(rest)  # store[key] = None would remove it
         return new
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         return [_step(store, key) for store in value.stores for key in store._mapping]
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         batch = {key: attribute for key, attribute in vars(value).items() if "store" not in key}
         return batch, [
             (type(store), vars(store).get("_key"), list(store._mapping)) for store in value.stores

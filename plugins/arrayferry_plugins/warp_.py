@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, Devices, DLPack
 from arrayferry.extending import dtype_named
+from arrayferry.typing import AnyArray, Device
 
 from ._direct import is_capturing, unless_capturing
 from ._sources import refused
@@ -24,15 +25,15 @@ class WarpDevices(Devices):
     def default(self) -> str:
         return str(_warp().get_device())
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         x = _array_in(x)
         with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
-    def use(self, device: Any) -> Any:
+    def use(self, device: Device) -> Any:
         return _warp().ScopedDevice(device)
 
-    def fence(self, x: Any) -> Callable[[], bool] | None:
+    def fence(self, x: AnyArray) -> Callable[[], bool] | None:
         if not x.device.is_cuda or is_capturing():
             return None
         event = x.device.stream.record_event()
@@ -45,16 +46,16 @@ class WarpDevices(Devices):
 class WarpDLPack(DLPack):
     """Arrays on a GPU are exchanged by DLPack. The elements of some are vectors."""
 
-    def export(self, x: Any) -> Any:
+    def export(self, x: AnyArray) -> Any:
         return _array_in(x)
 
-    def load(self, x: Any, device: Any = None) -> Any:
+    def load(self, x: AnyArray, device: Device = None) -> Any:
         try:
             return _warp().from_dlpack(x)
         except IndexError as error:
             raise NotImplementedError("Warp accepts no 0-d array by DLPack") from error
 
-    def dtype_of(self, x: Any) -> str:
+    def dtype_of(self, x: AnyArray) -> str:
         return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
 
 
@@ -71,7 +72,7 @@ class WarpBackend(Backend):
     devices: Devices = WarpDevices()
     dlpack: DLPack | None = WarpDLPack()
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         x = _array_in(x)
         if x.device is None:
             what = "a warp.array without memory, as annotations of kernels have it,"
@@ -80,20 +81,20 @@ class WarpBackend(Backend):
             )
         return x.numpy()
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         return _shaped(_warp().array(x, device=device, copy=False), x.shape)
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         x = _array_in(x)
         return _shaped(_warp().clone(x if x.shape else x.reshape(1)), x.shape)
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         return str(_array_in(x).device or "cpu")
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()
 
-    def address(self, x: Any) -> int | None:
+    def address(self, x: AnyArray) -> int | None:
         return _array_in(x).ptr or 0
 
 
@@ -116,12 +117,12 @@ _setting_level = threading.Lock()
 """Held while Warp's message level is changed: a second thread would take the changed level for the user's."""
 
 
-def _array_in(x: Any) -> Any:
+def _array_in(x: AnyArray) -> Any:
     """Return the array in a `ProxyArray`. Return any other array unchanged."""
     return getattr(x, "warp", x)
 
 
-def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _shaped(x: AnyArray, shape: tuple[int, ...]) -> Any:
     """Return an array in its shape. Warp adds an axis to a 0-d array, which is removed here."""
     if not shape:
         x.shape, x.strides, x.ndim = (), (), 0

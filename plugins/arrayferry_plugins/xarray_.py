@@ -7,6 +7,7 @@ from typing import Any
 
 from arrayferry import Container, ConversionError, Source, hookimpl
 from arrayferry._utilities.text import type_name
+from arrayferry.typing import AnyArray, AnyTree
 
 from ._sources import StoredSource
 
@@ -16,10 +17,10 @@ class DataArrays(Container):
 
     types: tuple[Any, ...] = ("xarray.DataArray", "xarray.Variable")
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return [value.data]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
@@ -35,7 +36,7 @@ class DataArrays(Container):
             remedy="Convert the arrays alone: x.data, or of a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         return [".data"]
 
 
@@ -44,13 +45,13 @@ class Datasets(Container):
 
     types: tuple[Any, ...] = ("xarray.Dataset",)
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return [value.variables[name] for name in value.data_vars]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return value.assign(dict(zip(value.data_vars, children, strict=True)))
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         return [f"[{name!r}]" for name in value.data_vars]
 
 
@@ -59,16 +60,16 @@ class DataTrees(Container):
 
     types: tuple[Any, ...] = ("xarray.DataTree",)
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return list(value.to_dict().values())
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         root_path = value.path  # paths begin at the root of the tree, also for a child
         paths = [path.removeprefix(root_path) or "/" for path in value.to_dict()]
         nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)
 
-    def steps(self, value: Any) -> list[str]:
+    def steps(self, value: AnyTree) -> list[str]:
         return [f"[{path!r}].dataset" for path in value.to_dict()]
 
 
@@ -82,10 +83,10 @@ class Views(Container):
         "xarray.core.dataset.DataVariables",
     )
 
-    def children(self, value: Any) -> list[Any]:
+    def children(self, value: AnyTree) -> list[Any]:
         return []
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return value
 
 
@@ -121,7 +122,7 @@ def _variables(dataset: Any) -> dict[Any, Any]:
     return {name: _streamed(dataset.variables[name]) for name in dataset.data_vars}
 
 
-def _nodes(tree: Any) -> dict[str, Any]:
+def _nodes(tree: AnyTree) -> dict[str, Any]:
     return {path: dataset for path, dataset in tree.to_dict().items() if dataset.data_vars}
 
 
@@ -134,7 +135,7 @@ class XarraySource(StoredSource):
     what = "a variable of xarray"
     remedy = "Leave it out: dataset.drop_vars(name)."
 
-    def stored(self, x: Any) -> Sequence[int] | None:
+    def stored(self, x: AnyArray) -> Sequence[int] | None:
         encoding = x.variable.encoding
         stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
         fits = isinstance(stored, (tuple, list)) and len(stored) == len(x.shape) and all(stored)

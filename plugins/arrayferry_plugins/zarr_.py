@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arrayferry import Source, hookimpl
+from arrayferry.typing import AnyArray
 
 from ._sources import GroupSource, StoredSource
 
@@ -19,7 +20,7 @@ class ZarrSource(StoredSource):
     what = "a Zarr array"
     remedy = "Read it with x[...], which gives a NumPy array."
 
-    def stored(self, x: Any) -> Sequence[int]:
+    def stored(self, x: AnyArray) -> Sequence[int]:
         return getattr(x, "shards", None) or x.chunks  # type: ignore[no-any-return]
 
 

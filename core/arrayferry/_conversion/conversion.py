@@ -15,7 +15,7 @@ from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._route.devices import resolve_device
-from arrayferry._types import A
+from arrayferry._types import A, AnyTree
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import changed_arguments, never_raises
 
@@ -75,7 +75,7 @@ class Conversion(Generic[A]):
     def __call__(self, value: tuple[V, ...]) -> tuple[Any, ...]: ...
     @overload
     def __call__(self, value: V) -> Any: ...
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: AnyTree) -> Any:
         """Convert a value.
 
         Args:
@@ -120,7 +120,7 @@ class Conversion(Generic[A]):
         """The backend of the results."""
         return (self._plans or self._prepare()).pairs.target
 
-    def slow_path(self, value: Any) -> Any:
+    def slow_path(self, value: AnyTree) -> Any:
         """Convert a value without a plan, as for a new structure."""
         plans = self._plans or self._prepare()
         if observers:

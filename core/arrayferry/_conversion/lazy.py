@@ -16,6 +16,8 @@ from arrayferry._utilities.cache import once
 if TYPE_CHECKING:
     from arrayferry._route.execute import Way
 
+from arrayferry._types import AnyArray, AnyTree
+
 from .pair import Pair
 
 _KEPT: Any = object()
@@ -83,14 +85,14 @@ class LazyPair(Pair):
                     raise
         return ways
 
-    def _check(self, x: Any) -> Way | None:
+    def _check(self, x: AnyArray) -> Way | None:
         """Check a lazy array without computing it. Return None if it is not computed together with others."""
         if self.is_sparse(x):
             return None
         way, reads = self.executor.check(x)
         return way if reads or self._computes else None
 
-    def _is_fresh(self, value: Any) -> bool:
+    def _is_fresh(self, value: AnyTree) -> bool:
         """Return whether an array from `compute` may be shared. A plugin that is not built in may still use it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"

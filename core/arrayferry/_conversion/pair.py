@@ -37,6 +37,7 @@ from arrayferry._route.queued import let_go
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.values import UNKNOWN, is_on_gpu, refuse_more_than_values
+from arrayferry._types import AnyArray, AnyTree
 from arrayferry._utilities.cache import once
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Pair:
         options = self.options._replace(device=device)
         return Direct(converter, self.source, self.target, options, self.kind_of, self.forget)
 
-    def one(self, x: Any) -> Any:
+    def one(self, x: AnyArray) -> Any:
         """Convert one array, directly if possible."""
         direct = self.direct
         if direct is not None:
@@ -121,7 +122,7 @@ class Pair:
         return results
 
     def located(
-        self, convert: Callable[[Any], Any], x: Any, index: int, path_of: Callable[[int], str]
+        self, convert: Callable[[Any], Any], x: AnyArray, index: int, path_of: Callable[[int], str]
     ) -> Any:
         """Call a function with an array. Add path, source and target to its errors."""
         try:
@@ -133,7 +134,7 @@ class Pair:
         """Add the path in the tree, the source and the target to an error."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
-    def by_route(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
+    def by_route(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
         """Convert one array by its route, without the direct converter.
 
         Args:
@@ -163,10 +164,10 @@ class Pair:
                 f"{describe_array(x)} could not be converted ({describe_error(error)})"
             ) from error
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         return self._has_sparse and ask_backend(self.source, "is_sparse", x)
 
-    def _from_dense(self, x: Any) -> Any:
+    def _from_dense(self, x: AnyArray) -> Any:
         """Convert a sparse array through its dense values, if that is allowed."""
         if self.options.sparse != "dense":
             method = next((m for m in ("to_dense", "todense", "toarray") if hasattr(x, m)), "")
@@ -187,7 +188,7 @@ class Pair:
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
 
-    def _from_gpu(self, x: Any) -> Any:
+    def _from_gpu(self, x: AnyArray) -> Any:
         """Convert an object of no known library that is on a GPU, by a library that accepts it there."""
         refuse_more_than_values(x)
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
@@ -200,7 +201,7 @@ class Pair:
         options = self.options._replace(copy=self.options.copy is not False)  # others may use it
         return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
-    def _run(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
+    def _run(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
         """Execute the route of one array. If memory runs out, release the sources of finished copies, and try again."""
         try:
             return self.executor.run(x, without=self._without, values=values, way=way)
@@ -209,7 +210,7 @@ class Pair:
                 raise
         return self.executor.run(x, without=self._without, values=values, way=way)
 
-    def _recognised(self, y: Any) -> Any:
+    def _recognised(self, y: AnyArray) -> Any:
         """Check that a result is an array of the target."""
         kind = self.kind_of(y)
         if kind.backend is self.target or kind.is_array_of(self.target):
@@ -237,7 +238,7 @@ class Pair:
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
         return "dlpack.load()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
-    def _note_declined(self, x: Any) -> None:
+    def _note_declined(self, x: AnyArray) -> None:
         """Note for the observers that the direct converter does not handle an array."""
         direct, call = self.direct, open_conversion.call
         if direct is None or call is None or direct.converter.target_device != "cpu":

@@ -19,6 +19,7 @@ from arrayferry._registry.catalog import Catalog
 from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
+from arrayferry._types import AnyTree
 from arrayferry._utilities.cache import once
 
 from .lazy import LazyPair
@@ -84,7 +85,7 @@ class Pairs:
         options = self.options._replace(copy=True)
         return Pairs(self.catalog, self.target, options, self.forget)
 
-    def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
+    def _convert_computed(self, value: AnyTree, fresh: bool, path: str) -> Any:
         """Convert a computed lazy array into memory that nothing else uses.
 
         Args:

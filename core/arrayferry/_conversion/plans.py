@@ -18,6 +18,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._registry.catalog import Catalog
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
+from arrayferry._types import AnyTree
 from arrayferry._utilities.cache import Cache, CostlyCache
 
 from .pairs import Pairs
@@ -38,7 +39,7 @@ STREAK = 16
 _MISSED: Any = object()
 
 
-def _missed(value: Any) -> Any:
+def _missed(value: AnyTree) -> Any:
     return _MISSED
 
 
@@ -82,17 +83,17 @@ class Plans:
             if watched is bool(observers):  # no observer has just come or gone in another thread
                 return
 
-    def _watched(self, value: Any) -> Any:
+    def _watched(self, value: AnyTree) -> Any:
         return self.convert_watched(self._convert, value)
 
-    def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
+    def convert_watched(self, convert: Callable[[Any], Any], value: AnyTree) -> Any:
         """Convert a value with a function, and report the conversion to the observers."""
         for observer in observers:
             return observer.watch(self.pairs, convert, value)
         self.notice_observers()  # the observers are in the parent of this forked process
         return convert(value)
 
-    def slow_path(self, value: Any) -> Any:
+    def slow_path(self, value: AnyTree) -> Any:
         """Convert a value without a plan, and count its structure."""
         __tracebackhide__ = True
         try:
@@ -109,7 +110,7 @@ class Plans:
         """All plans."""
         return list(self._plans.values())
 
-    def _run(self, value: Any) -> Any:
+    def _run(self, value: AnyTree) -> Any:
         """Convert a value with the plan that followed the last used plan the previous time."""
         __tracebackhide__ = True
         last = self._last
@@ -130,13 +131,13 @@ class Plans:
         self._last, self._streak = plan, 0
         self._plans.used.add(plan)
 
-    def miss(self, value: Any) -> Any:
+    def miss(self, value: AnyTree) -> Any:
         """Convert a value that the directly called plan did not handle."""
         __tracebackhide__ = True
         self._use(self._run)
         return self._search(value, self._last)
 
-    def _search(self, value: Any, tried: Plan | None) -> Any:
+    def _search(self, value: AnyTree, tried: Plan | None) -> Any:
         """Convert a value with the plan for its structure, or without a plan if there is none or it has just failed."""
         __tracebackhide__ = True
         try:
@@ -152,7 +153,7 @@ class Plans:
                 return result
         return self.slow_path(value)
 
-    def _learn(self, value: Any, tree: Tree) -> None:
+    def _learn(self, value: AnyTree, tree: Tree) -> None:
         """Write a plan for the structure of a value that has been converted before.
 
         Args:

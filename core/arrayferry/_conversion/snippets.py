@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from arrayferry._plugin.converter import Inline
 from arrayferry._route.devices import DEFAULT, resolve_device
+from arrayferry._types import AnyArray
 
 from .pair import Pair
 
@@ -62,7 +63,7 @@ def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
         return pair.one
     convert, by_route = direct.one, pair.by_route
 
-    def convert_or_take_route(x: Any) -> Any:
+    def convert_or_take_route(x: AnyArray) -> Any:
         try:
             y = convert(x)
         except Exception as error:

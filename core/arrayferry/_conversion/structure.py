@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from arrayferry._tree.nodes import Branch
+from arrayferry._types import AnyTree
 
 MANY = "..."
 """Marks a container with any number of children that are like the first."""
@@ -28,7 +29,7 @@ def reader_of(branch: Branch) -> Reader:
     return _BUILT_IN.get(type(branch.value), branch.container.children)
 
 
-def structure_of(value: Any, readers: Mapping[type, Reader]) -> Any:
+def structure_of(value: AnyTree, readers: Mapping[type, Reader]) -> Any:
     """Return the structure of a value.
 
     Args:
@@ -45,7 +46,7 @@ def structure_of(value: Any, readers: Mapping[type, Reader]) -> Any:
     return _structure(value, readers, set(), MAX_LEVELS) if type(value) in readers else type(value)
 
 
-def _structure(value: Any, readers: Mapping[type, Reader], seen: set[int], levels: int) -> Any:
+def _structure(value: AnyTree, readers: Mapping[type, Reader], seen: set[int], levels: int) -> Any:
     cls = type(value)
     if not levels or (id(value) in seen and (cls is not tuple or _has_containers(value, readers))):
         raise UnplannableError
@@ -61,7 +62,7 @@ def _structure(value: Any, readers: Mapping[type, Reader], seen: set[int], level
     return cls, *inside
 
 
-def _has_containers(value: Any, readers: Mapping[type, Reader]) -> bool:
+def _has_containers(value: AnyTree, readers: Mapping[type, Reader]) -> bool:
     return any(type(child) in readers for child in value)
 
 

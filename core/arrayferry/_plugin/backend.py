@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._dtypes import STANDARD_DTYPES
-from arrayferry._types import TargetName
+from arrayferry._types import AnyArray, TargetName
 
 from .origin import Origin
 
@@ -67,7 +67,7 @@ class Backend(Origin):
     # Required.
 
     @abstractmethod
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Any = None) -> Any:
         """Make an array of this library from a NumPy array, of the same shape and dtype.
 
         Args:
@@ -108,7 +108,7 @@ class Backend(Origin):
 
     # Optional: sharing and copying without the host.
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         """Return an array with equal values in memory that nothing else uses, on the same device."""
         import numpy
 
@@ -130,7 +130,7 @@ def same_library(source: Origin, target: Backend) -> bool:
     return isinstance(source, Backend) and source.name == target.name
 
 
-def native(x: Any) -> Any:
+def native(x: AnyArray) -> Any:
     """Return a NumPy array in native byte order, as `from_numpy` requires it."""
     import numpy
 

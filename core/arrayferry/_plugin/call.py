@@ -16,6 +16,7 @@ from arrayferry._errors import (
     PluginWarning,
     describe_error,
 )
+from arrayferry._types import AnyArray
 from arrayferry._utilities.text import type_name
 
 from .origin import Origin
@@ -41,7 +42,7 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
         raise_named(backend, method, error, *args)
 
 
-def ask_backend(backend: Origin, method: str, x: Any, *args: Any) -> bool:
+def ask_backend(backend: Origin, method: str, x: AnyArray, *args: Any) -> bool:
     """Call a method of a backend that returns True or False. Errors are raised as by `call_backend`."""
     try:
         return bool(method_named(method)(backend)(x, *args))
@@ -99,7 +100,7 @@ def overrides(part: object, default: Callable[..., Any]) -> bool:
     return getattr(type(part), default.__name__) is not default
 
 
-def describe_array(x: Any) -> str:
+def describe_array(x: AnyArray) -> str:
     """Describe an array by its type, dtype and shape, as far as they can be read."""
     text = f"a {type_name(type(x))}"
     try:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from arrayferry._types import AnyTree
+
 
 class Container(ABC):
     """A kind of structure that may hold arrays. Subclass it.
@@ -43,18 +45,18 @@ class Container(ABC):
         return False
 
     @abstractmethod
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         """Return the values inside, in a fixed order."""
 
     @abstractmethod
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         """Return a new container of the same type as `value`, with `children` in place of its own."""
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         """Return the parts of a value that `rebuild` keeps besides its children: keys, sizes, settings.
 
         Code compiled for one value is reused for another only if these are the same, types included. By default the

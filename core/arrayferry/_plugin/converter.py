@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._options import Options
+from arrayferry._types import AnyArray
 from arrayferry._utilities.text import never_raises, short_repr
 
 from .types import resolve_types
@@ -73,7 +74,7 @@ class Converter(ABC):
     types: tuple[str, ...] = ()
 
     @abstractmethod
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+    def convert(self, x: AnyArray, device: Any = None, copy: bool | None = None) -> Any:
         """Return an array of `target` with the values of `x`, or `NotImplemented`."""
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from arrayferry._types import AnyArray
+
 
 class Devices:
     """The devices of a library. A backend holds one as `devices`.
@@ -45,7 +47,7 @@ class Devices:
         """Return whether a device object is fully described by its name. A JAX sharding is not."""
         return True
 
-    def place_of(self, x: Any) -> Any:
+    def place_of(self, x: AnyArray) -> Any:
         """Return what to pass as `device` to put another array where `x` is. The option `like` uses it.
 
         None means that the name of the device, `Backend.device_of`, is enough, which it is not for a sharded array.
@@ -54,14 +56,14 @@ class Devices:
         """
         return None
 
-    def is_on(self, x: Any, device: Any) -> bool:
+    def is_on(self, x: AnyArray, device: Any) -> bool:
         """Return whether an array is already where a device object of the library would put it.
 
         It is called only for a device that is not fully described by its name.
         """
         return False
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Any) -> Any:
         """Move an array to another device of the same library. `NotImplemented` moves it through host memory."""
         return NotImplemented
 
@@ -73,7 +75,7 @@ class Devices:
         """
         return nullcontext()
 
-    def fence(self, x: Any) -> Callable[[], bool] | None:
+    def fence(self, x: AnyArray) -> Callable[[], bool] | None:
         """Return a test of whether the work queued for an array so far is done.
 
         A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
@@ -87,7 +89,7 @@ class Devices:
         """
         return None
 
-    def protect(self, x: Any) -> bool:
+    def protect(self, x: AnyArray) -> bool:
         """Make sure that the memory of an array is reused only after the work queued on the current stream of its device.
 
         It is called right after a copy or move of `x` was queued. If it returns True, arrayferry does not keep `x`.

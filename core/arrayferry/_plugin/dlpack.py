@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry._dtypes import dtype_name
+from arrayferry._types import AnyArray
 
 
 class DLPack:
@@ -27,11 +28,11 @@ class DLPack:
 
     kinds: tuple[str, ...] = ("cuda",)
 
-    def export(self, x: Any) -> Any:
+    def export(self, x: AnyArray) -> Any:
         """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
         return x
 
-    def load(self, x: Any, device: Any = None) -> Any:
+    def load(self, x: AnyArray, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
 
         The object may also have `__cuda_array_interface__` alone.
@@ -47,14 +48,14 @@ class DLPack:
         """
         raise NotImplementedError(f"{type(self).__qualname__} accepts no arrays by DLPack")
 
-    def compact(self, x: Any) -> Any:
+    def compact(self, x: AnyArray) -> Any:
         """Return a compact copy of an array on its device that other libraries accept.
 
         `NotImplemented` uses `Backend.copy`. Override it if that may make a copy that they refuse.
         """
         return NotImplemented
 
-    def wait(self, x: Any) -> bool:
+    def wait(self, x: AnyArray) -> bool:
         """Let later work of the library wait for the work queued for an array of another one.
 
         Args:
@@ -66,7 +67,7 @@ class DLPack:
         self.load(x)
         return False
 
-    def dtype_of(self, x: Any) -> str:
+    def dtype_of(self, x: AnyArray) -> str:
         """Return the name of the dtype of an array's numbers, as `Backend.dtypes` spells it.
 
         Override it if `x.dtype` is not the dtype of the numbers, for example if elements are vectors.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
+from arrayferry._types import AnyArray
 from arrayferry._utilities.text import never_raises
 
 from .devices import Devices
@@ -36,7 +37,7 @@ class Origin(ABC):
     replaces: tuple[str, ...] = ()
 
     @abstractmethod
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         """Return the values of an array as a `numpy.ndarray` of the same shape and dtype.
 
         The result may be a view of the array's memory. If the library guarantees that its arrays never change, a
@@ -53,7 +54,7 @@ class Origin(ABC):
 
     # Optional.
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         """Return the name of the device that an array is on, as `devices.names` spells it."""
         return "cpu"
 
@@ -61,19 +62,19 @@ class Origin(ABC):
         """Return the values of several arrays as `to_numpy` does. Override it if one call for all is cheaper."""
         return [self.to_numpy(x) for x in xs]
 
-    def is_traced(self, x: Any) -> bool:
+    def is_traced(self, x: AnyArray) -> bool:
         """Return whether an array is a traced value, which has no values yet, as inside `jit`."""
         return False
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         """Return whether an array is sparse. The option `sparse` then decides what happens to it."""
         return False
 
-    def to_dense(self, x: Any) -> Any:
+    def to_dense(self, x: AnyArray) -> Any:
         """Return the values of a sparse array as a dense array of the same library, or as a `numpy.ndarray`."""
         return self.to_numpy(x)
 
-    def address(self, x: Any) -> int | None:
+    def address(self, x: AnyArray) -> int | None:
         """Return the address of the first element, None if reading it takes more than a tenth of a microsecond.
 
         arrayferry uses it to check that direct converters of other plugins follow the `copy` rule.

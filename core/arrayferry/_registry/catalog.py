@@ -19,6 +19,7 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
 from arrayferry._tree.kind import Kind
+from arrayferry._types import AnyTree
 from arrayferry._utilities.cache import Cache, once
 from arrayferry._utilities.text import type_name
 
@@ -205,7 +206,7 @@ class Catalog:
         """The kinds of values, by the types that have been imported."""
         return Kinds(self._owners.types, self.containers, self.generic, self._manager.warn)
 
-    def kind(self, value: Any) -> Kind:
+    def kind(self, value: AnyTree) -> Kind:
         """Return how a conversion treats a value."""
         kinds = self.kinds
         try:

@@ -15,12 +15,13 @@ from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.dlpack import DLPack
 from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._plugin.origin import Memory, Source
+from arrayferry._types import AnyTree
 
 _Rule = tuple[str, Callable[[Any], bool]]
 """The valid values of an attribute, as messages describe them, and a check."""
 
 
-def _is_path(value: Any) -> bool:
+def _is_path(value: AnyTree) -> bool:
     return isinstance(value, str) and "." in value and all(value.split("."))
 
 
@@ -148,7 +149,7 @@ def near_misses(item: Any, kind: type) -> Iterator[str]:
                 )
 
 
-def _may_be(value: Any, name: str, default: Any) -> bool:
+def _may_be(value: AnyTree, name: str, default: Any) -> bool:
     """Return whether a value under another name may be meant for an attribute."""
     if name in _PARTS:
         return isinstance(value, _PARTS[name])

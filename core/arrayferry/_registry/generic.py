@@ -19,6 +19,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import failed_import
 from arrayferry._tree.values import read_values
+from arrayferry._types import AnyArray, Device
 from arrayferry._utilities.cache import once
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class GenericDevices(Devices):
         devices = _info(self.xp, lambda info: [info.default_device(), *info.devices()], ["cpu"])
         return tuple(dict.fromkeys(map(self.name_of, devices)))
 
-    def name_of(self, device: Any) -> str:
+    def name_of(self, device: Device) -> str:
         home = self.xp.__name__.partition(".")[0]
         is_own = type(device).__module__.partition(".")[0] == home
         if device is None or (is_own and str(device) == object.__repr__(device)):
@@ -72,10 +73,10 @@ class GenericDevices(Devices):
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         return x.to_device(self.object_of(device))
 
-    def object_of(self, device: Any) -> Any:
+    def object_of(self, device: Device) -> Any:
         """Return the library's own device of a name."""
         if not isinstance(device, str):
             return device
@@ -98,17 +99,17 @@ class GenericBackend(Backend):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.name,)
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         readers = (getattr(self.xp, "asnumpy", None), getattr(type(x), "unwrap_numpy", None))
         return read_values(x, *filter(None, readers), lambda x: x[...], self._from_bfloat16)
 
-    def _from_bfloat16(self, x: Any) -> Any:
+    def _from_bfloat16(self, x: AnyArray) -> Any:
         """Return the values of an array of a dtype that NumPy lacks, read in a wider one."""
         if dtype_name(x.dtype) != "bfloat16":
             raise TypeError
         return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
 
-    def is_traced(self, x: Any) -> bool:
+    def is_traced(self, x: AnyArray) -> bool:
         if not hasattr(x, "unwrap_numpy"):
             return False
         try:
@@ -117,13 +118,13 @@ class GenericBackend(Backend):
             return True
         return False
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         return callable(getattr(type(x), "todense", None))
 
-    def to_dense(self, x: Any) -> Any:
+    def to_dense(self, x: AnyArray) -> Any:
         return x.todense()
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         devices: Any = self.devices
         chosen = device is not None and devices.can_choose
         placed = {"device": devices.object_of(device)} if chosen else {}
@@ -140,10 +141,10 @@ class GenericBackend(Backend):
             )
         return y
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         return self.xp.asarray(x, copy=True)
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         return self.devices.name_of(getattr(x, "device", "cpu"))
 
     def number_dtype(self, kind: str) -> str:

@@ -20,6 +20,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.state import class_attribute
 from arrayferry._tree.structures import EXACT, container_for
+from arrayferry._types import AnyTree
 from arrayferry._utilities.cache import Cache
 
 from .plugins import Contribution
@@ -113,7 +114,7 @@ class Kinds:
         """Return whether a class whose objects were kept unchanged may have been registered since, as with JAX."""
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
-    def of(self, value: Any) -> Kind:
+    def of(self, value: AnyTree) -> Kind:
         """Classify a value. One that causes an error is "other"."""
         try:
             kind = self._classify(value)
@@ -126,7 +127,7 @@ class Kinds:
         except Exception:  # an object so odd that even its type cannot be examined
             return OTHER
 
-    def _classify(self, value: Any) -> Kind:
+    def _classify(self, value: AnyTree) -> Kind:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
         # a reloaded module defines its types again: the new type at a path replaces the old one
@@ -188,7 +189,7 @@ class Kinds:
         )
 
 
-def _namespace_of(value: Any) -> ModuleType | None:
+def _namespace_of(value: AnyTree) -> ModuleType | None:
     namespace = None
     if class_attribute(type(value), "__array_namespace__") is not None:
         with suppress(Exception):

@@ -18,6 +18,7 @@ from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.origin import Source
 from arrayferry._tree.kind import Kind
+from arrayferry._types import AnyTree
 from arrayferry._utilities.cache import existing
 from arrayferry._utilities.text import never_raises
 
@@ -249,7 +250,7 @@ class Registry:
         __tracebackhide__ = True
         return self.catalog.backend(to)
 
-    def kind(self, value: Any) -> Kind:
+    def kind(self, value: AnyTree) -> Kind:
         """Return how a conversion treats a value."""
         return self.catalog.kind(value)
 

@@ -13,6 +13,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides, wrong_result
 from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import Origin
+from arrayferry._types import AnyArray, Device
 
 DEFAULT = "default"
 """The name for the device that a library chooses by itself."""
@@ -40,7 +41,7 @@ def tells_when_done(origin: Origin) -> bool:
     return overrides(origin.devices, Devices.fence)
 
 
-def device_of(origin: Origin, x: Any) -> str:
+def device_of(origin: Origin, x: AnyArray) -> str:
     """Return the name of the device of an array.
 
     Raises:
@@ -52,7 +53,7 @@ def device_of(origin: Origin, x: Any) -> str:
     return name
 
 
-def device_if_known(origin: Origin, x: Any) -> str:
+def device_if_known(origin: Origin, x: AnyArray) -> str:
     """Return the name of the device of an array, "" if it is unknown, as for a traced value."""
     try:
         return str(origin.device_of(x))
@@ -71,7 +72,7 @@ def spell_device(name: str) -> str:
     return f"{kind}:{index}" if index else kind
 
 
-def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[str, Any]:
+def resolve_device(target: Backend, device: Device, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
     An array on an accelerator stays on it if the target can use it there. An array in host memory goes to the
@@ -99,8 +100,9 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
                     return name, name
         return _default(target), None
     usable = _devices(target)
-    requested = device
-    if not isinstance(device, str):
+    if isinstance(device, str):
+        requested = device
+    else:
         requested = str(call_backend(target, "devices.name_of", device))
         if not call_backend(target, "devices.is_named", device):
             return requested, device

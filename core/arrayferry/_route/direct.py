@@ -20,6 +20,7 @@ from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
 from arrayferry._tree.kind import Kind
+from arrayferry._types import AnyArray
 
 from .devices import device_if_known, resolve_device
 from .memory import share_memory
@@ -92,7 +93,7 @@ class Direct:
             test = inline.test and f"({inline.test})"  # it is joined with others by `and`
             self.inline = Inline(test, result, {**inline.names, name: checked})
 
-    def _checked(self, y: Any) -> Any:
+    def _checked(self, y: AnyArray) -> Any:
         cls = type(y)
         if cls in self._right or y is NotImplemented:
             return y
@@ -121,7 +122,7 @@ class Direct:
             _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
             return False
 
-    def convert(self, x: Any) -> Any:
+    def convert(self, x: AnyArray) -> Any:
         """Convert one array; return `NotImplemented` if it must take another route."""
         if not self.takes(type(x)):
             return NotImplemented
@@ -149,7 +150,7 @@ class Direct:
         )
         return ys if right else None
 
-    def _follows_options(self, x: Any, y: Any) -> bool:
+    def _follows_options(self, x: AnyArray, y: AnyArray) -> bool:
         """Return whether the result is a copy and on the right GPU, if the options require that."""
         if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")

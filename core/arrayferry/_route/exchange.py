@@ -9,6 +9,7 @@ from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.call import call_backend, is_out_of_memory, warn_of_plugin
 from arrayferry._plugin.origin import Origin
+from arrayferry._types import AnyArray
 
 from .devices import tells_when_done
 from .memory import COPIED, copy_required, decide, runs_backwards, share_memory
@@ -83,7 +84,7 @@ class Exchange(NamedTuple):
                 )
             raise NotHandledError("dlpack") from error
 
-    def _copied_by_target(self, x: Any) -> Any:
+    def _copied_by_target(self, x: AnyArray) -> Any:
         """Copy with the target's library, into memory of its own; return None if the source's library must copy.
 
         On a device, this is done only where arrays of one of the libraries never change. The two then use different
@@ -104,7 +105,7 @@ class Exchange(NamedTuple):
         is_tracked = keep_source(after, shared, y)
         return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
 
-    def _fitting(self, x: Any) -> Any:
+    def _fitting(self, x: AnyArray) -> Any:
         """Return an array of a dtype and of strides that can be exchanged, on the same device."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
@@ -129,7 +130,7 @@ class Exchange(NamedTuple):
         keep_source(before, x, fitting)
         return fitting
 
-    def _compact(self, x: Any) -> Any:
+    def _compact(self, x: AnyArray) -> Any:
         """Copy an array on its device, so that the target can accept it."""
         y = self.before.dlpack.compact(x)
         if y is NotImplemented:
@@ -137,7 +138,7 @@ class Exchange(NamedTuple):
         keep_source(self.before, x, y)
         return y
 
-    def _handed_over(self, x: Any) -> Any:
+    def _handed_over(self, x: AnyArray) -> Any:
         """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
         before, after, copy = self.before, self.after, self.options.copy
         try:
@@ -158,7 +159,7 @@ class Exchange(NamedTuple):
         return y
 
 
-def _wait_for(y: Any, before: Any, after: Any) -> bool | None:
+def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:

@@ -14,6 +14,7 @@ from arrayferry._plugin.backend import Backend, same_library
 from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
+from arrayferry._types import AnyArray, AnyTree, Device
 
 from .devices import device_of, resolve_device
 from .direct import Direct
@@ -60,10 +61,10 @@ class Executor:
 
     def run(
         self,
-        x: Any,
+        x: AnyArray,
         *,
         without: frozenset[object] = frozenset(),
-        values: Any = None,
+        values: AnyTree = None,
         way: Way | None = None,
     ) -> Any:
         """Convert one array.
@@ -112,7 +113,7 @@ class Executor:
                 _check_device(y, target, target_device)
             return y
 
-    def _follow(self, route: Route, x: Any, device: Any, values: Any) -> Any:
+    def _follow(self, route: Route, x: AnyArray, device: Device, values: AnyTree) -> Any:
         """Execute the steps of a route.
 
         Args:
@@ -146,7 +147,7 @@ class Executor:
         return array.value
 
     def _by_converter(
-        self, step: Step, array: RoutedArray, before: Origin, after: Backend, device: Any
+        self, step: Step, array: RoutedArray, before: Origin, after: Backend, device: Device
     ) -> RoutedArray:
         converter: Any = step.converter
         copy = self.options.copy
@@ -168,13 +169,13 @@ class Executor:
             raise NotHandledError(converter)
         return RoutedArray(value, COPIED if step.cost != "share" else "")
 
-    def _way(self, x: Any) -> Way:
+    def _way(self, x: AnyArray) -> Way:
         """Find out where an array is, and where its result will be."""
         source_device = device_of(self.source, x)
         target = resolve_device(self.target, self.options.device, source_device)
         return Way(None, source_device, *target)
 
-    def check(self, x: Any) -> tuple[Way, bool]:
+    def check(self, x: AnyArray) -> tuple[Way, bool]:
         """Check a lazy array, as far as possible, before it is computed.
 
         Returns:
@@ -190,7 +191,7 @@ class Executor:
         first = route.steps[0]
         return way if first.converter else way._replace(route=route), first.target == HOST
 
-    def _within(self, x: Any, backend: Any) -> Any:
+    def _within(self, x: AnyArray, backend: Any) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
         options = self.options
         if options.device is None and not options.copy:
@@ -211,7 +212,7 @@ class Executor:
         return moved
 
 
-def _check_device(y: Any, target: Backend, target_device: str) -> None:
+def _check_device(y: AnyArray, target: Backend, target_device: str) -> None:
     arrived = call_backend(target, "device_of", y)
     if arrived != target_device:
         raise ContractError(
@@ -220,7 +221,7 @@ def _check_device(y: Any, target: Backend, target_device: str) -> None:
         )
 
 
-def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None:
+def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) -> None:
     if not route.computes:
         return
     import numpy as np
@@ -235,7 +236,7 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
         raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
 
 
-def _traced(source: Origin, x: Any) -> TracedValueError:
+def _traced(source: Origin, x: AnyArray) -> TracedValueError:
     """Return the error for a traced value: the error of its plugin if there is one, as its remedy is more precise."""
     try:
         source.to_numpy(x)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arrayferry._errors import CopyRequiredError
 from arrayferry._plugin.origin import Origin
+from arrayferry._types import AnyArray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +71,7 @@ def copy_required(reason: str) -> CopyRequiredError:
     )
 
 
-def address_of(origin: Origin, x: Any) -> int:
+def address_of(origin: Origin, x: AnyArray) -> int:
     """Return the address of the first element of an array, 0 for an empty array or an unknown address."""
     try:
         return origin.address(x) or 0
@@ -79,7 +80,7 @@ def address_of(origin: Origin, x: Any) -> int:
 
 
 def share_memory(
-    x: Any, source: Origin, y: Any, target: Origin, *, reads: bool | None = None
+    x: AnyArray, source: Origin, y: AnyArray, target: Origin, *, reads: bool | None = None
 ) -> bool | None:
     """Return whether two arrays of the same values use the same memory, None if that is not known.
 
@@ -108,7 +109,7 @@ def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     )
 
 
-def runs_backwards(x: Any) -> bool:
+def runs_backwards(x: AnyArray) -> bool:
     """Return whether an array has a negative stride, which makes PyTorch end the process."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)

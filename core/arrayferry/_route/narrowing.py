@@ -14,6 +14,8 @@ from arrayferry._registry.discovery import is_built_in
 
 if TYPE_CHECKING:
     import numpy as np
+from arrayferry._types import AnyArray
+
 from .dtypes import hint_for, target_dtype
 
 
@@ -67,7 +69,7 @@ def _cast(
 
 
 def narrow_on_device(
-    x: Any, name: str, source: Origin, target: Backend, narrowing: Narrowing
+    x: AnyArray, name: str, source: Origin, target: Backend, narrowing: Narrowing
 ) -> Any:
     """Cast an array on a device by its own library, under the same rule as `fit_dtype`.
 
@@ -103,7 +105,7 @@ def narrow_on_device(
     return narrowed
 
 
-def _lost(x: Any, narrowed: Any, kind: str) -> Any:
+def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
     """Return the first number that was changed by the cast to a narrower dtype, None if none was."""
     import array_api_compat
 

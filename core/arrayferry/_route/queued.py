@@ -19,6 +19,7 @@ from typing import Any
 from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import native
 from arrayferry._plugin.call import call_backend, warn_of_plugin
+from arrayferry._types import AnyArray, Device
 
 from .devices import tells_when_done
 
@@ -74,13 +75,15 @@ def _watch() -> None:
             _watcher = None  # for a source that comes now, another is started
 
 
-def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
+def duplicate(backend: Any, x: AnyArray, device: Device = None) -> Any:
     """Copy an array, or move it to another device. The source is kept until that is done."""
-    call = ("copy", x) if device is None else ("devices.move", x, device)
-    y = call_backend(backend, *call)
-    if y is NotImplemented and device is not None:
-        values = native(call_backend(backend, "to_numpy", x))
-        y = call_backend(backend, "from_numpy", values, device)
+    if device is None:
+        y = call_backend(backend, "copy", x)
+    else:
+        y = call_backend(backend, "devices.move", x, device)
+        if y is NotImplemented:
+            values = native(call_backend(backend, "to_numpy", x))
+            y = call_backend(backend, "from_numpy", values, device)
     keep_source(backend, x, y)
     return y
 

@@ -21,6 +21,7 @@ from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
+from arrayferry._types import Device
 
 from .devices import device_kind, memory_of, resolve_device, tells_when_done
 from .memory import COPIED, decide
@@ -265,7 +266,7 @@ def _hands_over(origin: Origin, kind: str) -> bool:
 
 
 def describe_route(
-    catalog: Catalog, source: Origin, target: Backend, device: Any, source_device: str
+    catalog: Catalog, source: Origin, target: Backend, device: Device, source_device: str
 ) -> Route:
     """Return the route of an array of `source` on the device `source_device`."""
     same = same_library(source, target)

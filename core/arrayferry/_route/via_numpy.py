@@ -13,6 +13,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, wrong_result
 from arrayferry._plugin.origin import Origin
 from arrayferry._tree.values import refuse_more_than_values
+from arrayferry._types import AnyArray, AnyTree, Device
 
 from .memory import COPIED, copy_required, decide, never_changes, overlap
 from .narrowing import fit_dtype
@@ -34,7 +35,7 @@ class RoutedArray(NamedTuple):
 
 
 def to_host(
-    x: Any, source: Origin, options: Options, on_host: bool, values: Any = None
+    x: AnyArray, source: Origin, options: Options, on_host: bool, values: AnyTree = None
 ) -> RoutedArray:
     """Read the values of an array into NumPy.
 
@@ -60,7 +61,7 @@ def to_host(
 
 
 def from_host(
-    array: RoutedArray, source: Origin, target: Backend, device: Any, options: Options
+    array: RoutedArray, source: Origin, target: Backend, device: Device, options: Options
 ) -> RoutedArray:
     """Make an array of a library from a NumPy array, under the copy rule and the narrowing rule.
 
@@ -101,7 +102,7 @@ def from_host(
     return RoutedArray(y, copied or (COPIED if copies else ""))
 
 
-def _read(x: Any, origin: Origin, values: Any = None) -> Any:
+def _read(x: AnyArray, origin: Origin, values: AnyTree = None) -> Any:
     import numpy as np
 
     n = call_backend(origin, "to_numpy", x) if values is None else values

@@ -21,6 +21,7 @@ from arrayferry._route.route import How, Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
+from arrayferry._types import AnyArray, AnyTree
 
 SMALL = 1 << 24
 """The maximum size in bytes of an array that may be read to see whether memory is shared."""
@@ -57,14 +58,16 @@ class ArrayCrossing:
     remedy: str = ""
 
 
-def number_crossing(x: Any, backend: Backend) -> ArrayCrossing:
+def number_crossing(x: AnyArray, backend: Backend) -> ArrayCrossing:
     """Return the crossing of a number that was read from an array without a conversion."""
     device = device_if_known(backend, x)
     how: How = "copied" if not device or on_host(device) else "transferred"
     return ArrayCrossing(backend.name, "python", device, "cpu", how, nbytes_of(x))
 
 
-def crossings_of(value: Any, result: Any, pairs: Pairs, *, by_user: bool) -> list[ArrayCrossing]:
+def crossings_of(
+    value: AnyTree, result: AnyTree, pairs: Pairs, *, by_user: bool
+) -> list[ArrayCrossing]:
     """Compare a value with its conversion, array by array.
 
     Args:
@@ -86,7 +89,7 @@ def crossings_of(value: Any, result: Any, pairs: Pairs, *, by_user: bool) -> lis
     return list(crossings.values())
 
 
-def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
+def _pairs(root: Any, result: AnyTree, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
     """Yield the index of each array of a tree, and the object in its place in the result."""
     seen: set[int] = set()
     waiting: list[tuple[Any, Any]] = [(root, result)]
@@ -104,7 +107,9 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
                 waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
 
 
-def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, by_user: bool) -> ArrayCrossing:
+def _crossing(
+    x: AnyArray, y: AnyArray, kind: Kind, pairs: Pairs, *, by_user: bool
+) -> ArrayCrossing:
     """Say what happened to the memory of an array, and why."""
     origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
     target = pairs.kind_of(y).backend or pairs.target
@@ -151,7 +156,9 @@ def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool
     return share_memory(crossing.before, origin, crossing.after, target, reads=small)
 
 
-def _why_copied(x: Any, y: Any, origin: Origin, target: Backend, route: Route) -> tuple[str, str]:
+def _why_copied(
+    x: AnyArray, y: AnyArray, origin: Origin, target: Backend, route: Route
+) -> tuple[str, str]:
     """Return why an array was copied, and how to avoid that, "" if it cannot be avoided."""
     try:
         decide(origin, target, False)
@@ -169,7 +176,7 @@ def _why_copied(x: Any, y: Any, origin: Origin, target: Backend, route: Route) -
     return reason, "Make an array of the usual layout once, before the loop."
 
 
-def nbytes_of(x: Any) -> int:
+def nbytes_of(x: AnyArray) -> int:
     """Return the size of an array, 0 if it is not known."""
     with suppress(Exception):  # Dask's is not a number where lengths are not known
         if hasattr(x, "nbytes"):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from arrayferry._observers import CallSite
+from arrayferry._types import AnyArray
 from arrayferry._utilities.cache import Cache
 
 from .crossings import ArrayCrossing, nbytes_of
@@ -67,6 +68,6 @@ class RoundTrips:
             yield TraceFinding("round trip", *back, times, reason, remedy)
 
 
-def _key(stop: _Stop, x: Any, address: int) -> Any:
+def _key(stop: _Stop, x: AnyArray, address: int) -> Any:
     """Return a key for an array. It has the size too, since a part of an array may begin where the array does."""
     return stop, address or -id(x), nbytes_of(x)

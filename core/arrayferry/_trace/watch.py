@@ -15,6 +15,7 @@ from typing import Any
 from arrayferry._conversion.pairs import Pairs
 from arrayferry._observers import OpenConversion, call_site, observers, open_conversion
 from arrayferry._registry.registry import default_registry
+from arrayferry._types import AnyArray, AnyTree
 
 from .crossings import ArrayCrossing, crossings_of, number_crossing
 
@@ -33,7 +34,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def watch(pairs: Pairs, convert: Callable[[Any], Any], value: Any) -> Any:
+def watch(pairs: Pairs, convert: Callable[[Any], Any], value: AnyTree) -> Any:
     """Convert a value, and report it to all traces."""
     outer = open_conversion.call
     call = OpenConversion()
@@ -65,7 +66,7 @@ def _report(
             trace.record(site, crossings, call.notes, seconds)
 
 
-def read_number(read: Callable[[Any], Any], x: Any) -> Any:
+def read_number(read: Callable[[Any], Any], x: AnyArray) -> Any:
     """Read a number from an array, and report it to the traces. See `arrayferry.extending.observed_read`."""
     call, start = OpenConversion(), time.perf_counter()
     number = read(x)

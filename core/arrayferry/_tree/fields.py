@@ -8,6 +8,7 @@ from typing import Any
 
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
+from arrayferry._types import AnyTree
 from arrayferry._utilities.text import type_name
 
 from .state import with_state
@@ -19,19 +20,19 @@ class DataclassContainer(Container):
     def fields(self, cls: Any) -> Sequence[Any]:
         return dataclasses.fields(cls)
 
-    def names(self, value: Any) -> list[str]:
+    def names(self, value: AnyTree) -> list[str]:
         """Return the names of the fields that are set."""
         return [f.name for f in self.fields(type(value)) if hasattr(value, f.name)]
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return [getattr(value, name) for name in self.names(value)]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = with_state(value)
         self.fill(new, value, children)
         return new
 
-    def fill(self, new: Any, value: Any, children: list[Any]) -> None:
+    def fill(self, new: Any, value: AnyTree, children: list[Any]) -> None:
         for name, child in zip(self.names(value), children, strict=True):
             object.__setattr__(new, name, child)
             if _is_elsewhere(value, name) or getattr(new, name) is not child:
@@ -42,11 +43,11 @@ class DataclassContainer(Container):
                     remedy="Register a Container for this class.",
                 )
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [f".{name}" for name in self.names(value)]
 
 
-def _is_elsewhere(value: Any, name: str) -> bool:
+def _is_elsewhere(value: AnyTree, name: str) -> bool:
     """Return whether a field is found only by `__getattr__`, not in the object or its class."""
     cls = type(value)
     return name not in getattr(value, "__dict__", ()) and not any(
@@ -61,11 +62,11 @@ class WithFields(Container):
         self.items = items
         self.fields = fields
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         items, fields = self._parts(value)
         return [*items, *(field for field, item in fields if item is None)]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items, fields = self._parts(value)
         new = self.items.rebuild(value, children[: len(items)])
         rest = iter(children[len(items) :])
@@ -74,11 +75,11 @@ class WithFields(Container):
         )
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         steps = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
         return [*self.items.steps(value), *(step for step, (_, item) in steps if item is None)]
 
-    def _parts(self, value: Any) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
+    def _parts(self, value: AnyTree) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
         """Return the items, and each field with the index of the item that is the same object, or None."""
         items = self.items.children(value)
         indices = {id(item): index for index, item in enumerate(items)}
@@ -90,7 +91,7 @@ class AttrsContainer(DataclassContainer):
     def fields(self, cls: Any) -> Sequence[Any]:
         return tuple(cls.__attrs_attrs__)
 
-    def fill(self, new: Any, value: Any, children: list[Any]) -> None:
+    def fill(self, new: Any, value: AnyTree, children: list[Any]) -> None:
         super().fill(new, value, children)
         if hasattr(value, _HASH):  # of cache_hash=True; attrs computes it again when it is None
             object.__setattr__(new, _HASH, None)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterator
 from types import MappingProxyType, MethodType
 from typing import Any
 
+from arrayferry._types import AnyTree
+
 MAX_DEPTH, MAX_OBJECTS = 150, 30_000
 SMALL = 4_096
 """The maximum size in bytes of a NumPy array that is part of a key. A larger one has a key that no other value has."""
@@ -42,7 +44,7 @@ class IdentityKey(weakref.ref[Any]):
 
     __slots__ = ("_id",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: AnyTree) -> None:
         self._id = id(value)
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +57,7 @@ class IdentityKey(weakref.ref[Any]):
 class _Equal:
     """The key of an object that only its own `==` can compare. If `==` raises, the objects are not equal."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: AnyTree) -> None:
         self.value, self._hash = value, hash(value)
 
     def __eq__(self, other: Any) -> bool:
@@ -68,7 +70,7 @@ class _Equal:
         return self._hash
 
 
-def exact_key(value: Any, special: Special | None = None) -> Hashable:
+def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
     """Return a key for the type and the contents of a value.
 
     The contents of an object are the values that pickle would store. An object whose class does not define `__eq__`, such as
@@ -96,7 +98,7 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
 
 
 def _key(
-    value: Any, special: Special | None, left: Iterator[int], depths: dict[int, int]
+    value: AnyTree, special: Special | None, left: Iterator[int], depths: dict[int, int]
 ) -> Hashable:
     """Return the key of a part. `depths` maps the id of each part around it to its depth, so that cycles end."""
     cls = type(value)
@@ -118,7 +120,7 @@ def _key(
     return cls, keys
 
 
-def _parts(value: Any, cls: Any) -> Any:
+def _parts(value: AnyTree, cls: Any) -> Any:
     """Return the parts of an object in a tuple. If it hides them, return its key."""
     if cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array"))):
         return IdentityKey(value) if cls.__weakrefoffset__ else _Equal(value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Origin, Source
+from arrayferry._types import AnyTree
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -37,7 +38,7 @@ class Kind:
         self.origin = self.backend or self.source
         self.is_array = self.category in ("array", "objects", "scalar")
 
-    def searches(self, value: Any) -> bool:
+    def searches(self, value: AnyTree) -> bool:
         """Return whether to search a value for arrays: a container, or an array of objects that is not masked."""
         if self.category != "objects":
             return self.category == "container"

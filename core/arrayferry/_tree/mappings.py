@@ -12,6 +12,7 @@ from typing import Any
 
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
+from arrayferry._types import AnyTree
 from arrayferry._utilities.text import type_name
 
 from .state import by_new, copy_state, with_state
@@ -39,37 +40,37 @@ def _key_step(key: Any) -> str:
 class DictContainer(Container):
     transparent = True
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(value.values())
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return _items(value, children)
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [_key_step(key) for key in value]
 
 
 class OrderedDictContainer(DictContainer):
     """An `OrderedDict`. Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = OrderedDict(_items(value, children))
         copy_state(new, value)
         return new
 
 
 class DefaultDictContainer(DictContainer):
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return defaultdict(value.default_factory, _items(value, children))
 
 
 class DictSubclassContainer(DictContainer):
     """A class derived from dict: its items and attributes are copied without calling its methods."""
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(_dict_of(value).values(value))
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = by_new(value)
         base = _dict_of(value)
         if isinstance(value, defaultdict):
@@ -85,49 +86,49 @@ class DictSubclassContainer(DictContainer):
                 new.__dict__[key] = child  # an item that an attribute mirrors
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [_key_step(key) for key in _dict_of(value).keys(value)]
 
 
 class FrozenDictContainer(DictContainer):
     """A `frozendict` of Python 3.15, or a class derived from it, whose methods are not called."""
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(_frozendict.values(value))
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items = _items(_frozendict.keys(value), children)
         new = _frozendict.__new__(type(value), items)
         copy_state(new, value)
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [_key_step(key) for key in _frozendict.keys(value)]
 
 
 _frozendict: Any = getattr(builtins, "frozendict", None)
 
 
-def _dict_of(value: Any) -> Any:
+def _dict_of(value: AnyTree) -> Any:
     """Return the class whose methods know the order of a dict's items."""
     return OrderedDict if isinstance(value, OrderedDict) else dict
 
 
 class UserDictContainer(DictContainer):
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(value.data.values())
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = with_state(value)
         new.data = _items(value.data, children)
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [_key_step(key) for key in value.data]
 
 
 class MappingProxyContainer(DictContainer):
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items: Any = _items(value, children)
         inner = value.copy()
         if type(inner) in MAPPINGS and list(inner) == list(items):
@@ -136,15 +137,15 @@ class MappingProxyContainer(DictContainer):
 
 
 class ChainMapContainer(DictContainer):
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(value.maps)
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = with_state(value)
         new.maps = children
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         return [f".maps[{index}]" for index in range(len(value.maps))]
 
 
@@ -156,10 +157,10 @@ class MappingContainer(DictContainer):
 
     transparent = False
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return [value[key] for key in value]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items = _items(value, children)
         if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
             raise StructureError(
@@ -178,7 +179,7 @@ class MappingContainer(DictContainer):
         )
 
 
-def _around_its_store(value: Any, items: dict[Any, Any]) -> Any:
+def _around_its_store(value: AnyTree, items: dict[Any, Any]) -> Any:
     for name, store in vars(value).items():
         if type(store) in (dict, OrderedDict) and _holds(value, store):
             new = with_state(value)
@@ -187,7 +188,7 @@ def _around_its_store(value: Any, items: dict[Any, Any]) -> Any:
     return None
 
 
-def _by_its_constructor(value: Any, items: dict[Any, Any]) -> Any:
+def _by_its_constructor(value: AnyTree, items: dict[Any, Any]) -> Any:
     return type(value)(items)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
 from arrayferry._plugin.container import Container
+from arrayferry._types import AnyTree
 
 
 class Leaf:
@@ -151,7 +152,7 @@ class Nodes:
         return written_path(steps)
 
 
-def rebuilt(container: Container, value: Any, children: list[Any]) -> Any:
+def rebuilt(container: Container, value: AnyTree, children: list[Any]) -> Any:
     """Rebuild a container, and raise a `TypeError` if there is no result."""
     built = container.rebuild(value, children)
     if built is None or built is NotImplemented:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arrayferry._plugin.container import Container
+from arrayferry._types import AnyTree
 
 from .state import by_new, copy_state, has_attributes, with_state
 
@@ -14,18 +15,18 @@ from .state import by_new, copy_state, has_attributes, with_state
 class ListContainer(Container):
     transparent = True
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(value)
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return children
 
 
 class ListSubclassContainer(ListContainer):
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(list.__iter__(value))
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = by_new(value)
         list.extend(new, children)
         copy_state(new, value)
@@ -33,17 +34,17 @@ class ListSubclassContainer(ListContainer):
 
 
 class UserListContainer(ListContainer):
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(value.data)
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = with_state(value)
         new.data = children
         return new
 
 
 class TupleContainer(ListContainer):
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return tuple(children)
 
 
@@ -52,17 +53,17 @@ class TupleSubclassContainer(TupleContainer):
 
     transparent = False
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return list(tuple.__iter__(value))
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         cls = type(value)
         new = tuple.__new__(cls, children)
         if has_attributes(cls):
             copy_state(new, value)
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         fields = getattr(type(value), "_fields", None)
         if isinstance(fields, tuple) and len(fields) == len(value):
             return [f".{field}" for field in fields]
@@ -72,12 +73,12 @@ class TupleSubclassContainer(TupleContainer):
 class StructSequenceContainer(TupleSubclassContainer):
     """The named tuples of C code, such as the result of `torch.max`."""
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return type(value)(children, value.__reduce__()[1][1])
 
 
 class DequeContainer(ListContainer):
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = by_new(value)
         deque.__init__(new, children, value.maxlen)
         copy_state(new, value)
@@ -89,12 +90,12 @@ class ObjectArrayContainer(Container):
 
     transparent = True
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         import numpy
 
         return list(value.view(numpy.ndarray).flat)
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         import numpy
 
         new = numpy.empty_like(value, order="C")
@@ -103,12 +104,12 @@ class ObjectArrayContainer(Container):
             flat[index] = child
         return new
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         import numpy
 
         return [str(list(index)) if index else "[()]" for index in numpy.ndindex(value.shape)]
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         return value.shape, getattr(value, "__dict__", None)
 
 

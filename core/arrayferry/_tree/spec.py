@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
+from arrayferry._types import AnyTree
 from arrayferry._utilities.text import never_raises, short_repr
 
 from .keys import exact_key
@@ -112,7 +113,7 @@ class TreeSpec:
 
 
 def flatten(
-    value: Any, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
+    value: AnyTree, kind_of: Callable[[Any], Kind], *, everything: bool = False, prefix: str = ""
 ) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree into its leaves, in order, and its layout.
 

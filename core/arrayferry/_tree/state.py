@@ -6,8 +6,10 @@ import functools
 from types import MemberDescriptorType
 from typing import Any
 
+from arrayferry._types import AnyTree
 
-def with_state(value: Any) -> Any:
+
+def with_state(value: AnyTree) -> Any:
     """Make an object with the class and the attributes of `value`, without calling `__new__` or `__init__`."""
     cls: Any = type(value)
     try:
@@ -18,7 +20,7 @@ def with_state(value: Any) -> Any:
     return new
 
 
-def by_new(value: Any) -> Any:
+def by_new(value: AnyTree) -> Any:
     """Make an object of the same class as `value` by its `__new__`, without calling `__init__`."""
     cls: Any = type(value)
     return cls.__new__(cls)

@@ -15,6 +15,7 @@ from arrayferry._errors import StructureError, describe_error
 from arrayferry._options import Options
 from arrayferry._plugin.call import ask_backend, overrides
 from arrayferry._plugin.origin import Source
+from arrayferry._types import AnyTree
 
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes, too_deep, written_path
@@ -67,7 +68,7 @@ class Tree(Nodes):
 
     def __init__(
         self,
-        value: Any,
+        value: AnyTree,
         kind_of: Callable[[Any], Kind],
         options: Options | None = None,
         *,
@@ -103,7 +104,7 @@ class Tree(Nodes):
             if branch.rebuilt:
                 needed.update(node.index for node in branch.children if type(node) is Branch)
 
-    def _walk(self, value: Any) -> Any:
+    def _walk(self, value: AnyTree) -> Any:
         """Return the node of the value, with nodes for all that is in it."""
         node = self._node(value)
         while self._open:
@@ -121,7 +122,7 @@ class Tree(Nodes):
                     self._open[-1][0].children.append(branch)
         return node
 
-    def _node(self, value: Any) -> Any:
+    def _node(self, value: AnyTree) -> Any:
         kind = self._kind_of(value)
         if kind.category != "array":
             if kind.searches(value):
@@ -134,7 +135,7 @@ class Tree(Nodes):
         self.kinds.append(kind)
         return Leaf(len(self.arrays) - 1)
 
-    def _read_as(self, value: Any, kind: Kind) -> Kind | None:
+    def _read_as(self, value: AnyTree, kind: Kind) -> Kind | None:
         """Return the kind by which an object that is not an array is read as one, None if it stays unchanged."""
         options = self._options
         if options is None:
@@ -168,7 +169,7 @@ class Tree(Nodes):
             return UNKNOWN
         raise refuse_unknown(value, self._path(), has_source=kind.source is not None)
 
-    def _start(self, value: Any, container: Any) -> Any:
+    def _start(self, value: AnyTree, container: Any) -> Any:
         """Start reading a container and return `_OPEN`, or return its node if it was seen before."""
         seen = self._seen.get(id(value))
         if seen is _OPEN:

@@ -26,6 +26,7 @@ from arrayferry._errors import (
     describe_error,
 )
 from arrayferry._plugin.origin import Source
+from arrayferry._types import AnyArray, AnyTree
 from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import type_name
 
@@ -50,7 +51,7 @@ _HEAP_TYPE = 1 << 9
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
-def may_become_array(value: Any) -> bool:
+def may_become_array(value: AnyTree) -> bool:
     """Return whether an object that is not an array, container or source could become an array."""
     cls = type(value)
     if issubclass(cls, _BUFFERS):
@@ -61,7 +62,7 @@ def may_become_array(value: Any) -> bool:
     return _offers(value, _PROTOCOLS) or _has_numpy(value)
 
 
-def is_proxy(value: Any) -> bool:
+def is_proxy(value: AnyTree) -> bool:
     """Return whether an object says that it is of another class, as proxies do."""
     try:
         return value.__class__ is not type(value)
@@ -78,7 +79,7 @@ def stands_for_arrays(proxy: Any) -> bool:
     )
 
 
-def hides_items(value: Any, count: int) -> bool:
+def hides_items(value: AnyTree, count: int) -> bool:
     """Return whether a dict, list or tuple shows more items than the `count` that were read from it."""
     try:
         return len(value) > count or sum(1 for _ in islice(value, count + 1)) > count
@@ -86,7 +87,7 @@ def hides_items(value: Any, count: int) -> bool:
         return False
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: AnyTree) -> bool:
     """Return whether an object is plain data of Python or NumPy, such as text or a date, never meant as an array."""
     cls = type(value)
     if issubclass(cls, _PYTHONS):
@@ -96,7 +97,7 @@ def is_plain(value: Any) -> bool:
     return not unnamed and cls.__module__.partition(".")[0] in _HOMES
 
 
-def refuse_unknown(value: Any, path: str, *, has_source: bool = False) -> NotAnArrayError:
+def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> NotAnArrayError:
     """Return the error for an object that could become an array, but may not be converted.
 
     Args:
@@ -132,7 +133,7 @@ _unconverted: weakref.WeakSet[type] = weakref.WeakSet()
 """The classes that were warned of."""
 
 
-def warn_of_unconverted(value: Any, path: Callable[[], str]) -> None:
+def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
     """Warn once for each class that an object that a source reads stays in a tree as it is."""
     cls = type(value)
     if cls not in _unconverted:
@@ -145,7 +146,7 @@ def warn_of_unconverted(value: Any, path: Callable[[], str]) -> None:
         _unconverted.add(cls)  # if the warning is an error, it is one each time
 
 
-def refuse_object(value: Any) -> NotAnArrayError:
+def refuse_object(value: AnyTree) -> NotAnArrayError:
     """Return the error for a whole value that neither is an array nor could become one."""
     return NotAnArrayError(
         f"a value of type {type_name(type(value))} is neither an array of a known library nor a structure",
@@ -154,7 +155,7 @@ def refuse_object(value: Any) -> NotAnArrayError:
     )
 
 
-def _own_way(value: Any) -> str:
+def _own_way(value: AnyTree) -> str:
     """Return the call that makes an array from an object, as a user would write it."""
     for method in ("to_numpy", "numpy"):
         if callable(class_attribute(type(value), method)):
@@ -171,7 +172,7 @@ _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_i
 """The calls for objects with `__cuda_array_interface__` alone, by another attribute: of Numba, of PyCUDA, of any."""
 
 
-def is_on_gpu(value: Any) -> bool:
+def is_on_gpu(value: AnyTree) -> bool:
     """Return whether an object of no known library says that its memory is on a GPU."""
     try:
         if _offers(value, "__dlpack__"):
@@ -189,14 +190,14 @@ class _Unknown(Source):
     array_types = ()
     memory = "unknown"
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         return read_values(x)
 
 
 UNKNOWN = Kind("source", source=_Unknown())
 
 
-def has_own_attributes(value: Any) -> bool:
+def has_own_attributes(value: AnyTree) -> bool:
     """Return whether an object has attributes of its own, so that objects of its class may offer different protocols."""
     try:
         return type(value.__dict__) is dict
@@ -204,12 +205,12 @@ def has_own_attributes(value: Any) -> bool:
         return False
 
 
-def _has_numpy(value: Any) -> bool:
+def _has_numpy(value: AnyTree) -> bool:
     """Return whether an object is an array that only its own `numpy()` reads, such as an array of tinygrad."""
     return all(_offers(value, name) for name in ("numpy", "shape", "dtype"))
 
 
-def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
+def _offers(value: AnyTree, names: str | tuple[str, ...]) -> bool:
     """Return whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
     attributes = value.__dict__ if has_own_attributes(value) else ()
@@ -218,7 +219,7 @@ def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
     )
 
 
-def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
+def read_values(x: AnyTree, *others: Callable[[Any], Any]) -> Any:
     """Read the values of an object into a NumPy array by the protocols that it offers.
 
     Args:
@@ -254,7 +255,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
     ) from (failures[0] if failures else None)
 
 
-def refuse_more_than_values(x: Any) -> None:
+def refuse_more_than_values(x: AnyTree) -> None:
     """Raise for an array, or an object that could become one, that has units or masked elements.
 
     Raises:
@@ -274,12 +275,12 @@ def refuse_more_than_values(x: Any) -> None:
         )
 
 
-def _has_units(x: Any) -> bool:
+def _has_units(x: AnyTree) -> bool:
     names = ("unit", "units")
     return _offers(x, names) and any(getattr(x, name, None) is not None for name in names)
 
 
-def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
+def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
     """Yield functions for the protocols that an object offers."""
     import numpy
 
@@ -295,7 +296,7 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield _by_arrow
 
 
-def _by_arrow(x: Any) -> Any:
+def _by_arrow(x: AnyArray) -> Any:
     import pyarrow
 
     column = pyarrow.array(x)

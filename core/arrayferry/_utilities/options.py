@@ -13,6 +13,7 @@ from operator import index
 from typing import Any
 
 import arrayferry as af
+from arrayferry._types import AnyTree
 
 
 class Unset:
@@ -195,7 +196,7 @@ def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
     return stream_seed(purpose, *numbers, *numbered)
 
 
-def _one_seed(value: Any) -> int:
+def _one_seed(value: AnyTree) -> int:
     """Return an integer of any library as an `int`.
 
     Raises:

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from arrayferry._types import AnyTree
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def short_repr(value: Any, most: int = 40) -> str:
+def short_repr(value: AnyTree, most: int = 40) -> str:
     """Write a value: text and numbers as Python does, cut if they are long; anything else by its type alone."""
     if type(value) not in _PLAIN:
         return f"<{type(value).__name__}>"
@@ -27,7 +29,7 @@ def type_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value: AnyTree) -> str:
     """Describe an object by its type, as it is imported: "an aslib.Array", "None"."""
     if value is None:
         return "None"

@@ -19,6 +19,7 @@ import arrayferry as af
 from arrayferry import STANDARD_DTYPES
 from arrayferry._utilities.text import describe_value
 from arrayferry.extending import Origin, is_built_in, never_changes
+from arrayferry.typing import AnyArray, AnyTree
 
 from . import samples
 from .alone import alone
@@ -78,7 +79,7 @@ class Call(NamedTuple):
     declines: bool = False
 
 
-def convert(value: Any, *to: Any, **options: Any) -> Any:
+def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
     """Convert as users do; arrays of a sparse library are made dense."""
     try:
         return af.convert(value, *to, sparse="dense", **options)
@@ -89,7 +90,7 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
         raise
 
 
-def library_of(array: Any) -> str:
+def library_of(array: AnyArray) -> str:
     """Return the name of the backend or source that recognises an array."""
     kind = af.registry.kind(array)
     default = "numpy" if kind.category == "scalar" else UNKNOWN
@@ -122,11 +123,11 @@ class Runner:
         """Make an object of the library with these values."""
         raise NotImplementedError
 
-    def read(self, array: Any) -> np.ndarray[Any, Any]:
+    def read(self, array: AnyArray) -> np.ndarray[Any, Any]:
         """Copy the values of an array into a NumPy array. The default uses the plugin."""
         return np.array(self.tested.to_numpy(array))
 
-    def write(self, array: Any, value: float) -> None:
+    def write(self, array: AnyArray, value: float) -> None:
         """Write a value to every element of an array, in place. Needed if arrays are writable."""
         try:
             array[...] = value
@@ -237,7 +238,7 @@ class Runner:
                     self._check_memory(call, argument, y, what)
         return ys
 
-    def _check(self, call: Call, argument: Given, y: Any, what: str) -> None:
+    def _check(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
         """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
         values = argument.values
         check_kind(y, DUTIES.get(call.method), what)
@@ -251,7 +252,7 @@ class Runner:
         mismatch = mismatch or difference(self.values_of(call.target, y), values)
         assert not mismatch, f"{what}: {mismatch}"
 
-    def check_library(self, array: Any, target: Origin | None, what: str) -> None:
+    def check_library(self, array: AnyArray, target: Origin | None, what: str) -> None:
         """Assert that an array is recognised as one of a library, None for any."""
         library = library_of(array)
         name, types = "another", ""
@@ -261,7 +262,7 @@ class Runner:
             f"{what}: {describe_value(array)}, which is recognised as an array of {library} instead of {name}{types}"
         )
 
-    def values_of(self, origin: Origin | None, array: Any) -> Values:
+    def values_of(self, origin: Origin | None, array: AnyArray) -> Values:
         """Return the values of an array of a library, None for any."""
         if isinstance(array, np.ndarray):
             return array
@@ -284,7 +285,7 @@ class Runner:
 
     # Memory.
 
-    def _check_memory(self, call: Call, argument: Given, y: Any, what: str) -> None:
+    def _check_memory(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
         """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
         what = f"{what}, {call.promise}"
         if call.shares is False and isinstance(y, np.ndarray):
@@ -315,7 +316,7 @@ class Runner:
             same(_sampled(actual), _sampled(expected), after)
         argument.values = values[0]
 
-    def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
+    def _fill(self, backend: Any, array: AnyArray, value: float, what: str) -> bool:
         """Write a value into every element of an array of any backend. Return whether that is possible."""
         if backend.memory != "writable" or not isinstance(backend, af.Backend):
             return False
@@ -336,7 +337,7 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
     return lambda xs: [function(x) for x in xs]
 
 
-def _fingerprint(x: Any) -> Any:
+def _fingerprint(x: AnyArray) -> Any:
     """Return what a method must not change in a NumPy array that is passed to it."""
     if not isinstance(x, np.ndarray):
         return None

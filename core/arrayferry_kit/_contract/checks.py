@@ -16,6 +16,7 @@ import pytest
 from arrayferry import STANDARD_DTYPES
 from arrayferry._utilities.text import describe_value
 from arrayferry.extending import describe_error, dtype_name, resolve_type
+from arrayferry.typing import AnyArray, AnyTree
 
 Values = np.ndarray[Any, Any]
 
@@ -69,7 +70,7 @@ def ask(
     return result
 
 
-def check_kind(result: Any, duty: tuple[str, Any] | None, what: str) -> None:
+def check_kind(result: AnyTree, duty: tuple[str, Any] | None, what: str) -> None:
     """Assert that a result is what a method must return. See `DUTIES`."""
     expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
@@ -153,7 +154,7 @@ def difference(actual: Any, expected: Any) -> str:
     return f"{ours} instead of {theirs} at [{index}] ({many} elements differ)"
 
 
-def stated_difference(array: Any, values: Values) -> str:
+def stated_difference(array: AnyArray, values: Values) -> str:
     """Describe how the `dtype` or `shape` of an array differs from `values`, "" if it is equal or missing."""
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
@@ -163,7 +164,7 @@ def stated_difference(array: Any, values: Values) -> str:
     return ""
 
 
-def _words(x: Any) -> Any:
+def _words(x: AnyArray) -> Any:
     """Return the bits of each element, as one or more whole numbers."""
     size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
     return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from arrayferry import STANDARD_DTYPES
 from arrayferry.extending import dtype_info, dtype_named
+from arrayferry.typing import AnyArray
 
 from .checks import Values
 
@@ -116,11 +117,11 @@ def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
             yield f"{name} along the axes {chosen}", whole, itemgetter(index)
 
 
-def _transposed(x: Any, axes: list[int]) -> Any:
+def _transposed(x: AnyArray, axes: list[int]) -> Any:
     return (x.permute if hasattr(x, "permute") else x.transpose)(*axes)
 
 
-def broadcast(x: Any, shape: Shape) -> Any:
+def broadcast(x: AnyArray, shape: Shape) -> Any:
     """Return a view of this shape, in which axes of length 1 are repeated by a stride of 0. It can be written to."""
     if not isinstance(x, np.ndarray):
         return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from arrayferry.typing import AnyArray
+
 from .arrays import BackendTests
 from .calls import UNKNOWN, library_of
 from .checks import difference, stated_difference
@@ -47,7 +49,7 @@ class Unattended(BackendTests):
         assert not mismatch, f"from_numpy(), for {case}: {mismatch}"
         return array
 
-    def write(self, array: Any, value: float) -> None:
+    def write(self, array: AnyArray, value: float) -> None:
         """Write a value to every element, in one of the usual ways."""
         writes: list[Callable[[], object]] = [
             lambda: array.__setitem__(..., value),

@@ -14,6 +14,7 @@ import pytest
 import arrayferry as af
 from arrayferry._utilities.text import describe_value
 from arrayferry.extending import dtype_info, dtype_named, has_item, unknown_dtypes
+from arrayferry.typing import AnyArray
 
 from .arrays import METHODS, BackendTests
 from .calls import Given, convert
@@ -176,7 +177,7 @@ class DeviceTests(BackendTests):
             self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
             self._check_place(x, place, f"an array on {place}")
 
-    def _check_place(self, array: Any, device: str, case: str) -> None:
+    def _check_place(self, array: AnyArray, device: str, case: str) -> None:
         """Check the other methods that say where an array is."""
         place = self.ask("devices.place_of", array, case=case)
         beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))

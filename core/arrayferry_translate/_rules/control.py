@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from arrayferry.typing import AnyTree
+
 from ._rule import Run, Site, rule
 
 
@@ -30,13 +32,13 @@ def _while(
     any_, where, reshape = site.xp.any, library.function("where"), site.xp.reshape
     shapes = [rows + (1,) * (len(spec.shape) - len(rows)) for spec in site.outs]
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: AnyTree) -> Any:
         of_condition, of_body, values = arrays[:first], arrays[first:second], list(arrays[second:])
 
-        def going(values: Any) -> Any:
+        def going(values: AnyTree) -> Any:
             return condition([*of_condition, *values])[0]
 
-        def turn(values: Any, going: Any) -> Any:
+        def turn(values: AnyTree, going: Any) -> Any:
             new = body([*of_body, *values])
             if not rows:
                 return new
@@ -65,7 +67,7 @@ def _scan(
     order = range(length)[:: -1 if reverse else 1]
     carried, stacked = num_consts + num_carry, site.outs[num_carry:]
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: AnyTree) -> Any:
         of_body, values, xs = (
             arrays[:num_consts],
             list(arrays[num_consts:carried]),

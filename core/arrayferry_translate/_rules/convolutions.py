@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from arrayferry.typing import AnyArray
+
 from ._rule import Run, Site, rule
 from .shapes import padded
 
@@ -34,7 +36,7 @@ def _convolution(
     how = groups, given, window_strides, padding, lhs_dilation, rhs_dilation
     convolve = _transposed(site, *how) or _direct(site, together, made, *how)
 
-    def run(x: Any, kernel: Any) -> Any:
+    def run(x: AnyArray, kernel: Any) -> Any:
         x = xp.permute_dims(library.cast(x, dtype), of_x)
         kernel = xp.permute_dims(library.cast(kernel, dtype), of_kernel)
         if parts > 1:
@@ -62,7 +64,7 @@ def _transposed(
     apart, turned = (groups, given[0] // groups, *given[1:]), (0, 2, 1, *(n + 1 for n in axes))
     together = groups * given[1], apart[1], *given[2:]
 
-    def run(x: Any, kernel: Any) -> Any:
+    def run(x: AnyArray, kernel: Any) -> Any:
         kernel = xp.reshape(xp.permute_dims(xp.reshape(kernel, apart), turned), together)
         return own(
             x, xp.flip(kernel, axis=axes), None, lhs_dilation, cut, more, groups, rhs_dilation
@@ -89,7 +91,7 @@ def _direct(
     matrices, kernels = (groups, count * windows, depth), (groups, kernel[0] // groups, depth)
     split, back = (groups, count, *made, kernels[1]), (1, 0, 2 + len(axes), *(n + 2 for n in axes))
 
-    def product(x: Any, y: Any) -> Any:
+    def product(x: AnyArray, y: AnyArray) -> Any:
         x = library.windows(pad(x, zero), made, sizes, strides, rhs_dilation)
         x = xp.reshape(xp.permute_dims(xp.reshape(x, apart), turned), matrices)
         y = xp.permute_dims(xp.reshape(y, kernels), (0, 2, 1))

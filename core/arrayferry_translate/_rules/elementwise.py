@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from arrayferry.typing import AnyArray
+
 from ._rule import Run, Site, rule
 
 OPERATORS: dict[str, Run] = {
@@ -62,7 +64,7 @@ def _extreme(site: Site) -> Run:
     if site.is_integer(site.dtype):
         return extreme
 
-    def run(x: Any, y: Any) -> Any:  # -0 is less than 0
+    def run(x: AnyArray, y: AnyArray) -> Any:  # -0 is less than 0
         ends = (y, x) if name == "maximum" else (x, y)
         return where(x == y, where(signbit(x), *ends), extreme(x, y))
 
@@ -83,7 +85,7 @@ def _round(site: Site, rounding_method: int) -> Run:
         return site.library.function("round")
     trunc, sign, where = map(site.library.function, ("trunc", "sign", "where"))
 
-    def away_from_zero(x: Any) -> Any:
+    def away_from_zero(x: AnyArray) -> Any:
         whole = trunc(x)
         return where(abs(x - whole) >= 0.5, whole + sign(x), whole)
 
@@ -115,7 +117,7 @@ def _rem(site: Site) -> Run:
     names = "where", "remainder", "signbit", "isinf"
     where, remainder, signbit, isinf = map(site.library.function, names)
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: AnyArray, y: AnyArray) -> Any:
         x, y, negative = abs(x), abs(y), signbit(x)
         rest = where(isinf(y) & ~isinf(x), x, remainder(x, y))
         return where(negative, -rest, rest)
@@ -130,7 +132,7 @@ def _quotient(site: Site) -> Run:
     one, zero = library.full((), 1, dtype), library.full((), 0, dtype)
     ones = library.wrapped(~zero, dtype)
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: AnyArray, y: AnyArray) -> Any:
         divisor = where((y == 0) | (y == -1) if signed else y == 0, one, y)
         quotient = x // divisor
         if signed:
@@ -157,7 +159,7 @@ def _shift(site: Site) -> Run:
     arithmetic = name == "shift_right_arithmetic"
     left, right = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
 
-    def run(x: Any, count: Any) -> Any:
+    def run(x: AnyArray, count: Any) -> Any:
         outside = (count < 0) | (count >= bits) if signed else count >= bits
         count = where(outside, last if arithmetic else zero, count)
         if arithmetic:
@@ -218,7 +220,7 @@ def _saturating(site: Site, old: str, new: str) -> Run:
     ends = library.full((), least, whole), library.full((), most, whole)
     zero = library.full((), 0.0, wide)
 
-    def run(x: Any) -> Any:
+    def run(x: AnyArray) -> Any:
         x = cast(x, wide)
         inside = cast(where((x > least) & (x < most), x, zero), whole)
         return cast(where(x >= most, ends[1], where(x <= least, ends[0], inside)), new)

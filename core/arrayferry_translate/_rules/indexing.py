@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from arrayferry.typing import AnyArray, AnyTree
+
 from ._rule import Run, Site, rule
 
 Dims = tuple[int, ...]
@@ -40,7 +42,7 @@ def _gather(
         fill_value = math.nan if kind in ("float", "complex") else edges[kind != "int"]
     fill = site.library.full((), fill_value, site.dtype)
 
-    def run(x: Any, indices: Any) -> Any:
+    def run(x: AnyArray, indices: AnyArray) -> Any:
         found, inside = places(_columns(indices))
         return take(x, found) if inside is None else where(inside, take(x, found), fill)
 
@@ -71,7 +73,7 @@ def _writer(site: Site, how: str) -> Run:
     if not size:
         return lambda x, places, inside, updates: x
 
-    def write(x: Any, places: Any, inside: Any, updates: Any) -> Any:
+    def write(x: AnyArray, places: Any, inside: Any, updates: AnyTree) -> Any:
         flat = reshape(x, (-1,))
         if inside is not None:  # what is outside is written to one more element
             flat, places = concat([flat, spare]), where(inside, places, outside)
@@ -83,7 +85,7 @@ def _writer(site: Site, how: str) -> Run:
     return write
 
 
-def _columns(indices: Any) -> list[Any]:
+def _columns(indices: AnyArray) -> list[Any]:
     return [indices[..., number] for number in range(indices.shape[-1])]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from arrayferry.typing import AnyArray
+
 from ._rule import Run, Site, rule
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
@@ -18,13 +20,13 @@ def _threefry(site: Site) -> Run:
     def number(value: int) -> Any:
         return library.full((), value, "uint32")
 
-    def wrapped(x: Any) -> Any:
+    def wrapped(x: AnyArray) -> Any:
         return library.wrapped(x, "uint32")
 
     parity, rounds = number(PARITY), [number(index) for index in range(6)]
     turns = [[(number(n), number(32 - n)) for n in row] for row in ROTATIONS]
 
-    def run(first: Any, second: Any, x: Any, y: Any) -> Any:
+    def run(first: Any, second: Any, x: AnyArray, y: AnyArray) -> Any:
         keys = first, second, first ^ second ^ parity
         x, y = wrapped(x + first), wrapped(y + second)
         for index in range(5):

@@ -6,6 +6,8 @@ import math
 from functools import partial
 from typing import Any
 
+from arrayferry.typing import AnyArray, AnyTree
+
 from ._rule import Run, Site, rule
 from .shapes import along
 
@@ -63,7 +65,7 @@ def _cumulative(site: Site, axis: int, reverse: bool) -> Run:
         along(axis, range(site.shape[axis])),
     )
 
-    def extreme(x: Any) -> Any:
+    def extreme(x: AnyArray) -> Any:
         parts = rows(flip(x, axis=axis))
         for number in range(1, len(parts)):
             parts[number] = combine(parts[number - 1], parts[number])
@@ -85,7 +87,7 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
         (n, better.get(x.dtype, x.dtype)) for n, x in enumerate(site.ins[:num_keys])
     ]
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: AnyTree) -> Any:
         order = None
         for number, dtype in reversed(keys):
             key = library.cast(arrays[number], dtype)
@@ -105,10 +107,10 @@ def _dot_general(site: Site, dimension_numbers: Any, preferred_element_type: Any
         for number, each in enumerate(zip(site.ins, *dimension_numbers, strict=True))
     )
 
-    def matrices(x: Any, order: Dims, sizes: Dims) -> Any:
+    def matrices(x: AnyArray, order: Dims, sizes: Dims) -> Any:
         return xp.reshape(xp.permute_dims(library.cast(x, dtype), order), sizes)
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: AnyArray, y: AnyArray) -> Any:
         product = library.matmul(matrices(x, *first), matrices(y, *second))
         return library.wrapped(xp.reshape(product, shape), dtype)
 

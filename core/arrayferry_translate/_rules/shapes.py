@@ -7,6 +7,8 @@ from functools import partial
 from itertools import accumulate, pairwise, starmap
 from typing import Any
 
+from arrayferry.typing import AnyArray, AnyTree, Namespace
+
 from ._rule import Run, Site, rule
 
 
@@ -75,7 +77,7 @@ def _pad(site: Site, padding_config: Any) -> Run:
     return padded(site.xp, site.ins[0].shape, padding_config)
 
 
-def padded(xp: Any, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
+def padded(xp: Namespace, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
     """Return a function that puts a value around and between the elements of an array, or cuts some off.
 
     Args:
@@ -97,7 +99,7 @@ def padded(xp: Any, given: Sequence[int], config: Sequence[tuple[int, int, int]]
         source, place = (*source, slice(first, last)), (*place, slice(start, end, step))
         shape = (*shape, new)
 
-    def run(x: Any, value: Any) -> Any:
+    def run(x: AnyArray, value: AnyTree) -> Any:
         made = xp.asarray(xp.broadcast_to(value, shape), copy=True)
         if hasattr(made, "at"):  # JAX changes no array
             return made.at[place].set(x[source])

@@ -20,7 +20,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, count_of, limit_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import portable
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
 from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
@@ -123,7 +123,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         self,
         envs: Sequence[Callable[[], Env[Any, Any]]] | FunctionalEnv | type[FunctionalEnv],
         policy: Any,
-        policy_params: Any = None,
+        policy_params: AnyTree = None,
         *,
         num_steps: int,
         num_envs: int | None = None,
@@ -134,15 +134,15 @@ class Collector(Iterator[Trajectory[ArrT]]):
         client: Any = None,
         mode: str = "sync",
         xp: Target = "numpy",
-        device: Any = None,
+        device: Device = None,
         timeout: float = 60.0,
         policy_xp: Target | None = None,
-        policy_state: Any = None,
-        env_params: Any = None,
+        policy_state: AnyTree = None,
+        env_params: AnyTree = None,
         max_episode_steps: Any = UNSET,
         infos: Sequence[str] = (),
         final_observation: bool = True,
-        wrapper_state: Any = None,
+        wrapper_state: AnyTree = None,
     ) -> None:
         env_options = env_params, wrapper_state
         env, factories = _environments(envs, num_envs, env_options, max_episode_steps)
@@ -229,7 +229,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             runner.positions = before
             raise
 
-    def update(self, policy_params: Any) -> None:
+    def update(self, policy_params: AnyTree) -> None:
         """Take a snapshot of new policy parameters, and return immediately.
 
         Segments requested from now on use them.
@@ -398,7 +398,7 @@ def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
             )
 
 
-def _pickled_weights(params: Any) -> bytes:
+def _pickled_weights(params: AnyTree) -> bytes:
     """Pickle the parameters of a policy as they are now."""
     params = af.convert(params, "numpy", unsupported="keep", unknown="keep")
     return to_bytes(params, "the parameters of the policy")

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_cluster._trajectories import Trajectory
 from arrayferry_envs.extending import EnvBatch, is_module, make_policy
 from arrayferry_gym.extending import Episodes, checked_reset, summed
@@ -125,7 +126,9 @@ class EnvGroup:
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
         self._vector, self._episodes = vector, Episodes(vector)
 
-    def _segment(self, number: int, restarts: int | None, version: int, weights: Any) -> Segment:
+    def _segment(
+        self, number: int, restarts: int | None, version: int, weights: AnyArray
+    ) -> Segment:
         if self._vector is None:
             self._prepare()
         if weights is not None:
@@ -217,7 +220,7 @@ class _Watched:
         self._activity.env = None
         return result
 
-    def step(self, action: Any) -> tuple[Any, ...]:
+    def step(self, action: AnyTree) -> tuple[Any, ...]:
         self._activity.env = self.index
         result = self.env.step(action)
         self._activity.env = None

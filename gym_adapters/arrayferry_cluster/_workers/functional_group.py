@@ -12,6 +12,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
+from arrayferry.typing import AnyTree
 from arrayferry_cluster._trajectories import Trajectory
 from arrayferry_envs import rollout
 from arrayferry_envs.extending import first_carry, jax_weights
@@ -22,7 +23,7 @@ from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 
 
 def segment(
-    plan: bytes, setup: bytes, number: int, state: Any, weights: bytes, version: int
+    plan: bytes, setup: bytes, number: int, state: AnyTree, weights: bytes, version: int
 ) -> Segment | Failure:
     """Collect a segment.
 
@@ -44,7 +45,7 @@ def segment(
 
 
 def _segment(
-    data: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
+    data: bytes, group: GroupSetup, number: int, state: AnyTree, weights: bytes, version: int
 ) -> Segment:
     plan: Plan = loaded(data)
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
@@ -80,5 +81,5 @@ def _weights(data: bytes) -> Any:
         return jax_weights(pickle.loads(data))
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: AnyTree) -> bool:
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 from arrayferry_cluster._trajectories import Trajectory
 
 
@@ -87,7 +88,7 @@ class SetupError(Exception):
     """An environment, a policy or its weights cannot be loaded in this process. The cause says why."""
 
 
-def to_bytes(value: Any, what: str = "the value") -> bytes:
+def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
     """Pickle a value, with the classes and functions that only this process has.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 
 
 class Recorder:
@@ -20,7 +21,7 @@ class Recorder:
         self._name = name
         self._steps: list[tuple[Any, list[Any]]] = []  # the layout of a tree, and its arrays
 
-    def write(self, tree: Any) -> None:
+    def write(self, tree: AnyTree) -> None:
         """Copy the arrays of a step."""
         layout: Any = type(tree)
         if layout is np.ndarray:

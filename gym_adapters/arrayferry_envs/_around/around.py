@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from arrayferry.typing import Namespace
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 
 
@@ -47,5 +48,5 @@ class AroundEnv(FunctionalEnv):
     def _draws_params(self) -> bool:
         return self.env._draws_params
 
-    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+    def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
         return self.env._random(xp, rng, n)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import arrayferry as af
 from arrayferry._utilities.options import check_flag, count_of
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._contract.checked import select_leaves
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.step_results import StepResults
@@ -50,13 +51,15 @@ class RepeatedEnv(AroundEnv):
         limits = [] if own is None else [-(-own // self.num_repeats)]
         return min(limits if limit is None else [*limits, limit], default=None)
 
-    def reset(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
+    def reset(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
         """Begin episodes of the inner environment."""
         inner = self.env.reset(xp, rng, n, params)
         last = self.env.observe(xp, inner, params) if self.maximum else None
         return _State(inner, xp.zeros((n,), dtype=xp.int32), last)
 
-    def step(self, xp: Any, rng: Random, state: Any, action: Any, params: Any) -> Any:
+    def step(
+        self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
+    ) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # nowhere
@@ -82,22 +85,22 @@ class RepeatedEnv(AroundEnv):
             over = terminated | truncated
         return _State(inner, elapsed, last), total, terminated, truncated
 
-    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
         """Return the observations of the inner environment, or the maxima of its last two."""
         observation = self.env.observe(xp, state.state, params)
         if not self.maximum:
             return observation
         return mapped(xp.maximum, observation, state.last)
 
-    def sample_params(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
         """Return the parameters that the inner environment draws."""
         return self.env.sample_params(xp, rng, n, params)
 
-    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+    def info(self, xp: Namespace, state: AnyTree, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the inner environment."""
         return self.env.info(xp, state.state, params)
 
-    def render(self, state: Any, index: int) -> Any:
+    def render(self, state: AnyTree, index: int) -> Any:
         """Draw the inner environment."""
         return self.env.render(state.state, index)
 

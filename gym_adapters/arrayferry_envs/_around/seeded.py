@@ -10,6 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of, stream_seed
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.sampled import SampledParams, WithParams
 from arrayferry_gym import Random, make_rng
@@ -53,7 +54,7 @@ class SeededEnv(AroundEnv):
     def _limited(self, limit: int | None) -> int | None:
         return self.env._limited(limit)
 
-    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+    def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
         """Return the seeds of `n` new episodes, from which both parameters and states are sampled."""
         if not isinstance(rng, Random):
             return rng
@@ -63,7 +64,7 @@ class SeededEnv(AroundEnv):
         return xp.take(xp.asarray(self.seeds, dtype=xp.int32), chosen, axis=0)
 
     def _each(
-        self, xp: Any, part: int, function: Callable[..., Any], seeds: Any, params: Any
+        self, xp: Namespace, part: int, function: Callable[..., Any], seeds: Any, params: AnyTree
     ) -> Any:
         """Call `function(xp, rng, 1, params)` for each seed by itself, and put the arrays of its results together.
 
@@ -100,27 +101,29 @@ class SeededEnv(AroundEnv):
         leaves = [x[0] if i in shared else join(x) for i, x in enumerate(columns)]
         return forms[0].unflatten(leaves)
 
-    def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
         """Return the parameters that the inner environment draws for these levels."""
         inner, seeds = SampledParams(self.env, keeps=False), self._random(xp, rng, n)
         sampled = self._each(xp, 0, inner.draw, seeds, params)
         return inner.whole(WithParams(None, sampled), params).params
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithSeed:
+    def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> WithSeed:
         """Begin levels."""
         seeds = self._random(xp, rng, n)
         return WithSeed(self._each(xp, 1, self.env.reset, seeds, params), seeds)
 
-    def step(self, xp: Any, rng: Random, state: WithSeed, action: Any, params: Any) -> Any:
+    def step(
+        self, xp: Namespace, rng: Random, state: WithSeed, action: AnyTree, params: AnyTree
+    ) -> Any:
         """Take a step of the inner environment, with random numbers of the batch."""
         after, *results = self.env.step(xp, rng, state.state, action, params)
         return WithSeed(after, state.seed), *results
 
-    def observe(self, xp: Any, state: WithSeed, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: WithSeed, params: AnyTree) -> Any:
         """Return the observations of the inner environment."""
         return self.env.observe(xp, state.state, params)
 
-    def info(self, xp: Any, state: WithSeed, params: Any) -> dict[str, Any]:
+    def info(self, xp: Namespace, state: WithSeed, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the inner environment, and the seeds of the levels."""
         return {**self.env.info(xp, state.state, params), "seed": state.seed}
 

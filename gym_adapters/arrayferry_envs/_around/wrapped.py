@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import arrayferry as af
 from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import numbered
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._engine.chains import chain_of
@@ -99,7 +100,7 @@ class WrappedEnv(AroundEnv):
             return self.env.make(xp=xp, **options)
         return WrappedSingleEnv(self, xp=xp, **options)
 
-    def state_dict(self, env_state: Any) -> dict[str, Any]:
+    def state_dict(self, env_state: AnyTree) -> dict[str, Any]:
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
 
         Args:
@@ -114,7 +115,7 @@ class WrappedEnv(AroundEnv):
         """
         return self._numbers(env_state.wrappers)
 
-    def _numbers(self, values: Any) -> dict[str, Any]:
+    def _numbers(self, values: AnyTree) -> dict[str, Any]:
         """Return what `state_dict` does, given kernel states, or its result.
 
         Raises:
@@ -149,7 +150,7 @@ class WrappedEnv(AroundEnv):
             Moments.checked(others)
         return known
 
-    def wrapper_state(self, values: Any) -> Any:
+    def wrapper_state(self, values: AnyTree) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
 
         Args:
@@ -168,7 +169,7 @@ class WrappedEnv(AroundEnv):
                 memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
             return self.given(jax.numpy, memo[key], values)
 
-    def given(self, xp: Any, fresh: Any, values: Any) -> Any:
+    def given(self, xp: Namespace, fresh: Any, values: AnyTree) -> Any:
         """Return kernel states whose lasting parts are those of others.
 
         Args:
@@ -200,7 +201,7 @@ class WrappedEnv(AroundEnv):
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
         )
 
-    def _check_states(self, values: Any) -> None:
+    def _check_states(self, values: AnyTree) -> None:
         known = _is_state(values) and len(values) == len(self.kernels)
         names = self._statistics()
         if not known or any(own not in (values[index].lasting or {}) for _, index, own in names):
@@ -281,7 +282,7 @@ def _refuse_arrays(function: Any, name: str) -> None:
         )
 
 
-def freeze(wrapper_state: Any) -> Any:
+def freeze(wrapper_state: AnyTree) -> Any:
     """Return kernel states whose statistics are used, but no longer updated.
 
     To update them again, pass `wrapper_state=env.state_dict(carry.env_state)` to the next rollout.
@@ -318,11 +319,11 @@ def freeze(wrapper_state: Any) -> Any:
     return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
 
 
-def _is_state(value: Any) -> bool:
+def _is_state(value: AnyTree) -> bool:
     return isinstance(value, tuple) and all(isinstance(part, State) for part in value)
 
 
-def _form(tree: Any) -> tuple[Any, ...]:
+def _form(tree: AnyTree) -> tuple[Any, ...]:
     """Return the structure of a tree of arrays, and their shapes and dtypes."""
     import jax
 

@@ -8,6 +8,7 @@ import jax
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of, limit_of
+from arrayferry.typing import AnyArray
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
@@ -98,7 +99,7 @@ def _prepared(env: FunctionalEnv, given: Any, n: int) -> Params:
     return params
 
 
-def _may_change(x: Any) -> Any:
+def _may_change(x: AnyArray) -> Any:
     return not isinstance(x, jax.Array) and getattr(getattr(x, "flags", None), "writeable", True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arrayferry.typing import JaxArray
+from arrayferry.typing import AnyArray, JaxArray
 from arrayferry_envs._around.wrapped import freeze
 from arrayferry_envs._evaluation import Evaluation
 from arrayferry_gym.extending import select, summed
@@ -87,7 +87,7 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
             jax.lax.cond(ended.any(), lambda: jax.debug.callback(_show, done), lambda: None)
         return carry, factor, discounted, key, count, results
 
-    def empty(x: Any) -> Any:
+    def empty(x: AnyArray) -> Any:
         return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)
 
     flags = jnp.zeros(num_envs, bool)

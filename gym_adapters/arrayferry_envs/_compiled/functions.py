@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry._utilities.text import never_raises
+from arrayferry.typing import AnyTree
 from arrayferry_envs._around.wrapped import WrappedEnv, check_wrapped
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
@@ -55,7 +56,7 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def as_pytree(state: Any) -> Any:
+def as_pytree(state: AnyTree) -> Any:
     """Return states as a pytree of arrays."""
     leaves, layout = af.flatten(state)
     known = jax.tree.leaves(state)
@@ -66,7 +67,7 @@ def as_pytree(state: Any) -> Any:
     return Packed([without_weak_type(leaf) for leaf in leaves], layout)
 
 
-def as_returned(state: Any) -> Any:
+def as_returned(state: AnyTree) -> Any:
     """Return states as the environment returned them, if JAX knows their containers."""
     if type(state) is not Packed:
         return state
@@ -74,7 +75,7 @@ def as_returned(state: Any) -> Any:
     return state.tree if known == set(map(id, state.leaves)) else state
 
 
-def from_pytree(state: Any) -> Any:
+def from_pytree(state: AnyTree) -> Any:
     """Return states as the environment returned them."""
     return state.tree if type(state) is Packed else state
 
@@ -122,14 +123,14 @@ class Functions:
             env.adopt(from_pytree(env_state.state))
         return Engine(env, self.autoreset_mode, self._chain)
 
-    def _params(self, params: Any, n: int) -> Params:
+    def _params(self, params: AnyTree, n: int) -> Params:
         if isinstance(params, Params):
             return params
         own, draws = self.env.default_params, self.env._draws_params
         return prepare(params, own, n, af.registry.backend("jax"), None, draws=draws)
 
     def reset(
-        self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
+        self, key: Any, num_envs: int, params: AnyTree = None, *, wrapper_state: AnyTree = None
     ) -> tuple[EnvState, Any]:
         """Start `num_envs` environments.
 
@@ -170,7 +171,7 @@ class Functions:
         with jax.numpy_dtype_promotion("standard"):
             return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
 
-    def _for_caller(self, env_state: EnvState, result: Any, n: int) -> Any:
+    def _for_caller(self, env_state: EnvState, result: AnyTree, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
         tree = env_state._replace(state=as_pytree(env_state.state)), result
         if self._chain.kernels:
@@ -178,7 +179,7 @@ class Functions:
         return spread(tree, n, batch_sharding(self.sharding, n))
 
     def step(
-        self, key: Any, env_state: EnvState, action: Any, params: Any = None
+        self, key: Any, env_state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[EnvState, Step]:
         """Take a step in all environments, and reset those whose episode has ended.
 

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, limit_of, missing_package
+from arrayferry.typing import AnyTree
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, StaticPart, completed, is_named, partitioned
 from arrayferry_envs._engine.chains import chain_of
@@ -55,7 +56,12 @@ class GymnaxParams:
 
     @classmethod
     def of(
-        cls, tree: Any, defaults: Any, limit: int | None, pinned: tuple[bool, ...], names: Any = ()
+        cls,
+        tree: AnyTree,
+        defaults: Any,
+        limit: int | None,
+        pinned: tuple[bool, ...],
+        names: Any = (),
     ) -> GymnaxParams:
         """Return a tree as parameters. The types of the defaults tell which leaves are values."""
         wanted = af.flatten(defaults, everything=True)[0]
@@ -134,13 +140,15 @@ class GymnaxForm:
         pinned = (False,) * len(leaves)
         return GymnaxParams.of(defaults, defaults, self.max_episode_steps, pinned)
 
-    def reset(self, key: Any, params: Any = None) -> tuple[Any, EnvState]:
+    def reset(self, key: Any, params: AnyTree = None) -> tuple[Any, EnvState]:
         """Begin an episode, given a key of JAX. Return the first observation and the state."""
         return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
 
     reset_env = reset
 
-    def step(self, key: Any, state: EnvState, action: Any, params: Any = None) -> tuple[Any, ...]:
+    def step(
+        self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
+    ) -> tuple[Any, ...]:
         """Take a step, and begin the next episode if this one has ended, in the state of `reset_env(split(key)[1])`.
 
         Args:
@@ -156,7 +164,7 @@ class GymnaxForm:
         return _step(self, SAME_STEP, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
-        self, key: Any, state: EnvState, action: Any, params: Any = None
+        self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
         """Take the same step without a reset. Return observation, state, reward, done and infos."""
         return _step(self, DISABLED, key, state, action, self._params(params))  # type: ignore[no-any-return]
@@ -167,21 +175,21 @@ class GymnaxForm:
         space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
-    def observation_space(self, params: Any = None) -> Any:
+    def observation_space(self, params: AnyTree = None) -> Any:
         """The space of observations, as one of gymnax."""
         return _gymnax_space(self._spaces(params).observation)
 
-    def action_space(self, params: Any = None) -> Any:
+    def action_space(self, params: AnyTree = None) -> Any:
         """The space of actions, as one of gymnax."""
         return _gymnax_space(self._spaces(params).action)
 
-    def _spaces(self, params: Any) -> Spaces:
+    def _spaces(self, params: AnyTree) -> Spaces:
         return chain_of(self.env, self._params(params)._limit).outside
 
     def _functions(self, params: GymnaxParams, mode: Any) -> Functions:
         return Functions(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
 
-    def _params(self, params: Any) -> GymnaxParams:
+    def _params(self, params: AnyTree) -> GymnaxParams:
         if params is not None and not isinstance(params, GymnaxParams):
             raise af.OptionError(
                 f"params={params!r:.80} are not those of this environment",
@@ -241,7 +249,7 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
     return form
 
 
-def _first(tree: Any) -> Any:
+def _first(tree: AnyTree) -> Any:
     return jax.tree.map(lambda x: x[0], tree)
 
 
@@ -254,7 +262,7 @@ def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _step(
-    form: GymnaxForm, mode: Any, key: Any, state: EnvState, action: Any, params: GymnaxParams
+    form: GymnaxForm, mode: Any, key: Any, state: EnvState, action: AnyTree, params: GymnaxParams
 ) -> Any:
     action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
     functions = form._functions(params, mode)

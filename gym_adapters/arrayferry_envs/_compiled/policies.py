@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.policies import Policy, checked_results, policy_rows
 from arrayferry_envs._engine.autoreset import without_weak_type
 from arrayferry_gym.extending import select
@@ -32,7 +33,7 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
 
 
 def acted(
-    policy: Policy, params: Any, observation: Any, key: Any, state: PolicyState = None
+    policy: Policy, params: AnyTree, observation: AnyTree, key: Any, state: PolicyState = None
 ) -> tuple[Any, Any, PolicyState]:
     """Return the action of a policy, its extras, and its next state.
 
@@ -62,7 +63,7 @@ def acted(
     return action, extras, _same(state, *after) if after else None
 
 
-def checked_extras(extras: Any) -> Any:
+def checked_extras(extras: AnyTree) -> Any:
     """Return the extras of a policy, which transitions hold.
 
     Raises:
@@ -79,7 +80,7 @@ def checked_extras(extras: Any) -> Any:
     return extras
 
 
-def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:
+def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
     """Return the states of a policy, with the initial rows where an episode has begun."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 

@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 import arrayferry as af
 from arrayferry._utilities.caller import caller_level
 from arrayferry.extending import IdentityKey, exact_key
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.params import DYNAMIC, StaticPart
 from arrayferry_envs._engine.tracing import has_tracers, trace_here
 from arrayferry_gym.extending import Immutable, Key
@@ -40,7 +41,7 @@ def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, An
     return policy, (), {}
 
 
-def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], StaticPart]:
+def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any], StaticPart]:
     """Partition the arguments of a rollout into values and static parts.
 
     Returns:
@@ -74,7 +75,7 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Sta
     return values, StaticPart(tuple(static), structure, build, Key((structure, tuple(keys))))
 
 
-def _value(tree: Any, index: int, x: Any) -> Any:
+def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
     """Return a value as an array of JAX if it is one of NumPy, whose numbers JAX itself would narrow in silence.
 
     Raises:
@@ -100,7 +101,7 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
     return env, functools.partial(function, *args, **options), policy_params
 
 
-def _key_of(leaf: Any) -> Hashable:
+def _key_of(leaf: AnyTree) -> Hashable:
     """Return the key of a static leaf: its type, and the leaf, which is compared by `==`, as JAX does.
 
     Of an object that equals only itself, plain attributes count too, since they may change.
@@ -123,14 +124,14 @@ def _key_of(leaf: Any) -> Hashable:
     return cls, leaf
 
 
-def _by_identity(value: Any) -> Hashable:
+def _by_identity(value: AnyTree) -> Hashable:
     same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
     own = getattr(value, "__dict__", {}).items()
     plain = [(name, exact_key(x)) for name, x in own if _is_plain(x)]
     return same, *plain, *((name, IdentityKey(x)) for name, x in own if type(x) is np.ndarray)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: AnyTree) -> bool:
     """Return whether a value is a number or text, or a short container of them."""
     if type(value) is dict:
         value = (*value.items(),)
@@ -139,7 +140,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in _PLAIN
 
 
-def _place(tree: Any, index: int) -> str:
+def _place(tree: AnyTree, index: int) -> str:
     """Return the place of a leaf as a Python expression."""
     first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
     name = ("env", "policy", "policy_params")[first.idx]

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, count_of
-from arrayferry.typing import JaxArray
+from arrayferry.typing import AnyTree, JaxArray
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._contract.policies import Policy, Run, check_arguments
 from arrayferry_gym.extending import summed
@@ -89,16 +89,16 @@ class Carry(NamedTuple):
 def rollout(
     env: FunctionalEnv,
     policy: Policy,
-    policy_params: Any,
+    policy_params: AnyTree,
     key: Any,
     num_steps: int,
     num_envs: int,
     *,
-    env_params: Any = None,
+    env_params: AnyTree = None,
     carry: Carry | None = None,
     max_episode_steps: Any = UNSET,
-    policy_state: Any = None,
-    wrapper_state: Any = None,
+    policy_state: AnyTree = None,
+    wrapper_state: AnyTree = None,
     collect: Sequence[str] = (),
     final_observation: bool = True,
     sharding: Any = None,
@@ -177,7 +177,12 @@ def rollout(
 
 
 def first_carry(
-    env: FunctionalEnv, policy: Policy, policy_params: Any, key: Any, num_envs: int, **options: Any
+    env: FunctionalEnv,
+    policy: Policy,
+    policy_params: AnyTree,
+    key: Any,
+    num_envs: int,
+    **options: Any,
 ) -> Carry:
     """Return the carry with which a rollout begins that is given none. With it, `rollout` is compiled for a carry only.
 
@@ -281,7 +286,7 @@ class Steps:
         self._advance = functools.partial(functions.step, params=params)
         self._first_returns = functions.first_returns
 
-        def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
+        def act(observation: AnyTree, key: Any, state: AnyTree) -> tuple[Any, Any, Any]:
             action, results, state = acted(self._policy, policy_params, observation, key, state)
             return action, checked_extras(results) if extras else None, state
 
@@ -291,7 +296,7 @@ class Steps:
         )  # so that it is traced once, for `start` and `take`
 
     def _taken(
-        self, acting: Any, stepping: Any, env_state: Any, observation: Any, state: Any
+        self, acting: Any, stepping: Any, env_state: AnyTree, observation: AnyTree, state: AnyTree
     ) -> Any:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
         check_arguments("compiled code", self._policy, state)
@@ -301,7 +306,7 @@ class Steps:
         env_state, outcome = self._advance(stepping, env_state, action)
         return action, extras, state, env_state, outcome
 
-    def start(self, key: Any, action: Any = None) -> Carry:
+    def start(self, key: Any, action: AnyTree = None) -> Carry:
         """Restart all environments. With an action, the policy is not traced for the dtype of rewards."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
@@ -360,7 +365,7 @@ class Steps:
         return after, transition, outcome
 
 
-def _forms(tree: Any) -> list[str]:
+def _forms(tree: AnyTree) -> list[str]:
     return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
 
 

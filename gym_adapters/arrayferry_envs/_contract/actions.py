@@ -13,6 +13,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry.extending import dtype_name, dtype_named, observers
+from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_gym.extending import (
     ARRAYS,
     Fitter,
@@ -47,7 +48,7 @@ class Actions(Judge):
         space: Space[Any],
         n: int | None,
         backend: af.Backend,
-        device: Any,
+        device: Device,
         *,
         check: str = "fit",
     ) -> None:
@@ -65,13 +66,13 @@ class Actions(Judge):
 
     __call__ = Judge._act
 
-    def discrete_row(self, action: Any) -> Any:
+    def discrete_row(self, action: AnyTree) -> Any:
         """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)
         return None
 
-    def _fit(self, action: Any) -> Any:
+    def _fit(self, action: AnyTree) -> Any:
         """Fit an action completely, and learn the quick way for the next one of its form.
 
         Raises:
@@ -94,7 +95,7 @@ class Actions(Judge):
             self._quick.learn(action, fitted, self._way(action, fitted))
         return fitted
 
-    def _way(self, action: Any, fitted: Any) -> Callable[[Any], Any] | None:
+    def _way(self, action: AnyTree, fitted: Any) -> Callable[[Any], Any] | None:
         """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
         if fitted is action:
             return lambda given: given
@@ -137,7 +138,7 @@ class _ClippingFitter(Fitter):
         super().__init__(space, convert.target, **options)
         self._convert = convert
 
-    def _values(self, x: Any, space: Any, place: Any) -> Any:
+    def _values(self, x: AnyArray, space: Any, place: Any) -> Any:
         if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
@@ -151,7 +152,7 @@ SMALL = 64 * 1024
 
 
 def caster(
-    x: Any, space: Any, convert: af.Conversion, *, in_numpy: bool = False
+    x: AnyArray, space: Any, convert: af.Conversion, *, in_numpy: bool = False
 ) -> Callable[[Any], Any]:
     """Return a function that casts arrays like one to the dtype of a space, in the library of the environments.
 
@@ -183,7 +184,7 @@ def caster(
             if edges is not None:
                 low, high = (edge.astype(given) for edge in edges)
 
-        def cast_in_numpy(x: Any) -> Any:
+        def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
             if low is not None:  # several times as fast as clip for few numbers
                 x = np.minimum(np.maximum(x, low), high)
@@ -210,7 +211,7 @@ def _is_guarded() -> bool:
     return sys.modules["jax"].config.jax_transfer_guard_host_to_device not in (None, "allow")
 
 
-def _cast(x: Any, edges: Any, name: str) -> Any:
+def _cast(x: AnyArray, edges: Any, name: str) -> Any:
     """Clip an array, and cast it to a dtype."""
     xp = af.namespace_of(x)
     return cast_clipped(x if edges is None else xp.clip(x, *edges), getattr(xp, name))
@@ -232,7 +233,7 @@ def _safe_bounds(space: Any, kind: str, name: str) -> Any:
     return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)
 
 
-def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any]:
+def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], Any]:
     """Return a function that clips actions to a space. Its results are new arrays, unlike its argument.
 
     Args:
@@ -243,7 +244,7 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         clips = [clipper(leaf, backend, device) for leaf, _ in leaves(space)]
 
-        def clip_parts(action: Any) -> Any:
+        def clip_parts(action: AnyTree) -> Any:
             parts = zip(clips, split(space, action), strict=True)
             return build(space, (clip(part) for clip, part in parts))
 
@@ -264,7 +265,7 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
         return lambda x: xp.clip(x, low, high)
     from jax import numpy_dtype_promotion
 
-    def clip(x: Any) -> Any:
+    def clip(x: AnyArray) -> Any:
         with numpy_dtype_promotion("standard"):  # the dtype of what was not checked may be another
             return xp.clip(x, low, high)
 

@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym import make_rng
 from arrayferry_gym.extending import cast_clipped, cast_fitting
 
@@ -49,7 +50,7 @@ def check_functional_env(
     env: FunctionalEnv | type[FunctionalEnv],
     libraries: Iterable[str] = LIBRARIES,
     *,
-    params: Any = None,
+    params: AnyTree = None,
 ) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
@@ -151,7 +152,7 @@ class _Trial:
         warned: what is unusual, but may be meant.
     """
 
-    def __init__(self, functional: FunctionalEnv, backend: af.Backend, params: Any) -> None:
+    def __init__(self, functional: FunctionalEnv, backend: af.Backend, params: AnyTree) -> None:
         self.dtypes: list[tuple[str, str]] = []
         self.warned: list[str] = []
         self._dynamics = functional
@@ -160,12 +161,12 @@ class _Trial:
         self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
         self._env._results.cast = self._recorded  # type: ignore[method-assign]
 
-    def _recorded(self, x: Any, dtype: Any, what: str) -> Any:
+    def _recorded(self, x: AnyArray, dtype: Any, what: str) -> Any:
         """Cast an array, and record it, the name of the dtype, and what it is."""
         self._casts.append((x, dtype_name(dtype), what))
         return cast_clipped(x, dtype)
 
-    def _prepared(self, params: Any) -> Params:
+    def _prepared(self, params: AnyTree) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
 
     def problems(self) -> list[Problem]:
@@ -228,7 +229,7 @@ class _Trial:
 
     # The methods, as the library runs them.
 
-    def _called(self, method: str, seed: int, state: Any = None, action: Any = None) -> Any:
+    def _called(self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None) -> Any:
         """Call a method as the library runs it, and check that what is cast fits."""
         result = self._explained(
             method, lambda: self._run(method, seed, state, action, self._params)
@@ -257,7 +258,7 @@ class _Trial:
             line = last_line(self._dynamics, error, method)
             raise self._found(method, what, remedy, line) from None
 
-    def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
+    def _run(self, method: str, seed: int, state: AnyTree, action: AnyTree, params: Params) -> Any:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.TreeSpec] = []
@@ -288,7 +289,7 @@ class _Trial:
 
     # Checks of results.
 
-    def _check_observations(self, observation: Any) -> None:
+    def _check_observations(self, observation: AnyTree) -> None:
         """Check that observations are in their space."""
         space = self._dynamics.observation_space
         for one in iterate(batch_space(space, N), observation):
@@ -296,12 +297,12 @@ class _Trial:
                 raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
-    def _check_not_nan(self, rewards: Any) -> None:
+    def _check_not_nan(self, rewards: AnyArray) -> None:
         """Check that no reward is NaN in all environments and steps."""
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
-    def _warn_of_lengths(self, ended: Any) -> None:
+    def _warn_of_lengths(self, ended: AnyArray) -> None:
         """Warn of episodes that all end in their first step, and of those that do not end.
 
         Args:
@@ -320,7 +321,7 @@ class _Trial:
         self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or return "
                            "True for terminated at some time.")  # fmt: skip
 
-    def _check_image(self, state: Any) -> None:
+    def _check_image(self, state: AnyTree) -> None:
         """Check the image of an environment, if there is one."""
         render, state = self._dynamics.render, self._env.shown(state)
         try:
@@ -332,7 +333,7 @@ class _Trial:
             raise self._found("render", f"it returned {form}",
                               "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
 
-    def _check_batched_params(self, state: Any) -> None:
+    def _check_batched_params(self, state: AnyTree) -> None:
         """Check that a float among the parameters may also be an array with one for each environment."""
         leaves, layout = af.flatten(self._params.tree, everything=True)
         if not any(type(x) is float for x in leaves):
@@ -368,7 +369,9 @@ class _Trial:
         columns = zip(*parts, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
-    def _check_rows(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
+    def _check_rows(
+        self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None
+    ) -> None:
         """Check that an environment's results depend on its own row alone, if it draws the same numbers."""
 
         def run(rng: NamedRows, index: Any) -> Any:
@@ -407,7 +410,7 @@ class _Trial:
         return env
 
 
-def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: Any) -> Any:
+def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: AnyTree) -> Any:
     """Call a method of an environment with a state and an action. Its result is checked."""
     state, action = given
     if method == "sample_params":
@@ -426,7 +429,7 @@ def _ended(results: tuple[Any, ...]) -> Any:
     return np.any(af.convert(results[2:], "numpy"), axis=0)
 
 
-def _problems_of_kernels(env: FunctionalEnv, library: Any, params: Any) -> Iterator[Problem]:
+def _problems_of_kernels(env: FunctionalEnv, library: Any, params: AnyTree) -> Iterator[Problem]:
     """Take steps with the kernels around an environment."""
     try:
         envs = env.make_vec(N, xp=library, params=params, max_episode_steps=env.max_episode_steps or STEPS)  # fmt: skip
@@ -457,13 +460,13 @@ _BATCHES: list[tuple[str | None, Any]] = [
 """Batches to compare with the whole one: what a difference would depend on, None for the other rows; and row indices."""
 
 
-def _frozen(x: Any) -> Any:
+def _frozen(x: AnyArray) -> Any:
     x = np.array(x)
     x.setflags(write=False)
     return x
 
 
-def _rows(tree: Any, index: Any) -> Any:
+def _rows(tree: AnyTree, index: Any) -> Any:
     """Return copies of rows of each array in a tree."""
     return map_arrays(lambda x: np.array(x)[index], tree)
 

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry.extending import dtype_name, portable
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
 
 from .actions import clipper
@@ -45,7 +46,7 @@ class CheckedEnv:
         backend: af.Backend,
         n: int,
         limit: int | None,
-        device: Any = None,
+        device: Device = None,
     ) -> None:
         self.functional = functional
         self.name = type(functional).__name__
@@ -103,7 +104,7 @@ class CheckedEnv:
             self.functional, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
-    def reset(self, rng: Any, n: int, params: Any, pinned: Any = ()) -> Any:
+    def reset(self, rng: Any, n: int, params: AnyTree, pinned: Any = ()) -> Any:
         """Return states of `n` environments at the start of an episode."""
         if self.sampled is None:
             state = self.functional.reset(self.xp, rng, n, params)
@@ -114,12 +115,12 @@ class CheckedEnv:
             state = WithParams(self.functional.reset(self.xp, rng, n, params), sampled)
         return state if self.known else self._same(state, "reset", n)
 
-    def adopt(self, state: Any) -> None:
+    def adopt(self, state: AnyTree) -> None:
         """Require all later states to have the structure and the dtypes of these."""
         self.layout = None
         self._same(state, "the state", self.n)
 
-    def check(self, state: Any, fit: Callable[[Any, Any, str], Any]) -> Any:
+    def check(self, state: AnyTree, fit: Callable[[Any, Any, str], Any]) -> Any:
         """Check states that come from outside, and return them.
 
         Args:
@@ -131,7 +132,9 @@ class CheckedEnv:
         """
         return self._same(state, "the state that was set,", self.n, fit)
 
-    def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def step(
+        self, rng: Any, state: AnyTree, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
         sampled = None
         if self.sampled is not None:
@@ -146,7 +149,7 @@ class CheckedEnv:
             self.known = not self._uneven and not self.traces
         return state, reward, terminated, truncated
 
-    def _same(self, state: Any, source: str, n: int, fit: Any = None) -> Any:
+    def _same(self, state: AnyTree, source: str, n: int, fit: Any = None) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
 
         Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
@@ -198,7 +201,7 @@ class CheckedEnv:
         method = getattr(self.functional, source, None)
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
-    def observe(self, state: Any, params: Any) -> Any:
+    def observe(self, state: AnyTree, params: AnyTree) -> Any:
         """Check observations, and return them in the dtypes of their space."""
         if self.sampled is not None:
             state, params = self.sampled.whole(state, params)
@@ -212,14 +215,14 @@ class CheckedEnv:
         parts = zip(split(space, observation, self._unlike), self._casts, strict=True)
         return build(space, (self._observed(x, *cast) for x, cast in parts))
 
-    def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
+    def _observed(self, x: AnyArray, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
         if not hasattr(x, "dtype"):
             raise self._unlike(x, path, "an array")
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
         return x if x.dtype == dtype else self._results.cast(x, dtype, f"observation{path}")
 
-    def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
+    def _unlike(self, value: AnyTree, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
         remedy = "Let it begin with the axis of environments, followed by the shape of the space."
         if isinstance(value, dict):
@@ -230,11 +233,11 @@ class CheckedEnv:
             remedy=remedy,
         )
 
-    def shown(self, state: Any) -> Any:
+    def shown(self, state: AnyTree) -> Any:
         """Return states as the environment returned them, without the parameters that it drew."""
         return state if self.sampled is None else state.state
 
-    def inform(self, state: Any, params: Any) -> dict[str, Any]:
+    def inform(self, state: AnyTree, params: AnyTree) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
@@ -261,12 +264,12 @@ class CheckedEnv:
             self._held = count, held_arrays(self.functional)
         return self._held[1]
 
-    def select(self, mask: Any, new: Any, old: Any) -> Any:
+    def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
         """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
         shared = self.functional._shared
         return self.join(select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared))
 
-    def leaves(self, state: Any) -> list[Any]:
+    def leaves(self, state: AnyTree) -> list[Any]:
         """Return the arrays of states."""
         assert self.layout is not None
         return list(state) if self.layout.is_of(type(state)) else af.flatten(state)[0]
@@ -281,7 +284,7 @@ _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 
 def _restored(
-    functional: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any
+    functional: Any, backend: Any, n: int, limit: Any, device: Device, layout: Any
 ) -> CheckedEnv:
     env = CheckedEnv(functional, af.registry.backend(backend), n, limit, device)
     env.layout = layout
@@ -289,7 +292,12 @@ def _restored(
 
 
 def select_leaves(
-    xp: Any, mask: Any, new: Iterable[Any], old: Iterable[Any], shared: Any = (), rows: Any = None
+    xp: Namespace,
+    mask: AnyArray,
+    new: Iterable[Any],
+    old: Iterable[Any],
+    shared: Any = (),
+    rows: AnyArray = None,
 ) -> list[Any]:
     """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.
 

@@ -9,6 +9,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym import Random
 from arrayferry_gym.extending import Immutable, is_made
 
@@ -126,12 +127,12 @@ class FunctionalEnv(Immutable, ABC):
         """Return the number of steps before truncation, given a limit that is counted outside; None for no limit."""
         return limit
 
-    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+    def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
         """Return the random numbers with which both the parameters and the states of `n` new episodes are sampled."""
         return rng
 
     @abstractmethod
-    def reset(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
+    def reset(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
         """Return the states of `n` environments at the start of an episode.
 
         Args:
@@ -142,7 +143,9 @@ class FunctionalEnv(Immutable, ABC):
         """
 
     @abstractmethod
-    def step(self, xp: Any, rng: Random, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+    def step(
+        self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, ...]:
         """Return the next states, the rewards, which environments have terminated, and optionally which are truncated.
 
         Args:
@@ -160,10 +163,10 @@ class FunctionalEnv(Immutable, ABC):
         """
 
     @abstractmethod
-    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
         """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
 
-    def sample_params(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
         """Return the parameters of `n` new episodes, if they are redrawn at each reset.
 
         Args:
@@ -178,11 +181,11 @@ class FunctionalEnv(Immutable, ABC):
         """
         return params
 
-    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+    def info(self, xp: Namespace, state: AnyTree, params: AnyTree) -> dict[str, Any]:
         """Return further information on states, as a dict of arrays whose first axis is that of the environments."""
         return {}
 
-    def render(self, state: Any, index: int) -> Any:
+    def render(self, state: AnyTree, index: int) -> Any:
         """Return an image of one environment, of shape (height, width, 3) and dtype uint8.
 
         Args:
@@ -205,7 +208,7 @@ class FunctionalEnv(Immutable, ABC):
 
         return FunctionalSingleEnv(self, xp=xp, **options)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: AnyTree) -> None:
         _refuse_change(self, name)
         super().__setattr__(name, value)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from arrayferry.typing import AnyTree
+
 _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
 """Objects that cannot be changed once they are made."""
 
@@ -34,7 +36,7 @@ def held_arrays(env: Any) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _attributes(value: Any) -> list[Any]:
+def _attributes(value: AnyTree) -> list[Any]:
     """Return the attributes of an object, including values of cached properties."""
     slots = [
         slot.__get__(value)

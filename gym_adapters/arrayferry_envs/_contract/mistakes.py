@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
+from arrayferry.typing import AnyTree
 
 from .functional_env import FunctionalEnv
 from .params import field_names
@@ -62,7 +63,7 @@ def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> s
     return authors_line(error, codes) or first_line(functional, method)
 
 
-def explanation(error: Exception, params: Any) -> tuple[str, str]:
+def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
     """Return what is wrong, and what to write instead."""
     if isinstance(error, af.ArrayFerryError):
         return error.reason, error.remedy

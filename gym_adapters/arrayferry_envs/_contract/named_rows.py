@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from arrayferry.typing import AnyArray
 from arrayferry_gym import Random
 
 
@@ -40,17 +41,21 @@ class NamedRows(Random):
         self._count += 1 + math.prod(own)
         return np.stack(drawn) if of_rows else drawn[0]
 
-    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+    def uniform(
+        self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         return (low + (high - low) * self._draw(shape)).astype(dtype)
 
-    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+    def normal(
+        self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         away, angle = self._draw(shape), self._draw(shape)
         drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
         return (mean + std * drawn).astype(dtype)
 
-    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
         return np.floor(low + (high - low) * self._draw(shape)).astype(dtype)
 
-    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         waits = -np.log(1 - self._draw((*shape, logits.shape[-1]))) + 1e-300
         return (logits - np.log(waits)).argmax(-1).astype(dtype)

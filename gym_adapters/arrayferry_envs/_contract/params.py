@@ -11,10 +11,11 @@ import numpy as np
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
 from arrayferry.extending import dtype_name, exact_key
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, select
 
 
-def identity(value: Any) -> Hashable:
+def identity(value: AnyTree) -> Hashable:
     """Return the key of a value: its type and contents, whatever the size of its arrays."""
     return exact_key(value, parts_of)
 
@@ -118,7 +119,7 @@ class Params:
         """Return these parameters with other values, in the same order."""
         return Params(self.static_part, values, self.batched, self.pinned)
 
-    def where(self, mask: Any, other: Params, xp: Any) -> Params:
+    def where(self, mask: AnyArray, other: Params, xp: Namespace) -> Params:
         """Return these parameters for the environments in a mask, and others elsewhere.
 
         Raises:
@@ -143,7 +144,7 @@ class Params:
         return Params(self.static_part, values, batched, self.pinned)
 
 
-def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
+def _as_rows(x: AnyArray, batched: bool, mask: AnyArray, xp: Namespace) -> Any:
     """Return a value as an array with an axis of environments."""
     if type(x) in _HELD:
         dtype = _HELD[type(x)]
@@ -165,7 +166,7 @@ def prepare(
     defaults: Any,
     n: int,
     backend: af.Backend,
-    device: Any,
+    device: Device,
     *,
     base: Params | None = None,
     draws: bool = False,
@@ -269,7 +270,7 @@ def is_dynamic(default: Any) -> bool:
     return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")
 
 
-def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
+def _value(path: str, default: Any, value: AnyTree, convert: Any, backend: af.Backend) -> Any:
     """Return a parameter that is a value: a Python number, or an array of the library."""
     name = _HELD.get(type(default)) or held_dtype(dtype_name(default.dtype), backend)
     try:
@@ -290,7 +291,7 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
         ) from error
 
 
-def _checked_static(path: str, default: Any, value: Any) -> Any:
+def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
     """Return a parameter that is static."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
@@ -312,7 +313,7 @@ def _checked_static(path: str, default: Any, value: Any) -> Any:
     return value
 
 
-def field_names(params: Any) -> list[Any]:
+def field_names(params: AnyTree) -> list[Any]:
     """Return the names of the parameters in a mapping, a named tuple or a dataclass."""
     if isinstance(params, Mapping):
         return list(params)

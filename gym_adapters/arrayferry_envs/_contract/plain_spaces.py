@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry.extending import dtype_named
+from arrayferry.typing import AnyArray
 
 PARTS = {
     "Box": ("low", "high"), "Discrete": ("n", "start"), "MultiDiscrete": ("nvec", "start"), "MultiBinary": ("n",)
@@ -15,7 +16,7 @@ PARTS = {
 """What a space of each class is made of, besides its shape and dtype."""
 
 
-def plain(x: Any) -> Any:
+def plain(x: AnyArray) -> Any:
     """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET
+from arrayferry.typing import AnyTree
 
 Policy = Callable[..., tuple[Any, ...]]
 """`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
@@ -49,7 +50,7 @@ def check_policy(policy: Any) -> None:
         raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
 
 
-def check_arguments(what: str, policy: Any, state: Any) -> None:
+def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
     """Check that a function takes the arguments of a policy, as far as it tells.
 
     Raises:
@@ -72,7 +73,7 @@ def check_arguments(what: str, policy: Any, state: Any) -> None:
     )
 
 
-def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
+def policy_rows(state: AnyTree, count: int) -> tuple[list[Any], Any]:
     """Return the arrays and the layout of the state of a policy, which has one row for each environment.
 
     Raises:
@@ -88,7 +89,7 @@ def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
     return arrays, layout
 
 
-def checked_results(result: Any, *names: str) -> tuple[Any, ...]:
+def checked_results(result: AnyTree, *names: str) -> tuple[Any, ...]:
     """Return what a policy returned, if it is a tuple of as many values as these names.
 
     Raises:

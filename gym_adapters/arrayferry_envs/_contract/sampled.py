@@ -9,6 +9,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym.extending import cast_fitting
 
 from .errors import EnvResultError
@@ -42,7 +43,9 @@ class SampledParams:
         self._name = type(env).__name__
         self._whole: tuple[Any, Any, Any] = None, object(), None
 
-    def draw(self, xp: Any, rng: Any, n: int, params: Any, pinned: tuple[bool, ...] = ()) -> Any:
+    def draw(
+        self, xp: Namespace, rng: Any, n: int, params: AnyTree, pinned: tuple[bool, ...] = ()
+    ) -> Any:
         """Return the parameters that are sampled for new episodes, with None in place of the others.
 
         Those that are pinned keep their values, in arrays like those that were sampled.
@@ -84,7 +87,7 @@ class SampledParams:
                     remedy="Pass it without reset_mask. To change it for one episode, set envs.state.",
                 )
 
-    def whole(self, state: WithParams, params: Any) -> WithParams:
+    def whole(self, state: WithParams, params: AnyTree) -> WithParams:
         """Return states with all parameters, not only those that were sampled."""
         given, kept, whole = self._whole
         if given is not params or kept is not state.params:
@@ -98,7 +101,7 @@ class SampledParams:
                 self._whole = params, state.params, whole
         return WithParams(state.state, whole)
 
-    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
+    def of_whole(self, state: AnyTree, params: AnyTree, like: Any, *, tell: bool) -> Any:
         """Return states with only those parameters that are sampled.
 
         Args:
@@ -135,7 +138,7 @@ class SampledParams:
         return WithParams(state.state, layout.unflatten([sampled[path] for path in layout.paths]))
 
 
-def _rows_like(xp: Any, value: Any, like: Any, name: str) -> Any:
+def _rows_like(xp: Namespace, value: AnyTree, like: Any, name: str) -> Any:
     """Return a parameter as an array like another, with a row for each environment."""
     if not hasattr(value, "dtype"):
         cast_fitting(np.asarray(value), np.dtype(dtype_name(like.dtype)), name)
@@ -144,7 +147,7 @@ def _rows_like(xp: Any, value: Any, like: Any, name: str) -> Any:
     return xp.broadcast_to(cast_fitting(value, like.dtype, name), like.shape)
 
 
-def _by_path(params: Any) -> dict[str, Any]:
+def _by_path(params: AnyTree) -> dict[str, Any]:
     """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
     return dict(zip(layout.paths, leaves, strict=True))

@@ -10,6 +10,7 @@ from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 from arrayferry_gym.extending import cast_clipped, cast_fitting, held_dtype
 
 from .errors import EnvResultError
@@ -25,7 +26,7 @@ class StepResults:
         n: the number of environments.
     """
 
-    def __init__(self, env: FunctionalEnv, xp: Any, n: int) -> None:
+    def __init__(self, env: FunctionalEnv, xp: Namespace, n: int) -> None:
         self._name = type(env).__name__
         self._xp = xp
         self._n = n
@@ -48,7 +49,7 @@ class StepResults:
         self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
 
-    def __call__(self, result: Any) -> tuple[Any, Any, Any, Any]:
+    def __call__(self, result: AnyTree) -> tuple[Any, Any, Any, Any]:
         """Return the state, the reward, and the flags of termination and of truncation, which may be None."""
         try:
             if type(result) is tuple and len(result) == 3:
@@ -66,11 +67,11 @@ class StepResults:
             truncated = self._flag("truncated", truncated)
         return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
-    def cast(self, x: Any, dtype: Any, what: str) -> Any:
+    def cast(self, x: AnyArray, dtype: Any, what: str) -> Any:
         """Cast an array of rewards or observations, without reading it."""
         return cast_clipped(x, dtype)
 
-    def _reward(self, reward: Any) -> Any:
+    def _reward(self, reward: AnyArray) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
         Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a
@@ -114,7 +115,7 @@ class StepResults:
                 )
         return self.cast(reward, self._whole, "reward")
 
-    def _of_another_shape(self, reward: Any) -> EnvResultError:
+    def _of_another_shape(self, reward: AnyArray) -> EnvResultError:
         """Return the error for a reward of a shape that the environment does not state."""
         rest, given = self._shape[1:], np.shape(reward)
         remedy = f"Return an array of shape {self._shape}."
@@ -133,7 +134,7 @@ class StepResults:
             remedy=remedy,
         )
 
-    def _flag(self, which: str, value: Any) -> Any:
+    def _flag(self, which: str, value: AnyTree) -> Any:
         """Return "terminated" or "truncated" as booleans of shape (n,)."""
         xp, n = self._xp, self._n
         if isinstance(value, bool):
@@ -145,7 +146,7 @@ class StepResults:
             )
         return value
 
-    def _full(self, value: Any, dtype: Any) -> Any:
+    def _full(self, value: AnyTree, dtype: Any) -> Any:
         """Return a new array with this number for each environment."""
         if self._in_numpy:  # several times as fast as xp.full
             x = np.empty(self._n, dtype)
@@ -153,7 +154,7 @@ class StepResults:
             return x
         return self._xp.full((self._n,), value, dtype=dtype)
 
-    def _check_exact(self, reward: Any) -> None:
+    def _check_exact(self, reward: AnyArray) -> None:
         """Check that numbers fit, and that whole ones keep all digits."""
         try:
             cast_fitting(reward, np.dtype(self._whole_name), "it")
@@ -164,7 +165,7 @@ class StepResults:
             ) from None
 
 
-def _stated_dtype(name: str, xp: Any, dtype: Any) -> str:
+def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
     """Return the name of the dtype of rewards that a class states, as the library has it."""
     try:
         kind = np.dtype(dtype).kind

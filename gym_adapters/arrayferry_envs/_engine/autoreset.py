@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.checked import CheckedEnv, select_leaves
 from arrayferry_gym import make_rng
 from arrayferry_gym.extending import held_dtype, to_shape
@@ -23,12 +24,12 @@ def random_of(key: Any) -> Any:
     return make_rng("jax", key)
 
 
-def without_weak_type(x: Any) -> Any:
+def without_weak_type(x: AnyArray) -> Any:
     """Return an array without a weak type, so that nothing is compiled for both types."""
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
 
-def shaped(engine: Engine, states: Any, state: Any, params: Any) -> Any:
+def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> Any:
     """Return the states of kernels before the first step in the shapes that they have after it, those of rewards.
 
     Args:
@@ -49,7 +50,7 @@ def shaped(engine: Engine, states: Any, state: Any, params: Any) -> Any:
         result = Step(seen, rewards, flags, flags, info)
         return chain.take(jnp, states, states, result, None, seen, True)[0]
 
-    def like(x: Any, y: Any) -> Any:
+    def like(x: AnyArray, y: AnyArray) -> Any:
         return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
     return jax.tree.map(like, states, jax.eval_shape(after))
@@ -73,7 +74,7 @@ class AutoReset:
     """
 
     def __init__(
-        self, env: CheckedEnv, key: Any, params: Any, pinned: tuple[bool, ...], batched: bool
+        self, env: CheckedEnv, key: Any, params: AnyTree, pinned: tuple[bool, ...], batched: bool
     ) -> None:
         self._env = env
         self._params = params
@@ -81,7 +82,7 @@ class AutoReset:
         self._counts = [env.n // 8, env.n] if env.n >= FEWEST and not batched else [env.n]
         self.key = key
 
-    def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+    def __call__(self, mask: AnyArray, state: AnyTree, observation: AnyTree) -> tuple[Any, Any]:
         env = self._env
         if observation is None:
             observation = env.observe(state, self._params)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gymnasium.vector import AutoresetMode
 
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_gym.extending import RULES, Chain, select
 from arrayferry_gym.wrappers.kernels import State, Step
@@ -67,7 +68,7 @@ class Engine:
         self._of_one = None if self.env.traces else states
         return states
 
-    def _info(self, state: Any, params: Any, observation: Any) -> dict[str, Any]:
+    def _info(self, state: AnyTree, params: AnyTree, observation: AnyTree) -> dict[str, Any]:
         if not self._informs:
             return {}
         info = self.env.inform(state, params)
@@ -77,11 +78,11 @@ class Engine:
 
     def reset(
         self,
-        state: Any,
-        params: Any,
+        state: AnyTree,
+        params: AnyTree,
         kernels: Any,
         before: EnvState | None = None,
-        mask: Any = None,
+        mask: AnyArray = None,
     ) -> tuple[EnvState, Any, dict[str, Any]]:
         """Return environments that begin with these states, their observations and infos.
 
@@ -106,7 +107,13 @@ class Engine:
         return EnvState(state, elapsed, ended, kernels), observation, info
 
     def step(
-        self, rng: Any, env_state: EnvState, action: Any, params: Any, renew: Renew, acting: Any
+        self,
+        rng: Any,
+        env_state: EnvState,
+        action: AnyTree,
+        params: AnyTree,
+        renew: Renew,
+        acting: Any,
     ) -> tuple[EnvState, Step, dict[str, Any]]:
         """Take a step in all environments.
 
@@ -159,7 +166,7 @@ class Engine:
         return EnvState(state, elapsed, ended, kernels), outcome, added
 
     def _through(
-        self, kernels: Any, outcome: Step, begins: Any
+        self, kernels: Any, outcome: Step, begins: AnyArray
     ) -> tuple[Any, Step, dict[str, Any]]:
         """Pass a step through the kernels."""
         same = RULES[self.mode].same_step

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env
 from arrayferry_envs._contract.params import Params, StaticPart
@@ -63,7 +64,7 @@ class JaxStepper(Stepper):
             self._current = params, (self._placed(values), self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
 
-    def _placed(self, values: Any) -> Any:
+    def _placed(self, values: AnyTree) -> Any:
         """Return arrays where the programs take them."""
         device = self.env.device
         return values if device is None else af.convert(values, "jax", device=device)
@@ -74,7 +75,7 @@ class JaxStepper(Stepper):
         return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
 
     def reset(
-        self, params: Params, mask: Any = None, given: Any = None
+        self, params: Params, mask: AnyArray = None, given: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         values, (begin, _) = self._prepared(params)
         starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
@@ -89,7 +90,7 @@ class JaxStepper(Stepper):
         rng = random_of(self.rng.key())
         return self.env.reset(rng, self.env.n, params.tree, params.pinned)
 
-    def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+    def step(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         if not self._leaves:
             raise gym.error.ResetNeeded(
                 "Call reset(): the last step failed, and the states are lost."
@@ -120,10 +121,10 @@ class JaxStepper(Stepper):
         return _unpacked(self.env, self._leaves, self._kernels) if self._leaves else None
 
     @env_state.setter
-    def env_state(self, env_state: Any) -> None:
+    def env_state(self, env_state: AnyTree) -> None:
         self._leaves = () if env_state is None else _packed(self.env, env_state)
 
-    def _kept(self, state: Any) -> Any:
+    def _kept(self, state: AnyTree) -> Any:
         return map_arrays(self.env.backend.copy, state)  # the next step reuses their memory
 
     first = staticmethod(jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)))
@@ -168,11 +169,13 @@ def functions(
         rest = iter(() if numbers is None else numbers)
         return static_part.join(next(rest) if x is None else x for x in others)
 
-    def placed(env_state: EnvState, result: Any) -> tuple[Any, Any, Any]:
+    def placed(env_state: EnvState, result: AnyTree) -> tuple[Any, Any, Any]:
         kernels = jax.tree.map(without_weak_type, env_state.wrappers)
         return spread((_packed(env, env_state), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
 
-    def begin(leaves: Any, kernels: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+    def begin(
+        leaves: Any, kernels: Any, key: Any, mask: AnyArray, values: AnyTree, starts: Any
+    ) -> Any:
         before = _unpacked(env, leaves, kernels) if leaves else None
         params = separated(values)
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, pinned)
@@ -183,7 +186,7 @@ def functions(
         env_state, observation, info = engine.reset(state, params, kernels, before, mask)
         return placed(env_state, (observation, with_masks(env, info)))
 
-    def step(leaves: Any, keys: Any, kernels: Any, action: Any, values: Any) -> Any:
+    def step(leaves: Any, keys: Any, kernels: Any, action: AnyTree, values: AnyTree) -> Any:
         params = separated(values)
         own, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
         rng, autoreset = random_of(own), AutoReset(env, fresh, params, pinned, batched)

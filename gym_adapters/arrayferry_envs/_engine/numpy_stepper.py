@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.params import Params
 
 from .stepper import Result, Stepper, unmasked
@@ -17,14 +18,14 @@ from .stepper import Result, Stepper, unmasked
 class NumpyStepper(Stepper):
     """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
 
-    def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+    def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         result, added = self._advance(action, params)
         observation, reward, terminated, truncated, infos = result
         info = self.first(unmasked(infos)) if infos else infos
         one = self.first(observation), self.first(reward), terminated[0], truncated[0], info
         return one, added
 
-    def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
+    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, given: Any = None) -> Any:
         env, rows = self.env, mask.nonzero()[0]
         if not len(rows):
             return state
@@ -38,14 +39,14 @@ class NumpyStepper(Stepper):
             leaf[rows] = start
         return env.join(leaves)
 
-    def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
+    def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
         leaves = (*self.env.leaves(state), *params.arrays)
         held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
         if self.env_state.wrappers:
             _hold(self.env_state.wrappers, held)
         return _copied_if_held(tree, held)
 
-    def first(self, tree: Any) -> Any:
+    def first(self, tree: AnyTree) -> Any:
         """Return the first row of each array in a tree of results, in memory of its own."""
         return map_results(_first_row, tree)
 
@@ -56,7 +57,7 @@ class NumpyStepper(Stepper):
 _HERE = contextlib.nullcontext()
 
 
-def _hold(tree: Any, held: set[int]) -> None:
+def _hold(tree: AnyTree, held: set[int]) -> None:
     """Add the ids of the arrays in dicts, tuples and lists, and of those whose memory they share."""
     if isinstance(tree, np.ndarray):
         held.add(id(tree))
@@ -66,7 +67,7 @@ def _hold(tree: Any, held: set[int]) -> None:
             _hold(part, held)
 
 
-def _copied_if_held(value: Any, held: set[int]) -> Any:
+def _copied_if_held(value: AnyTree, held: set[int]) -> Any:
     """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
 
     Args:
@@ -86,11 +87,11 @@ def _copied_if_held(value: Any, held: set[int]) -> Any:
     return map_arrays(lambda x: _copied_if_held(x, held) if isinstance(x, np.ndarray) else x, value)
 
 
-def _first_row(x: Any) -> Any:
+def _first_row(x: AnyArray) -> Any:
     return x[0, ...].copy()
 
 
-def map_results(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_results(function: Callable[[Any], Any], tree: AnyTree) -> Any:
     """Do what `map_arrays` does, quicker for the forms that results mostly have."""
     if isinstance(tree, np.ndarray):
         return function(tree)

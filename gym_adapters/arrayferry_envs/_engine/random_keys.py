@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry._utilities.options import count_of
+from arrayferry.typing import AnyTree
 
 
 @functools.cache
@@ -20,7 +21,7 @@ def _type_of_keys() -> Any:
         return type(jax.random.key(0))
 
 
-def as_key(value: Any) -> Any:
+def as_key(value: AnyTree) -> Any:
     """Return a key as a typed one, None if it is not a key.
 
     A raw key, as `jax.random.PRNGKey` makes it, is for JAX's default generator (`jax_default_prng_impl`) if its length

@@ -8,6 +8,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 import arrayferry as af
+from arrayferry.typing import AnyArray, AnyTree
 
 
 def batch_sharding(sharding: Any, n: int) -> Any:
@@ -45,12 +46,12 @@ def batch_sharding(sharding: Any, n: int) -> Any:
     return sharding
 
 
-def spread(tree: Any, n: int, sharding: Any) -> Any:
+def spread(tree: AnyTree, n: int, sharding: Any) -> Any:
     """Spread the arrays with an axis of environments over the devices, in compiled code."""
     if sharding is None:
         return tree
 
-    def placed(x: Any) -> Any:
+    def placed(x: AnyArray) -> Any:
         return jax.lax.with_sharding_constraint(x, sharding) if x.shape[:1] == (n,) else x
 
     return jax.tree.map(placed, tree)

@@ -13,6 +13,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry._utilities.options import mixed_seed
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.params import Params
 from arrayferry_gym import Random, make_rng
 
@@ -60,7 +61,7 @@ class Stepper:
         return self._kernels if self.env_state is None else self.env_state.wrappers
 
     @kernels.setter
-    def kernels(self, states: Any) -> None:
+    def kernels(self, states: AnyTree) -> None:
         self._kernels = states
         if self.env_state is not None:
             self.env_state = self.env_state._replace(wrappers=states)
@@ -81,7 +82,7 @@ class Stepper:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
 
     def reset(
-        self, params: Params, mask: Any = None, given: Any = None
+        self, params: Params, mask: AnyArray = None, given: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in a mask. Return observations and infos.
 
@@ -102,7 +103,7 @@ class Stepper:
             )
             return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
 
-    def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+    def step(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns, and the infos that kernels have added."""
         with self._device():
             result, added = self._advance(action, params)
@@ -110,16 +111,16 @@ class Stepper:
                 return self._unshared((result, added), self.env_state.state, params)  # type: ignore[no-any-return]
             return self._unshared(result, self.env_state.state, params), added
 
-    def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+    def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
         (*results, infos), added = self.step(action, params)
         return self.first((*results, unmasked(infos))), added
 
-    def _advance(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+    def _advance(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         env, tree, env_state = self.env, params.tree, self.env_state
         acting = self.acting if self.engine.chain.acts else None
 
-        def renew(mask: Any, state: Any, observation: Any) -> Any:
+        def renew(mask: AnyArray, state: AnyTree, observation: AnyTree) -> Any:
             state = self._renewed(state, mask, params)
             return state, env.observe(state, tree)
 
@@ -139,13 +140,13 @@ class Stepper:
         with self._device():
             return self.fresh(params)
 
-    def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
+    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, given: Any = None) -> Any:
         """Return states that are fresh where a mask is true, or those of `given` if there are some."""
         env = self.env
         fresh = self.fresh(params) if given is None else given
         return env.select(mask, fresh, state)
 
-    def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
+    def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
         """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""
         backend = self.env.backend
         return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)
@@ -156,14 +157,14 @@ class Stepper:
         return self._kept(self.env_state.state)
 
     @state.setter
-    def state(self, state: Any) -> None:
+    def state(self, state: AnyTree) -> None:
         self.env_state = self.env_state._replace(state=self._kept(state))
 
-    def _kept(self, state: Any) -> Any:
+    def _kept(self, state: AnyTree) -> Any:
         """Return states in memory that no step reuses."""
         return state
 
-    def first(self, tree: Any) -> Any:
+    def first(self, tree: AnyTree) -> Any:
         """Return the first row of each array in a tree of results."""
         return map_arrays(lambda x: x[0, ...], tree)
 
@@ -171,7 +172,7 @@ class Stepper:
         """Return the state of a copy, which has the values of the arrays without their gradients."""
         backend = self.env.backend
 
-        def detached(x: Any) -> Any:
+        def detached(x: AnyArray) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
         held = {"env_state": self.env_state, "_kernels": self._kernels}

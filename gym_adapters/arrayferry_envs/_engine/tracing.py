@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 
 try:
     from jax.extend.core import get_opaque_trace_state
@@ -27,7 +28,7 @@ def stages() -> bool:
         return isinstance(jnp.zeros(()), jax.core.Tracer)
 
 
-def has_tracers(tree: Any) -> bool:
+def has_tracers(tree: AnyTree) -> bool:
     """Tell whether a tree holds traced values."""
     if isinstance(tree, jax.Array) or (isinstance(tree, np.ndarray) and tree.dtype.kind != "O"):
         return isinstance(tree, jax.core.Tracer)

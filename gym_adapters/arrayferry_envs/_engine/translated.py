@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 import arrayferry as af
+from arrayferry.typing import AnyTree, Device
 from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_functions import autodiff_of
 from arrayferry_gym.extending import namespace
@@ -30,7 +31,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
     _held = "_leaves", "_kernels", "_keys"
 
     def __init__(
-        self, engine: Engine, backend: af.Backend, device: Any, *, differentiable: bool
+        self, engine: Engine, backend: af.Backend, device: Device, *, differentiable: bool
     ) -> None:
         super().__init__(engine)
         self._differentiable = differentiable and autodiff_of(backend) is not None
@@ -49,7 +50,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
         super().seed(seed)
         self._keys = self._entered(self._keys)
 
-    def _placed(self, values: Any) -> Any:
+    def _placed(self, values: AnyTree) -> Any:
         return self._entered(values)
 
     def _made(self, *static: Any) -> tuple[Any, Any]:
@@ -69,7 +70,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
 
         return run, second
 
-    def _kept(self, state: Any) -> Any:
+    def _kept(self, state: AnyTree) -> Any:
         return self._entered(state)
 
     first = Stepper.first

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from arrayferry.typing import AnyTree
 from arrayferry_gym.extending import as_rewards
 
 
@@ -19,7 +20,7 @@ class RewardedBatch(SyncVectorEnv):
         super().__init__(*args, **options)
         self._rewards: Any = np.empty(self.num_envs, object)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. The rewards have the shape (n, *reward_shape)."""
         observations, rewards, *flags, infos = super().step(actions)
         return observations, as_rewards([*rewards], self.num_envs), *flags, infos
@@ -42,7 +43,7 @@ class EnvBatch(RewardedBatch):
         super().__init__(makers, copied, autoreset_mode=mode)
         self.infos: list[dict[str, Any]] = [{} for _ in envs]
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Infos hold last observations alone."""
         observations, rewards, terminated, truncated, finals = super().step(actions)
         final = np.empty(self.num_envs, object)

@@ -9,6 +9,7 @@ import jax
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._compiled.policies import acted, began_anew, first_policy_state
 from arrayferry_envs._compiled.program import check_constants, partition
 from arrayferry_gym import make_rng
@@ -16,7 +17,7 @@ from arrayferry_gym import make_rng
 from .policies import LibraryPolicy
 
 
-def jax_weights(weights: Any) -> Any:
+def jax_weights(weights: AnyArray) -> Any:
     """Return the parameters of a policy, whose arrays may be of another library, as JAX takes them."""
     arrays = af.flatten(weights)[0]
     if all(isinstance(x, jax.Array) for x in arrays):  # also those in pytrees of any kind
@@ -34,13 +35,13 @@ class JaxPolicy(LibraryPolicy):
         if self._first_state is not None:
             self._first_state = self._state = first_policy_state(self._first_state, count)
 
-    def load(self, params: Any) -> None:
+    def load(self, params: AnyTree) -> None:
         self._values, self._frame = partition(None, self._policy, jax_weights(params))
 
     def begin(self, number: int) -> None:
         self._key = make_rng("jax", stream_seed("policy", *self._seed_prefix, number)).key()
 
-    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)
         states = began, self._first_state, self._state
         action, extras, self._state = _act(
@@ -48,18 +49,20 @@ class JaxPolicy(LibraryPolicy):
         )
         return action, extras
 
-    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
+    def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
         return jax.device_get((action, extras))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _act(frame: Any, values: Any, observation: Any, key: Any, step: Any, states: Any) -> Any:
+def _act(
+    frame: Any, values: AnyTree, observation: AnyTree, key: Any, step: Any, states: AnyTree
+) -> Any:
     _, policy, params = frame.join(values)
     began, first, state = states
     if first is not None:
         state = began_anew(began, first, state)
 
-    def act(observation: Any, key: Any, state: Any) -> Any:
+    def act(observation: AnyTree, key: Any, state: AnyTree) -> Any:
         return acted(policy, params, observation, key, state)
 
     arguments = observation, jax.random.fold_in(key, step), state

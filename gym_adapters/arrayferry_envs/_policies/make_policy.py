@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import arrayferry as af
+from arrayferry.typing import AnyTree, Device
 
 from .policies import FunctionPolicy, LibraryPolicy, ModulePolicy, is_module
 
 
 def make_policy(
-    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: Any = None, device: Any = None
+    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
 ) -> LibraryPolicy:  # fmt: skip
     """Return a policy in its library. See `LibraryPolicy` for the arguments."""
     made: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy

@@ -14,6 +14,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_envs._contract.policies import checked_results, policy_rows
 from arrayferry_gym import make_rng
 from arrayferry_gym.extending import namespace, select
@@ -43,7 +44,7 @@ class LibraryPolicy(ABC):
     """
 
     def __init__(
-        self, policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: Any, device: Any
+        self, policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree, device: Device
     ) -> None:  # fmt: skip
         self._policy = policy
         self._backend = backend
@@ -62,12 +63,12 @@ class LibraryPolicy(ABC):
         self._rng = make_rng(self._backend, seed, self._device)
         self._torch = TorchNumbers(seed, self._device)
 
-    def load(self, params: Any) -> None:
+    def load(self, params: AnyTree) -> None:
         """Load the parameters of the policy."""
         self._params = af.convert(params, self._backend, unsupported="keep", unknown="keep")
 
     @abstractmethod
-    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         """Return actions and extras in the policy's library.
 
         Args:
@@ -76,23 +77,23 @@ class LibraryPolicy(ABC):
             step: the number of the step in the segment.
         """
 
-    def given(self, observation: Any) -> str:
+    def given(self, observation: AnyTree) -> str:
         """Describe the observations that it is called with, for errors."""
         arrays = af.flatten(self._convert(observation))[0]
         listed = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
         return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
 
-    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
+    def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
         """Return the results of a call in NumPy."""
         if type(action) is np.ndarray and self.library == "numpy":
             return action, extras
-        return TO_NUMPY((action, extras))  # type: ignore[no-any-return]
+        return TO_NUMPY((action, extras))
 
 
 class FunctionPolicy(LibraryPolicy):
     """A function of a library other than JAX."""
 
-    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         if self.library != "numpy" or type(observation) is not np.ndarray:
             observation = self._convert(observation)
         args = [self._params, observation, self._rng]
@@ -105,7 +106,7 @@ class FunctionPolicy(LibraryPolicy):
         self._state = state[0] if state else None
         return action, extras
 
-    def _state_of(self, began: Any) -> Any:
+    def _state_of(self, began: AnyArray) -> Any:
         """Return the state of the policy, with the initial state where an episode begins."""
         mask = self._convert(began)
         first, layout = af.flatten(self._first_state)
@@ -123,11 +124,11 @@ class FunctionPolicy(LibraryPolicy):
 class ModulePolicy(FunctionPolicy):
     """A module of PyTorch, which returns actions. With a state it takes and returns that as well."""
 
-    def load(self, params: Any) -> None:
+    def load(self, params: AnyTree) -> None:
         if params is not None:
             self._policy.load_state_dict(af.convert(params, "torch", unsupported="keep"))
 
-    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)
         with self._torch.drawing():
             if self._first_state is None:
@@ -147,7 +148,7 @@ class TorchNumbers:
         device: the device of the policy. Numbers are also drawn on the CPU.
     """
 
-    def __init__(self, seed: int, device: Any) -> None:
+    def __init__(self, seed: int, device: Device) -> None:
         self._seed = seed % 2**63
         self._device = device
         self._own: list[Any] = []
@@ -178,7 +179,7 @@ _drawing = threading.RLock()
 """Held while a policy draws from the generators of PyTorch, which all threads share."""
 
 
-def _generators(torch: Any, device: Any) -> list[Any]:
+def _generators(torch: Any, device: Device) -> list[Any]:
     """Return PyTorch's own generators of the CPU and of a device."""
     found = [torch.default_generator]
     if device is not None and (at := torch.device(device)).type == "cuda":

@@ -18,6 +18,7 @@ import arrayferry as af
 import arrayferry_gym
 from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.options import count_of
+from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env, is_functional
 from arrayferry_envs._contract.policies import Run, check_arguments, check_policy
@@ -33,7 +34,7 @@ TO_HOST = af.converter("numpy", unsupported="keep")
 
 
 def library_of(
-    what: str, policy: Any, policy_xp: Any, key: Any, state: Any, *, functional: bool
+    what: str, policy: Any, policy_xp: Any, key: Any, state: AnyTree, *, functional: bool
 ) -> af.Backend | None:
     """Return the library of a policy, None for that of the observations.
 
@@ -146,7 +147,7 @@ class Stepping:
                     episodes.begin(began)
                     yield None
 
-    def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
+    def _made(self, own: af.Backend, observation: AnyTree) -> LibraryPolicy:
         """Return the policy. Without a library of its own, it has that of the observations."""
         run, library, n = self._run, self._library or own, self.envs.num_envs
         device = _device(library, run.policy, run.policy_params, observation)
@@ -155,7 +156,9 @@ class Stepping:
         made.begin(0)
         return made
 
-    def _acted(self, policy: LibraryPolicy, observation: Any, began: Any, number: int) -> Any:
+    def _acted(
+        self, policy: LibraryPolicy, observation: AnyTree, began: AnyArray, number: int
+    ) -> Any:
         try:
             return policy(observation, began, number)[0]
         except Exception as error:
@@ -244,7 +247,7 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
 
 
 def _served(
-    run: Run, library: af.Backend | None, device: Any, mode: AutoresetMode, render_mode: Any
+    run: Run, library: af.Backend | None, device: Device, mode: AutoresetMode, render_mode: Any
 ) -> Any:  # fmt: skip
     """Return the vector environment of a `FunctionalEnv`, in the library of the policy."""
     env: Any = _checked(run.what, run.env)

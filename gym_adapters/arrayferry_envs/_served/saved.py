@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import mixed_seed, options_of, seed_of
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.pickled import PickledArrays
@@ -99,7 +99,7 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
     _held = "_leaves", "_kernels", "_keys", "_values", "_random"
 
     def __init__(
-        self, path: str | os.PathLike[str], num_envs: int, *, xp: Target = "numpy", device: Any = None,
+        self, path: str | os.PathLike[str], num_envs: int, *, xp: Target = "numpy", device: Device = None,
         check_actions: Any = "fit", **fixed: Any,
     ) -> None:  # fmt: skip
         programs, about = read_all(path)
@@ -189,7 +189,7 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         self._leaves, self._kernels, result = made
         return result  # type: ignore[no-any-return]
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         if not self._leaves:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")

@@ -21,7 +21,7 @@ from arrayferry._utilities.options import (
     seed_of,
 )
 from arrayferry._utilities.text import never_raises
-from arrayferry.typing import Target
+from arrayferry.typing import AnyArray, AnyTree, Device, Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env, usable
@@ -68,10 +68,10 @@ class Served(ServesFunctional):
         n: int,
         mode: AutoresetMode,
         xp: Target,
-        device: Any,
+        device: Device,
         *,
         max_episode_steps: Any,
-        params: Any,
+        params: AnyTree,
         render_mode: str | None,
         check_actions: Any,
         differentiable: bool,
@@ -188,11 +188,11 @@ class Served(ServesFunctional):
         self._begun = True
         return result
 
-    def _for_agent(self, tree: Any) -> Any:
+    def _for_agent(self, tree: AnyTree) -> Any:
         """Return results in the library of the agent."""
         return self._to_agent(tree) if self._converts else tree
 
-    def _changed_params(self, given: Any, mask: Any) -> Params:
+    def _changed_params(self, given: Any, mask: AnyArray) -> Params:
         env, before, defaults = self._stepper.env, self._params, self.functional.default_params
         new = prepare(
             given, defaults, self._n, env.backend, self._traced_on,
@@ -205,7 +205,7 @@ class Served(ServesFunctional):
             new = new.where(af.convert(mask, env.backend), before, env.xp)
         return new
 
-    def _fitted(self, actions: Any) -> Any:
+    def _fitted(self, actions: AnyTree) -> Any:
         """Return actions as the environments take them."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
@@ -261,14 +261,14 @@ class Served(ServesFunctional):
         return af.convert(state, self._to_agent.target, copy=True)
 
     @state.setter
-    def state(self, state: Any) -> None:
+    def state(self, state: AnyTree) -> None:
         stepper = self._stepper
         if stepper.env_state is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
         stepper.refuse_traced("setting the state", state)
         stepper.state = self._checked_state(state, self._params)
 
-    def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
+    def _checked_state(self, state: AnyTree, params: Params, *, tell: bool = True) -> Any:
         env, own = self._stepper.env, self._stepper.example(params)
         state = af.convert(state, env.backend, device=self._traced_on, copy=True)
         if env.sampled is not None:
@@ -314,7 +314,7 @@ def _stepper(engine: Engine, sharding: Any) -> Stepper:
     return (NumpyStepper if name == "numpy" else Stepper)(engine)
 
 
-def showing(backend: af.Backend, device: Any) -> Callable[..., Any]:
+def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:
     """Return a function that turns spaces into those of the agent's library."""
     libraries = Libraries({}, "numpy", backend, None, device)
 
@@ -358,7 +358,7 @@ def _computing(
     return af.registry.backend("numpy") if by_numpy else agent
 
 
-def described(env: Any, suite_id: str, xp: str, device: Any, limit: int | None) -> str:
+def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | None) -> str:
     """Return the text of an environment or batch of a suite.
 
     Args:

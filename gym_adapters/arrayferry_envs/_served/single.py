@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, seed_of
-from arrayferry.typing import Target
+from arrayferry.typing import AnyArray, AnyTree, Device, Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._engine.numpy_stepper import map_results
 from arrayferry_envs._engine.stepper import unmasked
@@ -63,9 +63,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         env: FunctionalEnv | type[FunctionalEnv],
         *,
         xp: Target = "numpy",
-        device: Any = None,
+        device: Device = None,
         max_episode_steps: Any = UNSET,
-        params: Any = None,
+        params: AnyTree = None,
         render_mode: str | None = None,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
@@ -103,7 +103,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
         return result
 
-    def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: AnyTree) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
         row = self._actions.discrete_row(action) if self._begun else None
         if row is None:
@@ -121,7 +121,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         observation, info = self._plain(observation, info)
         return observation, reward, bool(terminated), bool(truncated), info
 
-    def _plain(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _plain(self, observation: AnyTree, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
@@ -136,7 +136,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         self._forget()
 
 
-def _numbered(space: Space[Any], observation: Any) -> Any:
+def _numbered(space: Space[Any], observation: AnyTree) -> Any:
     """Return an observation whose Discrete parts are Python integers."""
     parts = zip(leaves(space), split(space, observation), strict=True)
     return build(
@@ -144,6 +144,6 @@ def _numbered(space: Space[Any], observation: Any) -> Any:
     )
 
 
-def _number(x: Any) -> Any:
+def _number(x: AnyArray) -> Any:
     """Return an array without dimensions as a Python number."""
     return x.item() if not x.ndim and x.dtype.kind in "biufc" else x

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import autoreset_mode_of
 from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
@@ -76,10 +76,10 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         num_envs: int = 1,
         *,
         xp: Target = "numpy",
-        device: Any = None,
+        device: Device = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         max_episode_steps: Any = UNSET,
-        params: Any = None,
+        params: AnyTree = None,
         render_mode: str | None = None,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
@@ -112,7 +112,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self.closed = False
         return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
 
-    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
         result, added = self._stepper.step(self._fitted(actions), self._params)
         if added:

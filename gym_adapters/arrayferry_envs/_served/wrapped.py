@@ -7,6 +7,7 @@ from typing import Any
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyTree
 from arrayferry_envs._engine.stepper import Stepper
 from arrayferry_gym.extending import HasKernels, HeldKernel, reset_mask_of
 from arrayferry_gym.wrappers.kernels import RescaleAction
@@ -42,7 +43,7 @@ class EngineKernel(HeldKernel):
         return self._stepper.kernels[self._index]
 
     @state.setter
-    def state(self, state: Any) -> None:
+    def state(self, state: AnyTree) -> None:
         states = [*self._stepper.kernels]
         states[self._index] = state
         self._stepper.kernels = tuple(states)
@@ -79,7 +80,7 @@ class WrappedServed(HasKernels):
         # those that are compiled cannot refuse a number
         self._rounding = rounding if self._stepper.env.traces else []
 
-    def _fitted(self, actions: Any) -> Any:
+    def _fitted(self, actions: AnyTree) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]
         for kernel in self._rounding:
             kernel.refuse_nan(self._stepper.xp, actions)

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyTree
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
@@ -75,7 +76,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         observation, info = self.env.reset(seed=self._seed, options=options)
         return observation, {**info, "seed": self._seed}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: AnyTree) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         *results, info = self.env.step(action)
         return *results, {**info, "seed": self._seed}
@@ -114,7 +115,7 @@ class OneEnv(gym.Env[Any, Any]):
         self._over = False
         return _first((observation, infos))  # type: ignore[no-any-return]
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: AnyTree) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
@@ -138,7 +139,7 @@ class OneEnv(gym.Env[Any, Any]):
         return f"<{type(self).__name__}({self.envs})>"
 
 
-def _first(results: Any) -> Any:
+def _first(results: AnyTree) -> Any:
     """Return the results of the first environment of a batch, and infos without masks."""
     *rest, infos = map_arrays(lambda x: x[0], results)
     return *rest, {name: x for name, x in infos.items() if f"_{name}" in infos or name[0] != "_"}

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, count_of, limit_of
-from arrayferry.typing import Target
+from arrayferry.typing import Device, Target
 from arrayferry_envs._around.seeded import checked_seeds, with_seeds
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
@@ -101,7 +101,7 @@ def make_vec(
     num_envs: int = 1,
     *,
     xp: Target = "numpy",
-    device: Any = None,
+    device: Device = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     max_episode_steps: Any = UNSET,
     seeds: Iterable[int] | None = None,
@@ -158,7 +158,7 @@ def make(
     env_id: str,
     *,
     xp: Target = "numpy",
-    device: Any = None,
+    device: Device = None,
     max_episode_steps: Any = UNSET,
     seeds: Iterable[int] | None = None,
     **options: Any,
@@ -201,7 +201,7 @@ def _served(
     env_id: str,
     count: int | None,
     xp: Target,
-    device: Any,
+    device: Device,
     mode: AutoresetMode,
     max_episode_steps: Any,
     seeds: Iterable[int] | None,

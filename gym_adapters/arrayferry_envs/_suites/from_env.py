@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from arrayferry.extending import resolve_type
+from arrayferry.typing import AnyTree
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import autoreset_mode_of
 
@@ -16,7 +17,7 @@ from .around import around
 from .ids import all_suites
 
 
-def from_env(env: Any, params: Any = None, **options: Any) -> Any:
+def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     """Turn an environment of another project into a `FunctionalEnv`, or a batch of one like EnvPool into a `VectorEnv`.
 
     The suites of installed plugins know them by their classes: gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx,

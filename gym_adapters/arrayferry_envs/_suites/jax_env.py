@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import Key, parts_of, space_of
@@ -44,7 +45,7 @@ class JaxState(NamedTuple):
     structure: _Structure
 
     @classmethod
-    def of(cls, tree: Any) -> JaxState:
+    def of(cls, tree: AnyTree) -> JaxState:
         """Return the states in a tree."""
         leaves, structure = jax.tree.flatten(tree)
         generators = tuple(
@@ -65,7 +66,7 @@ class JaxState(NamedTuple):
         )
 
 
-def _parts_of(value: Any) -> Hashable | None:
+def _parts_of(value: AnyTree) -> Hashable | None:
     """Return the parts of a value that is compared by all that it holds, also arrays of JAX, as `parts_of` does."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
         is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
@@ -107,7 +108,7 @@ class JaxEnv(FunctionalEnv):
     _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
     _takes_int64: bool = False  # whether it takes choices as Gymnasium has them
 
-    def __init__(self, env: Any, params: Any = None) -> None:
+    def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
         self.observation_space = self.observations(self._observed(example, self.default_params))
@@ -123,31 +124,33 @@ class JaxEnv(FunctionalEnv):
 
     # what the adapters of libraries write, for one environment
 
-    def begin(self, key: Any, params: Any) -> Any:
+    def begin(self, key: Any, params: AnyTree) -> Any:
         """Return what is kept of one environment at the start of an episode."""
         raise NotImplementedError
 
-    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+    def advance(
+        self, key: Any, kept: Any, action: AnyTree, params: AnyTree
+    ) -> tuple[Any, Any, Any, Any]:
         """Return what is kept after a step, the reward, and whether the episode has terminated and is truncated."""
         raise NotImplementedError
 
-    def observation_of(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation, of any containers."""
         raise NotImplementedError
 
-    def actions(self, example: Any) -> Any:
+    def actions(self, example: AnyTree) -> Any:
         """Return the space of actions, given the shapes and dtypes of what is kept."""
         raise NotImplementedError
 
-    def observations(self, example: Any) -> Any:
+    def observations(self, example: AnyTree) -> Any:
         """Return the space of observations, given the shapes and dtypes of one."""
         return space_of(example)
 
-    def shared(self, example: Any) -> frozenset[int]:
+    def shared(self, example: AnyTree) -> frozenset[int]:
         """Return the numbers of the arrays of what is kept that all environments of a batch share."""
         return frozenset()
 
-    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the state."""
         return {}
 
@@ -161,7 +164,7 @@ class JaxEnv(FunctionalEnv):
         rest = action, self.default_params
         return jax.eval_shape(lambda kept: self._advanced(jax.random.key(0), kept, *rest), first)
 
-    def _advanced(self, key: Any, kept: Any, action: Any, params: Any) -> Any:
+    def _advanced(self, key: Any, kept: Any, action: AnyTree, params: AnyTree) -> Any:
         """Take a step of one environment.
 
         Raises:
@@ -179,7 +182,7 @@ class JaxEnv(FunctionalEnv):
             )
         return results
 
-    def _kept(self, tree: Any) -> JaxState:
+    def _kept(self, tree: AnyTree) -> JaxState:
         """Return states in their lasting dtypes."""
         state = JaxState.of(tree)
         if len(self._dtypes) != len(state.leaves):
@@ -191,7 +194,7 @@ class JaxEnv(FunctionalEnv):
 
     # the methods of a `FunctionalEnv`
 
-    def _mapped(self, function: Any, params: Any, *arguments: Any) -> Any:
+    def _mapped(self, function: Any, params: AnyTree, *arguments: Any) -> Any:
         """Call a function of one environment for all environments. Its last argument is the parameters."""
         n = jax.tree.leaves(arguments)[0].shape[0]
         given, layout = af.flatten(params, everything=True)
@@ -202,20 +205,20 @@ class JaxEnv(FunctionalEnv):
         ]
         rows = [x for x, own in zip(given, batched, strict=True) if own]
 
-        def one(rows: Any, *arguments: Any) -> Any:
+        def one(rows: AnyArray, *arguments: Any) -> Any:
             rest = iter(rows)
             own = [next(rest) if each else x for x, each in zip(given, batched, strict=True)]
             return function(*arguments, layout.unflatten(own) if given else params)
 
         return jax.vmap(one)(rows, *arguments)
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> JaxState:
+    def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> JaxState:
         """Begin episodes."""
         keys = jax.random.split(rng.key(), n)
         return self._kept(self._mapped(self.begin, params, keys))
 
     def step(
-        self, xp: Any, rng: Any, state: JaxState, action: Any, params: Any
+        self, xp: Namespace, rng: Any, state: JaxState, action: AnyTree, params: AnyTree
     ) -> tuple[JaxState, Any, Any, Any]:
         """Take a step."""
         keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
@@ -228,14 +231,14 @@ class JaxEnv(FunctionalEnv):
             reward = reward.astype(jnp.float32)
         return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
 
-    def observe(self, xp: Any, state: JaxState, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: JaxState, params: AnyTree) -> Any:
         """Return the observations."""
         return self._mapped(self._observed, params, state.tree)
 
-    def _observed(self, kept: Any, params: Any) -> Any:
+    def _observed(self, kept: Any, params: AnyTree) -> Any:
         return as_builtin(self.observation_of(kept, params))
 
-    def info(self, xp: Any, state: JaxState, params: Any) -> dict[str, Any]:
+    def info(self, xp: Namespace, state: JaxState, params: AnyTree) -> dict[str, Any]:
         """Return the infos."""
         return self._mapped(  # type: ignore[no-any-return]
             lambda *kept: as_builtin(self.info_of(*kept)), params, state.tree
@@ -253,7 +256,7 @@ class JaxEnv(FunctionalEnv):
         return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"
 
 
-def as_builtin(value: Any) -> Any:
+def as_builtin(value: AnyTree) -> Any:
     """Return observations or infos as dicts, tuples and arrays."""
     if isinstance(value, Mapping):
         return {str(key): as_builtin(part) for key, part in value.items()}
@@ -276,7 +279,7 @@ def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
     return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
 
 
-def _copied(env: Any, params: Any) -> tuple[Any, Any]:
+def _copied(env: Any, params: AnyTree) -> tuple[Any, Any]:
     """Copy an environment and its parameters, so that later changes do not affect compiled code.
 
     Raises:

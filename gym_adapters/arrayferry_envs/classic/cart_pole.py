@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._drawing import ClassicEnv
 
 
@@ -74,13 +75,13 @@ class CartPole(ClassicEnv):
     drawn_by = "CartPoleEnv"
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> CartPoleState:
+    def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> CartPoleState:
         """Return states close to upright."""
         numbers = rng.uniform((4, n), -params.start, params.start)
         return CartPoleState(numbers[0, :], numbers[1, :], numbers[2, :], numbers[3, :])
 
     def step(
-        self, xp: Any, rng: Any, state: CartPoleState, action: Any, params: Any
+        self, xp: Namespace, rng: Any, state: CartPoleState, action: AnyTree, params: AnyTree
     ) -> tuple[CartPoleState, Any, Any]:
         """Advance by one step of Euler's method."""
         position, velocity, angle, angular_velocity = state

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._drawing import ClassicEnv
 
 
@@ -66,7 +67,7 @@ class Pendulum(ClassicEnv):
     default_params: Any = PendulumParams()
     drawn_by = "PendulumEnv"
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
+    def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> PendulumState:
         """Return states with any angle."""
         numbers = rng.uniform((2, n), -1.0, 1.0)
         return PendulumState(
@@ -74,7 +75,7 @@ class Pendulum(ClassicEnv):
         )
 
     def step(
-        self, xp: Any, rng: Any, state: PendulumState, action: Any, params: Any
+        self, xp: Namespace, rng: Any, state: PendulumState, action: AnyTree, params: AnyTree
     ) -> tuple[PendulumState, Any, Any]:
         """Advance by one step of the semi-implicit Euler method."""
         angle, angular_velocity = state
@@ -95,6 +96,6 @@ class Pendulum(ClassicEnv):
         angle = angle + angular_velocity * params.time_step
         return PendulumState(angle, angular_velocity), -cost, False
 
-    def observe(self, xp: Any, state: PendulumState, params: Any) -> Any:
+    def observe(self, xp: Namespace, state: PendulumState, params: AnyTree) -> Any:
         """Return cosine, sine and angular velocity."""
         return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.angular_velocity], axis=1)

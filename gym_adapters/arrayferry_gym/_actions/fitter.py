@@ -24,6 +24,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._arrays import cast_numbers, first_wrong, held_dtype
 from arrayferry_gym._spaces.trees import ARRAYS
 
@@ -41,7 +42,7 @@ def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) 
     return shape[:first] == space.shape[:first] and given == wanted
 
 
-def value_rule(x: Any, space: Any, *, strict: bool = False) -> Any:
+def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
     """Return the numbers of a NumPy array in the dtype of a space.
 
     Args:
@@ -93,7 +94,7 @@ class Fitter:
     noun: str = "an action"
     passed_on: str | None = field(default=None, init=False)
 
-    def fit(self, value: Any, given: Any = None) -> Any:
+    def fit(self, value: AnyTree, given: Any = None) -> Any:
         """Convert a value to the form of the space.
 
         Args:
@@ -109,7 +110,7 @@ class Fitter:
             return None
         return self._fit(value, self.space, Place(value if given is None else given))
 
-    def _fit(self, value: Any, space: Any, place: Place) -> Any:
+    def _fit(self, value: AnyTree, space: Any, place: Place) -> Any:
         __tracebackhide__ = True
         fitted = value
         if isinstance(space, ARRAYS):
@@ -126,7 +127,7 @@ class Fitter:
             self._contained(fitted, space, place)
         return fitted
 
-    def _numbers(self, value: Any, space: Any, place: Place) -> Any:
+    def _numbers(self, value: AnyTree, space: Any, place: Place) -> Any:
         """Return a value as an array of numbers."""
         x = value
         try:
@@ -145,14 +146,14 @@ class Fitter:
             raise self._unfit(space, place, f"its dtype is {name}, which is of another kind")
         return x
 
-    def _stacked(self, value: Any) -> Any:
+    def _stacked(self, value: AnyTree) -> Any:
         """Return a number, or a list of numbers and arrays, as an array."""
         array, backend = af.first_array(value)
         if backend is None or isinstance(array, NUMPY):
             return np.asarray(value)
         return af.namespace_of(array).stack(af.convert(list(value), backend, scalars="convert"))
 
-    def _shaped(self, x: Any, space: Any, place: Place) -> Any:
+    def _shaped(self, x: AnyArray, space: Any, place: Place) -> Any:
         """Return an array in the shape of the space, or as it is if it is passed on."""
         shape, wanted, n = tuple(x.shape), space.shape, self.num_envs
         if shape == wanted:
@@ -166,7 +167,7 @@ class Fitter:
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
-    def _values(self, x: Any, space: Any, place: Place) -> Any:
+    def _values(self, x: AnyArray, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and return it as the environment takes it."""
         numpy, fits = isinstance(x, NUMPY), True
         if numpy or not self.backend.is_traced(x):
@@ -191,7 +192,7 @@ class Fitter:
             x = xp.astype(x, getattr(xp, wanted))
         return x
 
-    def _parts(self, value: Any, space: Any, place: Place) -> Any:
+    def _parts(self, value: AnyTree, space: Any, place: Place) -> Any:
         """Fit the parts of a Dict or Tuple."""
         if isinstance(space, spaces.Dict):
             inner = space.spaces
@@ -223,7 +224,7 @@ class Fitter:
         pairs = enumerate(zip(value, space.spaces, strict=True))
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 
-    def _contained(self, value: Any, space: Any, place: Place) -> Any:
+    def _contained(self, value: AnyTree, space: Any, place: Place) -> Any:
         """Check a value by `contains` of its space, with arrays converted to NumPy. Return it; arrays are not cast."""
         numpy: Any = None
         try:
@@ -253,7 +254,7 @@ class Fitter:
         )
 
 
-def _as_sampled(x: Any) -> Any:
+def _as_sampled(x: AnyArray) -> Any:
     """Return a whole number without dimensions as OneOf and Sequence sample it."""
     return np.int64(x) if x.ndim == 0 and x.dtype.kind in "iu" else x
 

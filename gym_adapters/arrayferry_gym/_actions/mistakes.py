@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from arrayferry.typing import AnyTree
+
 
 class Place:
     """A place in a value, and what the user passed there.
@@ -18,7 +20,7 @@ class Place:
 
     __slots__ = ("path", "value")
 
-    def __init__(self, value: Any, path: str = "") -> None:
+    def __init__(self, value: AnyTree, path: str = "") -> None:
         self.value = value
         self.path = path
 
@@ -35,7 +37,7 @@ class Place:
         return f", at {self.path}" if self.path else ""
 
 
-def described(value: Any) -> str:
+def described(value: AnyTree) -> str:
     """Describe what the user passed, for the middle of a sentence."""
     if isinstance(value, (np.ndarray, np.generic)):
         numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
@@ -45,7 +47,7 @@ def described(value: Any) -> str:
     return f"of type {type(value).__name__}: {value!r:.60}"
 
 
-def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
+def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | None:
     """Return what probably happened and what to do, None if nothing is likely."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
         first, second = value

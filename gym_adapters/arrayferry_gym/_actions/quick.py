@@ -22,6 +22,7 @@ from arrayferry.extending import (
     observed_read,
     observers,
 )
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._arrays import cast_numbers
 from arrayferry_gym._spaces.trees import ARRAYS
 
@@ -39,7 +40,7 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
     def __init__(self) -> None:
         super().__init__(32)
 
-    def learn(self, action: Any, fitted: Any, way: Way | None) -> None:
+    def learn(self, action: AnyTree, fitted: Any, way: Way | None) -> None:
         """Remember a way for actions of this type, if its result has the dtype and shape of the complete fitting."""
         if way is None:
             return
@@ -69,7 +70,7 @@ class Judge:
     def _forget_ways(self) -> None:
         self._quick = Quick()
 
-    def _act(self, action: Any) -> Any:
+    def _act(self, action: AnyTree) -> Any:
         """Return an action in the form that the environment takes."""
         __tracebackhide__ = True
         known = self._quick.get(type(action))
@@ -85,13 +86,13 @@ class Judge:
                 pass
         return self._fit(action)
 
-    def _fit(self, action: Any) -> Any:
+    def _fit(self, action: AnyTree) -> Any:
         """Fit an action completely, and learn the quick way for the next one of its form."""
         raise NotImplementedError
 
 
 def quick_way(
-    action: Any, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
+    action: AnyTree, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
 ) -> Way | None:
     """Return the quick way for actions like one that was fitted, None if there is none.
 
@@ -148,7 +149,7 @@ def quick_way(
     return several
 
 
-def _one(space: spaces.Discrete, action: Any) -> Way:
+def _one(space: spaces.Discrete, action: AnyTree) -> Way:
     """Return the way for actions of a Discrete in NumPy, whose number is read by `item()`."""
     low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
@@ -203,7 +204,7 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
     start, count, shifted = low.astype(dtype), count.astype(unsigned), bool(np.any(low))
     known: set[bytes] = set()
 
-    def test(x: Any) -> bool:
+    def test(x: AnyArray) -> bool:
         content = x.tobytes()
         if content in known:
             return True

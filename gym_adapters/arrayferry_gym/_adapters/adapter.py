@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry._utilities.options import check_actions_of, check_flag
 from arrayferry._utilities.text import never_raises
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
 from arrayferry_gym._copies import Copied
@@ -49,8 +49,8 @@ def _everything(
     env: Any,
     env_xp: Target | None = None,
     target_xp: Target | None = None,
-    env_device: Any = None,
-    target_device: Any = None,
+    env_device: Device = None,
+    target_device: Device = None,
     *,
     like: Any = None,
     info_xp: Target | None = None,
@@ -186,7 +186,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         """Return a space of the environment as it is."""
         return getattr(self.env, name)
 
-    def _fit(self, action: Any) -> Any:
+    def _fit(self, action: AnyTree) -> Any:
         """Convert and check an action completely, and learn the quick way for the next one of its form."""
         __tracebackhide__ = True
         libraries = self._libraries
@@ -260,7 +260,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         if before is not None and before is not self._original("action_space"):
             self._forget_ways()
 
-    def _observe(self, observation: Any) -> None:
+    def _observe(self, observation: AnyTree) -> None:
         """Detect the library of the environment from what it returned."""
         before = self._libraries.env
         self._libraries.observe(observation)
@@ -286,7 +286,7 @@ class NamedPairOnDevice(NamedPair):
 
     fixed_options: tuple[str, ...] = (*NamedPair.fixed_options, "target_device")
 
-    def __init__(self, env: Any, device: Any = None, **options: Any) -> None:
+    def __init__(self, env: Any, device: Device = None, **options: Any) -> None:
         refuse_fixed(type(self), options)
         super(NamedPair, self).__init__(env, *self._pair, target_device=device, **options)  # type: ignore[call-arg]
         self._record(device=device, **options)

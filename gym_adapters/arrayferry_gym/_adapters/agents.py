@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import arrayferry as af
+from arrayferry.typing import AnyTree
 
 from .adapter import Adapter
 
@@ -43,7 +44,7 @@ class AgentAdapter(Adapter):
                 f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {known!r:.200}."
             ) from error
 
-    def act(self, action: Any) -> Any:
+    def act(self, action: AnyTree) -> Any:
         """Convert an action to the form that the environment expects of the agent."""
         self._note = None
         try:
@@ -57,15 +58,15 @@ class AgentAdapter(Adapter):
         self._check_space()
         return self._reset_options(options)
 
-    def convert_observation(self, observation: Any) -> Any:
+    def convert_observation(self, observation: AnyTree) -> Any:
         """Convert an observation."""
         self._observe(observation)
         return self.libraries.to_agent(observation)
 
-    def convert_number(self, value: Any, kind: type) -> Any:
+    def convert_number(self, value: AnyTree, kind: type) -> Any:
         """Convert a reward or a flag."""
         return self.libraries.to_number(value, kind)
 
-    def convert_info(self, info: Any) -> Any:
+    def convert_info(self, info: AnyTree) -> Any:
         """Convert an info."""
         return self.libraries.convert_infos(info)

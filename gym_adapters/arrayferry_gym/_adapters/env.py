@@ -9,6 +9,7 @@ import gymnasium as gym
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed
+from arrayferry.typing import AnyTree
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import (
     check_env,
@@ -110,7 +111,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         self._observe(observation)
         return self._libraries.to_agent(observation), self._libraries.convert_infos(info)
 
-    def step(self, action: Any) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
+    def step(self, action: AnyTree) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
         """Take a step with an action of any library."""
         self._note = None
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import arrayferry as af
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 
 
-def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any) -> Any:
+def array_conversion(value: AnyTree, xp: Target, device: Device = None, **options: Any) -> Any:
     """Convert every array and every number in a value to a library.
 
     Args:
@@ -31,31 +31,31 @@ def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any)
     return af.convert(value, xp, device=device, **options)
 
 
-def jax_to_numpy(value: Any, **options: Any) -> Any:
+def jax_to_numpy(value: AnyTree, **options: Any) -> Any:
     """Convert a value of JAX arrays to NumPy. See `array_conversion`."""
     return array_conversion(value, "numpy", **options)
 
 
-def torch_to_numpy(value: Any, **options: Any) -> Any:
+def torch_to_numpy(value: AnyTree, **options: Any) -> Any:
     """Convert a value of PyTorch tensors to NumPy. See `array_conversion`."""
     return array_conversion(value, "numpy", **options)
 
 
-def numpy_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+def numpy_to_jax(value: AnyTree, device: Device = None, **options: Any) -> Any:
     """Convert a value of NumPy arrays to JAX. See `array_conversion`."""
     return array_conversion(value, "jax", device, **options)
 
 
-def torch_to_jax(value: Any, device: Any = None, **options: Any) -> Any:
+def torch_to_jax(value: AnyTree, device: Device = None, **options: Any) -> Any:
     """Convert a value of PyTorch tensors to JAX. See `array_conversion`."""
     return array_conversion(value, "jax", device, **options)
 
 
-def numpy_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+def numpy_to_torch(value: AnyTree, device: Device = None, **options: Any) -> Any:
     """Convert a value of NumPy arrays to PyTorch. See `array_conversion`."""
     return array_conversion(value, "torch", device, **options)
 
 
-def jax_to_torch(value: Any, device: Any = None, **options: Any) -> Any:
+def jax_to_torch(value: AnyTree, device: Device = None, **options: Any) -> Any:
     """Convert a value of JAX arrays to PyTorch. See `array_conversion`."""
     return array_conversion(value, "torch", device, **options)

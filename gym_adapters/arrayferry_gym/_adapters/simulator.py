@@ -15,6 +15,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import check_flag, mixed_seed, options_of, seed_of
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._arrays import as_flags, copied, mapped
 from arrayferry_gym._episodes import LOST, RULES, autoreset_mode_of, before_resets
 from arrayferry_gym._options.env_options import reset_mask_of
@@ -211,7 +212,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             )
         return gymnasium_space(space)
 
-    def _use(self, observations: Any) -> None:
+    def _use(self, observations: AnyTree) -> None:
         """Prepare conversions for the library of the simulator."""
         array, backend = af.first_array(observations)
         if backend is None:
@@ -221,7 +222,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self._xp, self._array, self._backend = af.namespace_of(array), type(array), backend
         self._device = _attribute(self.env, "device") or backend.device_of(array)
 
-    def _to_simulator(self, tree: Any) -> Any:
+    def _to_simulator(self, tree: AnyTree) -> Any:
         return af.convert(tree, self._backend, device=self._device)
 
     def reset(
@@ -281,7 +282,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         else:
             gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when it is made.")
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments. Actions of other libraries are converted."""
         if self._array is None:
             raise gym.error.ResetNeeded("Call reset() before step().")
@@ -316,11 +317,11 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         own = self._safe_results
         return own(observations), own(rewards), own(terminated), own(truncated), own(infos)
 
-    def _safe_results(self, tree: Any) -> Any:
+    def _safe_results(self, tree: AnyTree) -> Any:
         """Return results that no later step changes."""
         return self._copied(tree) if self._copy else tree
 
-    def _copied(self, tree: Any) -> Any:
+    def _copied(self, tree: AnyTree) -> Any:
         """Return copies of the arrays in a tree. Anything else is kept."""
         kind = type(tree)
         if kind is self._array:
@@ -331,7 +332,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             return np.array(tree).data
         return tree if kind in _PLAIN else map_arrays(copied, tree)
 
-    def _add_final(self, infos: dict[str, Any], observations: Any, ended: Any) -> None:
+    def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
         found = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
@@ -354,7 +355,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 'the caller (mjlab: auto_reset=False), or pass final="lost" if no trainer needs them.',
             )
 
-    def _check(self, observations: Any, *others: Any) -> None:
+    def _check(self, observations: AnyTree, *others: Any) -> None:
         """Check that results are batches of the right shape.
 
         Raises:
@@ -415,7 +416,7 @@ def _is_mani_skill(env: Any) -> bool:
     return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
 
 
-def _plain(observations: Any, group: str | None = None) -> Any:
+def _plain(observations: AnyTree, group: str | None = None) -> Any:
     """Return observations as plain dicts and arrays, or one group of them."""
     if type(observations) is not dict and hasattr(observations, "to_dict"):  # a TensorDict
         observations = observations.to_dict()

@@ -27,6 +27,7 @@ from gymnasium.wrappers.utils import create_zero_array
 
 import arrayferry as af
 from arrayferry.extending import dtype_name, map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, leaves, split
@@ -87,7 +88,7 @@ class Converted:
             args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: AnyTree) -> bool:
         """Tell whether a value is in the space, as arrays of any library."""
         try:
             parts = split(self.original, af.convert(x, "numpy"), TypeError)
@@ -126,7 +127,7 @@ class Converted:
         return converted_space, (self.original, self.libraries, self.observed)
 
 
-def _as_probabilities(x: Any) -> Any:
+def _as_probabilities(x: AnyArray) -> Any:
     """Return floats in double precision, as Gymnasium takes probabilities, with the sum of 1 that they have in their own."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
@@ -157,7 +158,7 @@ class _Batch:
         numpy = self.shared and _target_of(self.libraries) != "torch"
         return af.registry.backend("numpy") if numpy else self.libraries.target_backend
 
-    def to_agent(self, value: Any) -> Any:
+    def to_agent(self, value: AnyTree) -> Any:
         """Convert a sample."""
         if not self.shared:
             return self.libraries.to_agent(value)
@@ -212,7 +213,7 @@ def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
     return build(space, stacked)
 
 
-def _flatten(space: Any, x: Any) -> Any:
+def _flatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
     if backend is None:  # a text
         return space.libraries.to_agent(flatten(space.original, x))
@@ -228,7 +229,7 @@ def _flatten(space: Any, x: Any) -> Any:
     return af.convert(flatten(original, numpy), like=array)
 
 
-def _unflatten(space: Any, x: Any) -> Any:
+def _unflatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
     if backend is None or backend.name == "numpy":
         return unflatten(space.original, x)
@@ -250,11 +251,11 @@ def _read_from_shared_memory(space: Any, shared_memory: Any, n: int = 1) -> Any:
     return _over_shared_memory(batch, space.libraries)
 
 
-def _write_to_shared_memory(space: Any, index: int, value: Any, shared_memory: Any) -> None:
+def _write_to_shared_memory(space: Any, index: int, value: AnyTree, shared_memory: Any) -> None:
     write_to_shared_memory(space.original, index, af.convert(value, "numpy"), shared_memory)
 
 
-def _over_shared_memory(batch: Any, libraries: Any) -> Any:
+def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
     """Return NumPy arrays in shared memory for the agent: as tensors in the same memory, or unchanged.
 
     Tensors and NumPy arrays change with the memory. Arrays that never change would never show a new observation.
@@ -286,7 +287,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _leaf_contains(space: Space[Any], x: Any) -> bool:
+def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
     """Do the same as the original, with bounds of the dtype of `x`, to which JAX has narrowed the numbers."""
     if isinstance(space, spaces.Box):
         x = np.asarray(x)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.typing import AnyArray
 
 
-def reset_mask_of(mask: Any, count: int) -> Any:
+def reset_mask_of(mask: AnyArray, count: int) -> Any:
     """Return the option `reset_mask` as a NumPy array of dtype bool and shape (count,), None for None.
 
     A mask that is false everywhere resets nothing.

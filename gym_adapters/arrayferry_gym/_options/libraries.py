@@ -17,7 +17,7 @@ import arrayferry as af
 from arrayferry import Backend, Conversion
 from arrayferry._utilities.caller import caller_level
 from arrayferry.extending import dtype_name, observed_read, observers
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars
@@ -55,8 +55,8 @@ class Libraries:
         metadata: dict[str, Any],
         env_xp: Target | None,
         target_xp: Target | None,
-        env_device: Any,
-        target_device: Any,
+        env_device: Device,
+        target_device: Device,
         *,
         like: Any = None,
         info_xp: Target | None = None,
@@ -94,7 +94,7 @@ class Libraries:
         device = "" if self.target_device is None else f", {device_text(self.target_device)}"
         return f"{self.env.target.name} -> {target}{device}"
 
-    def _set_env(self, to: Target, device: Any) -> None:
+    def _set_env(self, to: Target, device: Device) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
 
     def _set_agent(self, to: Target) -> None:
@@ -103,7 +103,7 @@ class Libraries:
         if not self._info_stated:
             self._set_info(to, device)
 
-    def _set_info(self, to: Target, device: Any) -> None:
+    def _set_info(self, to: Target, device: Device) -> None:
         self._info = af.converter(
             to, device=device, scalars=self._scalars, unsupported="keep", **self._options
         )
@@ -113,7 +113,7 @@ class Libraries:
         """The library of the agent, None until it is known."""
         return None if self.target is None else self.target.target
 
-    def to_env(self, value: Any) -> Any:
+    def to_env(self, value: AnyTree) -> Any:
         """Convert what the agent passes, and detect its library if that was not stated."""
         if not self._target_stated and type(value) is not self._last_action_type:
             self._last_action_type = type(value)
@@ -130,7 +130,7 @@ class Libraries:
             options = {**self._options, "unsupported": "keep"}
             return af.convert(value, self.env.target, device=self._env_device, **options)
 
-    def observe(self, observation: Any) -> None:
+    def observe(self, observation: AnyTree) -> None:
         """Detect the library and the device of the environment from what it returned."""
         if type(observation) is self.observed:
             return
@@ -167,11 +167,11 @@ class Libraries:
             self._warned |= {topic}
             warnings.warn(message, stacklevel=caller_level())
 
-    def to_agent(self, value: Any) -> Any:
+    def to_agent(self, value: AnyTree) -> Any:
         """Convert an observation, or everything that a vector environment returns except infos."""
         return value if self.target is None else self.target(value)
 
-    def to_number(self, value: Any, kind: type) -> Any:
+    def to_number(self, value: AnyTree, kind: type) -> Any:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
             if kind is bool and self.check_flags is not None:
@@ -179,7 +179,7 @@ class Libraries:
             return self.to_agent(value)
         return observed_read(kind, value) if observers else kind(value)
 
-    def convert_infos(self, infos: Any) -> Any:
+    def convert_infos(self, infos: AnyTree) -> Any:
         """Convert infos. Values that cannot be converted are kept."""
         if not infos or not self._convert_info or self._info is None:
             return infos
@@ -190,7 +190,7 @@ class Libraries:
                 raise
             return self._convert_each(infos, "")
 
-    def _convert_each(self, infos: Any, path: str) -> Any:
+    def _convert_each(self, infos: AnyTree, path: str) -> Any:
         """Convert infos one by one, and keep those that hold more than values, such as masks, unchanged."""
         convert: Any = self._info
         converted = {}
@@ -213,7 +213,7 @@ class Libraries:
         return converted
 
 
-def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend, Any]:
+def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backend, Any]:
     """Return the library and the device of an example. No other target may be given."""
     if target_xp is not None or target_device is not None:
         raise af.OptionError(

@@ -12,6 +12,7 @@ from gymnasium import Env, Space, Wrapper
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._spaces.trees import shapes, split
 
 _MEANT = {
@@ -134,7 +135,7 @@ def _is_batch(env: Any) -> bool:
     return False
 
 
-def check_observation(name: str, env: Any, observation: Any) -> None:
+def check_observation(name: str, env: Any, observation: AnyTree) -> None:
     """Check that an observation is that of one environment, where there are several inside.
 
     Raises:
@@ -152,7 +153,7 @@ def check_observation(name: str, env: Any, observation: Any) -> None:
         raise _batch_error(name, env)
 
 
-def check_flags(name: str, env: Any, flags: Any) -> None:
+def check_flags(name: str, env: Any, flags: AnyArray) -> None:
     """Check that terminated or truncated are those of one environment, where there are several inside.
 
     Raises:

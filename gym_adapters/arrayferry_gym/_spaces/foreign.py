@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree
 
 
-def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
+def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
     """Return the space of Gymnasium that has the attributes of a space of another class, such as gymnax's or mjlab's.
 
     Args:
@@ -56,7 +57,7 @@ def _numpy_dtype(dtype: Any) -> Any:
     return np.dtype(dtype_name(getattr(dtype, "__name__", dtype)))
 
 
-def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]:
+def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf) -> Space[Any]:
     """Return the space of values like this one.
 
     Args:
@@ -73,7 +74,7 @@ def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]
     return box(tuple(example.shape), np.dtype(example.dtype), low, high)
 
 
-def box(shape: tuple[int, ...], dtype: Any, low: Any, high: Any) -> spaces.Box:
+def box(shape: tuple[int, ...], dtype: Any, low: AnyArray, high: AnyArray) -> spaces.Box:
     """Return a Box with these bounds, which are clipped to the range of its dtype."""
     bounds = np.asarray(low), np.asarray(high)
     if dtype.kind in "iub":
@@ -87,7 +88,7 @@ def box(shape: tuple[int, ...], dtype: Any, low: Any, high: Any) -> spaces.Box:
     return spaces.Box(low, high, dtype=dtype.type)
 
 
-def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
+def with_bounds(space: Space[Any], low: AnyArray, high: AnyArray) -> Space[Any]:
     """Return a space whose Boxes have other bounds."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: with_bounds(part, low, high) for key, part in space.items()})

@@ -10,6 +10,8 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
+from arrayferry.typing import AnyTree
+
 ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose values are arrays of one shape and dtype."""
 
@@ -49,7 +51,7 @@ def shapes(space: Space[Any]) -> list[Any]:
 
 
 def split(
-    space: Space[Any], value: Any, mismatch: Mismatch | None = None, path: str = ""
+    space: Space[Any], value: AnyTree, mismatch: Mismatch | None = None, path: str = ""
 ) -> list[Any]:
     """Return the parts of a value, one for each leaf of its space.
 
@@ -81,7 +83,7 @@ def build(space: Space[Any], parts: Iterable[Any]) -> Any:
     return built if isinstance(space, spaces.Dict) else tuple(built.values())
 
 
-def check_branches(space: Space[Any], value: Any, mismatch: Mismatch, path: str) -> None:
+def check_branches(space: Space[Any], value: AnyTree, mismatch: Mismatch, path: str) -> None:
     """Check that a value is a dict or tuple as a space needs it, without looking further inside."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():

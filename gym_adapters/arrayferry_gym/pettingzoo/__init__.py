@@ -15,7 +15,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed, missing_package
 from arrayferry._utilities.text import never_raises
-from arrayferry.typing import Target
+from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_gym._adapters.adapter import arguments_of, takes
 from arrayferry_gym._adapters.agents import AgentAdapter
 from arrayferry_gym._options.libraries import target_like
@@ -55,8 +55,8 @@ class _Conversion:
         env: Any,
         env_xp: Target | None = None,
         target_xp: Target | Mapping[Any, Target | None] | None = None,
-        env_device: Any = None,
-        target_device: Any = None,
+        env_device: Device = None,
+        target_device: Device = None,
         *,
         like: Any = None,
         **options: Unpack[Options],
@@ -85,7 +85,7 @@ class _Conversion:
             adapter = self._adapters[agent] = self._adapter(agent)
         return adapter
 
-    def _each(self, convert: Callable[..., Any], values: Any, *kind: type) -> dict[Any, Any]:
+    def _each(self, convert: Callable[..., Any], values: AnyTree, *kind: type) -> dict[Any, Any]:
         """Convert a value of each agent by a method of its adapter."""
         return {agent: convert(self._of(agent), value, *kind) for agent, value in values.items()}
 
@@ -248,7 +248,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
             return {agent: self._converted_info(agent, info) for agent, info in value.items()}
         return value
 
-    def _converted_info(self, agent: Any, info: Any) -> Any:
+    def _converted_info(self, agent: Any, info: AnyTree) -> Any:
         known, converted = self._infos.get(agent, (None, None))
         if known is not info:
             converted = self._of(agent).convert_info(info)
@@ -261,7 +261,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         self.env.reset(**self._reset_arguments(seed, options))
         self._after_reset()
 
-    def step(self, action: Any) -> None:
+    def step(self, action: AnyTree) -> None:
         """Take a step with an action of any library for the agent whose turn it is. A dead agent takes None.
 
         Raises:
@@ -304,7 +304,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
             self._converted_info(agent, info),
         )
 
-    def _converted_observation(self, agent: Any, observation: Any) -> Any:
+    def _converted_observation(self, agent: Any, observation: AnyTree) -> Any:
         if observation is None:
             return None
         self._common.detect(observation)
@@ -316,7 +316,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 
 
 def _targets(
-    possible: Any, target_xp: Any, target_device: Any, like: Any
+    possible: Any, target_xp: Any, target_device: Device, like: Any
 ) -> dict[Any, tuple[Any, Any]]:
     """Return the library and the device of each agent that is named, and under None those of all others."""
     given = {"target_xp": target_xp, "target_device": target_device, "like": like}

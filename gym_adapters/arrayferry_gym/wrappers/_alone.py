@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._arrays import as_rewards
 
 from ._kernels.kernel import Step
@@ -14,7 +15,7 @@ class HasActions:
 
     _driver: Any
 
-    def actions(self, actions: Any) -> Any:
+    def actions(self, actions: AnyTree) -> Any:
         """Return what the environments get for actions of the agent."""
         return self._driver.act(actions)
 
@@ -24,7 +25,7 @@ class HasAction:
 
     _driver: Any
 
-    def action(self, action: Any) -> Any:
+    def action(self, action: AnyTree) -> Any:
         """Return what the environment gets for an action of the agent."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.outside.action, action)
@@ -36,7 +37,7 @@ class HasObservations:
 
     _driver: Any
 
-    def observations(self, observations: Any) -> Any:
+    def observations(self, observations: AnyTree) -> Any:
         """Return what the agent gets for observations of the environments."""
         return _observed(self._driver, observations)
 
@@ -46,7 +47,7 @@ class HasObservation:
 
     _driver: Any
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: AnyTree) -> Any:
         """Return what the agent gets for an observation of the environment."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.inside.observation, observation)
@@ -58,7 +59,7 @@ class HasRewards:
 
     _driver: Any
 
-    def rewards(self, rewards: Any) -> Any:
+    def rewards(self, rewards: AnyArray) -> Any:
         """Return what the agent gets for rewards of the environments."""
         return _rewarded(self._driver, as_rewards(rewards))
 
@@ -68,17 +69,17 @@ class HasReward:
 
     _driver: Any
 
-    def reward(self, reward: Any) -> Any:
+    def reward(self, reward: AnyArray) -> Any:
         """Return what the agent gets for a reward of the environment."""
         return _rewarded(self._driver, as_rewards(reward)[None, ...])[0]
 
 
-def _observed(driver: Any, observations: Any) -> Any:
+def _observed(driver: Any, observations: AnyTree) -> Any:
     driver.follow(observations)
     return driver.kernel.reset(driver.xp, driver.state, None, driver.own(observations))[1]
 
 
-def _rewarded(driver: Any, rewards: Any) -> Any:
+def _rewarded(driver: Any, rewards: AnyArray) -> Any:
     driver.follow(rewards)
     result = Step(None, driver.own(rewards), None, None, {}, None)
     return driver.kernel.step(driver.xp, driver.state, result)[1].reward

@@ -15,6 +15,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 import arrayferry as af
 from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import numbered
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._copies import Copied, layers
@@ -96,7 +97,7 @@ class HasStatistics(Copied):
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
 
-    def _set_statistics(self, values: Any) -> None:
+    def _set_statistics(self, values: AnyTree) -> None:
         try:
             count = round(float(values.count) - PRIOR)
             given = {"count": count, "mean": values.mean, "var": values.var}
@@ -128,7 +129,7 @@ class _OfGymnasium(NamedTuple):
     def read(self) -> dict[str, Any]:
         return self._moments().read()
 
-    def given(self, values: Any) -> Moments:
+    def given(self, values: AnyTree) -> Moments:
         return self._moments().given(namespace(af.registry.backend("numpy")), values, None)
 
     def load(self, given: Moments) -> None:
@@ -162,7 +163,7 @@ class HasObsRms(HasStatistics):
         return self._statistics()
 
     @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
+    def obs_rms(self, values: AnyTree) -> None:
         self._set_statistics(values)
 
 
@@ -175,7 +176,7 @@ class HasReturnRms(HasStatistics):
         return self._statistics()
 
     @return_rms.setter
-    def return_rms(self, values: Any) -> None:
+    def return_rms(self, values: AnyTree) -> None:
         self._set_statistics(values)
 
 
@@ -237,7 +238,7 @@ class HasEpisodes:
         """The lengths of the current episodes so far."""
         return self._driver.shown("l", int)
 
-    def _begin(self, rows: Any) -> None:
+    def _begin(self, rows: AnyArray) -> None:
         """Note that episodes begin, in rows (n,) of NumPy; None for all."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
@@ -316,7 +317,7 @@ class HasKernels(HasStatistics):
         self._shown = tuple(attributes_of(each, vector=vector) for each in held)
         self._driver = self._shown[-1]._driver
 
-    def _note_reset(self, rows: Any) -> None:
+    def _note_reset(self, rows: AnyArray) -> None:
         """Note that episodes begin, in rows (n,); None for all."""
         for shown in self._shown:
             if isinstance(shown, HasEpisodes):
@@ -352,7 +353,7 @@ class HasKernels(HasStatistics):
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
             )
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: AnyTree) -> None:
             for shown in reversed(self.__dict__.get("_shown", ())):
                 known = getattr(type(shown), name, None)
                 if isinstance(known, property) and not hasattr(HasStatistics, name):

@@ -15,6 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
+from arrayferry.typing import AnyArray, AnyTree, Namespace
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._episodes import ServesFunctional
@@ -48,7 +49,7 @@ def step_limit(env: Any) -> int | None:
 
 
 @functools.lru_cache(64)
-def _functions(kernel: Kernel, xp: Any, *, compiled: bool) -> tuple[Any, Any, Any]:
+def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, Any, Any]:
     """Return functions of a kernel: to begin episodes, to pass a step through, and for both."""
     begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
     step = functools.partial(kernel.step, xp)
@@ -88,7 +89,7 @@ class HeldKernel:
         """Return the namespace, the device, and the statistics."""
         return self.xp, self.device, self.state.lasting
 
-    def given(self, values: Any) -> Any:
+    def given(self, values: AnyTree) -> Any:
         """Return what `load` takes, for statistics as `read` returned them.
 
         Raises:
@@ -162,7 +163,7 @@ class Driver(HeldKernel):
         self._kind: type | None = None
         self._rng: Any = None
 
-    def use(self, tree: Any) -> None:
+    def use(self, tree: AnyTree) -> None:
         """Use the library of the arrays in a tree. If it has changed, move the state to it.
 
         The state stays on the device of the first arrays of a library. It does not follow arrays to another device of
@@ -213,20 +214,26 @@ class Driver(HeldKernel):
         make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
         self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
-    def follow(self, tree: Any) -> None:
+    def follow(self, tree: AnyTree) -> None:
         """Use the library of the results of the environment, if their type has changed."""
         kind = type(tree)
         if kind is not self._kind or kind in _CONTAINERS:
             self._kind = kind
             self.use(tree)
 
-    def begin(self, observation: Any, rows: Any = None) -> Any:
+    def begin(self, observation: AnyTree, rows: AnyArray = None) -> Any:
         """Begin episodes, and return the observations for the agent, (n, ...)."""
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
     def take(
-        self, seen: Any, reward: Any, flags: Any, valid: Any, begins: Any, observation: Any
+        self,
+        seen: Any,
+        reward: AnyArray,
+        flags: AnyArray,
+        valid: Any,
+        begins: AnyArray,
+        observation: AnyTree,
     ) -> tuple[Step, Any]:
         """Pass a step through the kernel. All arguments may be None, and have an axis of environments.
 
@@ -256,7 +263,7 @@ class Driver(HeldKernel):
         if seed is not None:
             self._seed, self._rng = seed, None
 
-    def act(self, action: Any) -> Any:
+    def act(self, action: AnyTree) -> Any:
         """Return the actions for the environment."""
         if self.state is None:
             self.use(action)
@@ -282,7 +289,7 @@ class Driver(HeldKernel):
         else:
             super().load(given)
 
-    def batched(self, space: Space[Any], value: Any) -> Any:
+    def batched(self, space: Space[Any], value: AnyTree) -> Any:
         """Return one value of a space as a batch of one. A value that is not an array becomes a list."""
         if isinstance(space, ARRAYS):
             return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
@@ -292,7 +299,7 @@ class Driver(HeldKernel):
             (self.batched(leaf, x) if isinstance(leaf, ARRAYS) else [x] for (leaf, _), x in parts),
         )
 
-    def single(self, space: Space[Any], batch: Any) -> Any:
+    def single(self, space: Space[Any], batch: AnyTree) -> Any:
         """Return the only value of a batch of one."""
         if isinstance(space, ARRAYS) and not isinstance(space, spaces.Discrete):
             return batch[0, ...]

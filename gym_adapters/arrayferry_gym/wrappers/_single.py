@@ -11,6 +11,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_reset
@@ -73,7 +74,7 @@ class KernelWrapper(
         first = driver.begin(driver.batched(self._inside, observation))
         return driver.single(self._outside, first), info
 
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
         driver, kernel = self._driver, self._kernel
         if driver.acts:
@@ -141,7 +142,7 @@ class TransformObservation(gym.wrappers.TransformObservation):
             self.observation_space = space
 
 
-def _number(x: Any) -> Any:
+def _number(x: AnyArray) -> Any:
     """Return the only number of an array."""
     return x.item() if hasattr(x, "item") else float(x[0])
 

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
@@ -105,7 +106,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             return observations, infos
         return driver.begin(driver.own(observations), rows), infos
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         driver = self._driver
         if driver.acts:
@@ -154,7 +155,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return infos
 
 
-def _row(x: Any, index: int) -> Any:
+def _row(x: AnyArray, index: int) -> Any:
     if isinstance(x, np.ndarray):
         return np.array(x[index])
     return x[index, ...] if hasattr(x, "shape") else x[index]

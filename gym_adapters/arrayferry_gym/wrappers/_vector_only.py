@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyTree
 from arrayferry_gym._episodes import checked_reset, nowhere
 from arrayferry_gym._options.env_options import reset_mask_of
 
@@ -75,7 +76,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         self._begin(reset_mask_of(mask, self.num_envs))
         return results
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         *results, infos = super().step(actions)
         turn = self._episodes.masks
@@ -151,7 +152,7 @@ class DictInfoToList(_DictInfoToList):
     def __init__(self, env: Vector) -> None:
         super().__init__(env)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, Any]:
         """Take a step in all environments."""
         *results, infos = self.env.step(actions)
         return (*results, self._listed(infos))

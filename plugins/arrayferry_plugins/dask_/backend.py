@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arrayferry import Backend, ConversionError, Converter, Devices, convert, converter, registry
-from arrayferry.typing import Cost, Memory
+from arrayferry.typing import AnyArray, Cost, Device, Memory
 from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
 from .chunks import copied, split, with_blocks
@@ -25,7 +25,7 @@ class DaskDevices(Devices):
     def default(self) -> str:
         return "cpu"
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         if str(device).startswith("cpu"):
             return with_blocks(x, converter("numpy"))
         return with_blocks(x, converter("cupy", device=device))
@@ -43,7 +43,7 @@ class DaskBackend(Backend):
     to_numpy_shares: bool | None = False
     devices: Devices = DaskDevices()
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         (values,) = self.compute([x])
         if isinstance(values, ConversionError):
             raise values
@@ -63,24 +63,24 @@ class DaskBackend(Backend):
                 values[index] = error
         return values
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         if device is None or str(device).startswith("cpu"):
             return split(x)
         return split(synchronized(CUPY.from_numpy(x, device)))
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         meta = x._meta  # an empty block, of whatever library
         return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
-    def to_dense(self, x: Any) -> Any:
+    def to_dense(self, x: AnyArray) -> Any:
         import numpy as np
 
         return np.array(on_host(compute([x])[0], sparse="dense"))
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         return x.map_blocks(copied, meta=x._meta)
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         meta = x._meta
         return f"cuda:{meta.device.id}" if type(meta).__module__.startswith("cupy") else "cpu"
 
@@ -100,7 +100,7 @@ class DaskToCupy(Converter):
     source_device: str = "cuda"
     target_device: str = "cuda"
 
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+    def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
         if copy is False:
             return NotImplemented
         import cupy
@@ -120,7 +120,7 @@ class CupyToDask(Converter):
     source_device: str = "cuda"
     target_device: str = "cuda"
 
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+    def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
         import cupy
 
         if copy is False:

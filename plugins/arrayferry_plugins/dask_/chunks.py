@@ -18,6 +18,7 @@ from arrayferry import (
     registry,
 )
 from arrayferry.extending import resolve_type
+from arrayferry.typing import AnyArray
 
 CHUNK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of an array if no chunks were requested."""
@@ -26,7 +27,7 @@ chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
 """The chunks that `to_dask` was called with, for the arrays that it makes."""
 
 
-def split(x: Any) -> Any:
+def split(x: AnyArray) -> Any:
     """Make a Dask array of an array, with the chunks that were passed to `to_dask`."""
     import dask.array as da
     from dask.array.core import normalize_chunks
@@ -45,7 +46,7 @@ def split(x: Any) -> Any:
     return da.from_array(x, chunks=whole, name=False, asarray=None if is_numpy else False)
 
 
-def rechunked(x: Any, chunks: Any) -> Any:
+def rechunked(x: AnyArray, chunks: Any) -> Any:
     """Return a Dask array with other chunks."""
     if not x.ndim:
         return x
@@ -60,7 +61,7 @@ def _by_axis(chunks: Any) -> Any:
     return {0: chunks} if isinstance(chunks, int) else chunks
 
 
-def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
+def _misfit(chunks: Any, x: AnyArray, error: Exception) -> ConversionError:
     array, cause = f"an array of shape {x.shape} and dtype {x.dtype}", str(error).partition("\n")[0]
     remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask accepts."
     if any(length != length for length in x.shape):
@@ -68,7 +69,7 @@ def _misfit(chunks: Any, x: Any, error: Exception) -> ConversionError:
     return ConversionError(f"chunks={chunks!r:.80} do not fit {array} ({cause})", remedy=remedy)
 
 
-def with_blocks(x: Any, conversion: Conversion) -> Any:
+def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
     """Convert the blocks of a Dask array when they are computed."""
     from dask.base import tokenize
 
@@ -78,7 +79,7 @@ def with_blocks(x: Any, conversion: Conversion) -> Any:
     return x.map_blocks(to_blocks, name=name, dtype=dtype, meta=meta)
 
 
-def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
+def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
     """Return an empty array like the blocks that a conversion makes, and its dtype.
 
     Dask works with dtypes of NumPy only. If an array of another library has a dtype of its own, a NumPy array
@@ -145,7 +146,7 @@ def _know_dtypes() -> None:
     from distributed.protocol import dask_serialize
     from distributed.protocol.torch import serialize_torch_Tensor
 
-    def serialize(x: Any) -> Any:
+    def serialize(x: AnyArray) -> Any:
         try:
             return serialize_torch_Tensor(x)
         except (TypeError, RuntimeError):
@@ -163,7 +164,7 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     return namespace_of(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def _take(x: Any, indices: Any, axis: int = 0) -> Any:
+def _take(x: AnyArray, indices: AnyArray, axis: int = 0) -> Any:
     return namespace_of(x).take(x, convert(indices, like=x), axis=axis)
 
 

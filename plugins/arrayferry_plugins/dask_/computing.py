@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from arrayferry import ConversionError, backend_of, convert, registry
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_plugins._sources import refused
 
 
@@ -40,7 +41,7 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
         ) from error
 
 
-def without_planning(x: Any) -> Any:
+def without_planning(x: AnyArray) -> Any:
     """Return an array of Dask's query planning as an array with a graph, so that several can be computed together.
 
     Optimizing it would change the tasks of keys that a cluster may know already.
@@ -133,7 +134,7 @@ def _materialized(layers: Iterable[Any]) -> list[Any]:
     return [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
 
 
-def is_future(x: Any) -> bool:
+def is_future(x: AnyArray) -> bool:
     """Return whether a value is a `Future` of a cluster, without importing anything."""
     return isinstance(x, _future() or ())
 
@@ -164,7 +165,7 @@ def _refuse_failed(future: Any) -> None:
     raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause
 
 
-def read_values(values: Any) -> Any:
+def read_values(values: AnyTree) -> Any:
     """Return the computed values of an array: a NumPy array, or one of another library."""
     import numpy as np
 
@@ -178,7 +179,7 @@ def read_values(values: Any) -> Any:
     return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
 
 
-def is_finished(x: Any, values: Any) -> bool:
+def is_finished(x: AnyArray, values: AnyTree) -> bool:
     """Return whether Dask itself put the values of an array into memory that no graph and no worker uses."""
     import numpy as np
     from dask.array import Array
@@ -193,7 +194,7 @@ def is_finished(x: Any, values: Any) -> bool:
     return not np.shares_memory(finish([block], *arguments), block)
 
 
-def in_own_memory(values: Any, *, fresh: bool) -> Any:
+def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
     """Return the computed values of an array in memory that nothing else uses, perhaps on a GPU.
 
     Args:
@@ -214,7 +215,7 @@ def in_own_memory(values: Any, *, fresh: bool) -> Any:
     return values if alone else synchronized(backend.copy(values))
 
 
-def _is_alone(values: Any) -> bool:
+def _is_alone(values: AnyTree) -> bool:
     """Return whether an array is writable, owns its memory, and keeps hardly any other memory alive."""
     import numpy as np
 
@@ -226,12 +227,12 @@ def _is_alone(values: Any) -> bool:
     )
 
 
-def on_host(values: Any, sparse: Any = "raise") -> Any:
+def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
     """Return computed blocks as a NumPy array, whatever their library."""
     return convert(read_values(values), "numpy", sparse=sparse)
 
 
-def synchronized(x: Any) -> Any:
+def synchronized(x: AnyArray) -> Any:
     """Wait until a copy by CuPy is made, since its readers or its source are on other streams."""
     if backend_of(x).name == "cupy":
         import cupy

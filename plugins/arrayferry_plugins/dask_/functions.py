@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import OptionError, UnsupportedDtypeError, convert, converter, registry
 from arrayferry.extending import map_arrays
+from arrayferry.typing import AnyArray, AnyTree, Device
 
 from .backend import DaskBackend
 from .chunks import chosen_chunks, rechunked, with_blocks
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def to_dask(
-    value: Any,
+    value: AnyTree,
     chunks: Any = None,
     *,
     blocks: Any = None,
-    device: Any = None,
+    device: Device = None,
     copy: bool | None = None,
     narrowing: Narrowing = "checked",
     scalars: Scalars = "keep",
@@ -77,7 +78,7 @@ def to_dask(
                 remedy='Pass another library, such as blocks="torch", or chunks alone.',
             )
 
-    def finished(x: Any) -> Any:
+    def finished(x: AnyArray) -> Any:
         if not isinstance(registry.kind(x).backend, DaskBackend):  # kept unchanged, such as text
             return x
         if chunks is not None:

@@ -22,6 +22,7 @@ from typing import Any
 from arrayferry import registry
 from arrayferry._utilities.cache import existing
 from arrayferry._utilities.threads import Threads
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_streams import Reader
 
 from .computing import in_own_memory, is_future
@@ -107,7 +108,7 @@ class DaskReader(Reader):
         """
 
     @abstractmethod
-    def task_of(self, result: Any) -> Any:
+    def task_of(self, result: AnyTree) -> Any:
         """Return a task for a result that was kept."""
 
     def forget(self, key: Any) -> None:
@@ -143,7 +144,7 @@ class DaskReader(Reader):
     def close(self) -> None:
         self._graph.clear()  # errors of distributed refer to the frames of cancelled tasks, and so to this object
 
-    def _keep(self, key: Any, result: Any) -> None:
+    def _keep(self, key: Any, result: AnyTree) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""
         if self._kept[key].done():
             self._kept[key] = Future()
@@ -202,7 +203,7 @@ class ThreadReader(DaskReader):
         self._totals = {"many": 0, "far": 0}
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
-        def after(key: Any, value: Any, *_: Any) -> None:
+        def after(key: Any, value: AnyTree, *_: Any) -> None:
             if key in kinds and self._fits(key, kinds[key], value):
                 self._keep(key, value)
 
@@ -211,7 +212,7 @@ class ThreadReader(DaskReader):
             options = {**options, "callbacks": [(None, None, None, after, None)]}
         return list(self._get(tasks, keys, **options))
 
-    def _fits(self, key: Any, kind: str, value: Any) -> bool:
+    def _fits(self, key: Any, kind: str, value: AnyTree) -> bool:
         """Return whether a result is kept."""
         from dask.sizeof import sizeof
 
@@ -229,7 +230,7 @@ class ThreadReader(DaskReader):
         kind, size = self._sizes.pop(key, ("far", 0))
         self._totals[kind] -= size
 
-    def task_of(self, result: Any) -> Any:
+    def task_of(self, result: AnyTree) -> Any:
         from dask.core import literal
 
         return (literal(result),)
@@ -279,7 +280,7 @@ class ClusterReader(DaskReader):
                     self._keep(key, NOT_KEPT)
         return values
 
-    def task_of(self, result: Any) -> Any:
+    def task_of(self, result: AnyTree) -> Any:
         return result
 
     def close(self) -> None:
@@ -327,7 +328,7 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
     return in_own_memory(inner.pop(), fresh=fresh)
 
 
-def _is_changeable(x: Any) -> bool:
+def _is_changeable(x: AnyArray) -> bool:
     """Return whether each element can be written to. An array in a message may be read-only or expanded."""
     try:
         strides = x.stride() if hasattr(x, "stride") else x.strides

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from arrayferry import Source
+from arrayferry.typing import AnyArray
 from arrayferry_plugins._sources import refused
 
 _FROM_DELAYED = (
@@ -34,7 +35,7 @@ class NoArray(Source):
         self.name = name
         self.array_types = array_types
 
-    def to_numpy(self, x: Any) -> NoReturn:
+    def to_numpy(self, x: AnyArray) -> NoReturn:
         name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
         raise refused(f"a Dask {type(x).__name__}", remedy=_REMEDIES.get(name, _FRAME))
 

@@ -6,18 +6,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from arrayferry.typing import AnyArray
 from arrayferry_plugins._sources import refused
 
 from .identity import owned
 from .placement import keeping_dtype, staying, without_mesh
 
 
-def is_sparse(x: Any) -> bool:
+def is_sparse(x: AnyArray) -> bool:
     """Return whether an array is sparse."""
     return isinstance(x, getattr(sys.modules.get("jax.experimental.sparse"), "JAXSparse", ()))
 
 
-def is_traced(x: Any) -> bool:
+def is_traced(x: AnyArray) -> bool:
     """Return whether an array, or a part of a sparse one, is a traced value."""
     import jax
 
@@ -26,20 +27,20 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-def parts(x: Any) -> Sequence[Any]:
+def parts(x: AnyArray) -> Sequence[Any]:
     """Return the arrays that a sparse array is made of."""
     import jax
 
     return list(jax.tree.leaves(x))
 
 
-def dense(x: Any) -> Any:
+def dense(x: AnyArray) -> Any:
     """Return the values of a sparse array as a dense one, on its device."""
     with staying(parts(x)[0]):
         return x.todense()
 
 
-def copied(x: Any) -> Any:
+def copied(x: AnyArray) -> Any:
     """Return a copy of an array, or of each part of a sparse one, in the same place."""
     import jax
     import jax.numpy as jnp
@@ -59,7 +60,7 @@ def copied(x: Any) -> Any:
     return y
 
 
-def refuse(x: Any) -> None:
+def refuse(x: AnyArray) -> None:
     """Raise for a reference, and for an array that was deleted."""
     import jax
 
@@ -72,7 +73,7 @@ def refuse(x: Any) -> None:
         raise refused("a deleted JAX array", why=why, remedy=remedy)
 
 
-def refuse_unreduced(x: Any) -> None:
+def refuse_unreduced(x: AnyArray) -> None:
     """Raise for an array whose values are still to be summed over its devices."""
     if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
         array = "a JAX array that is not summed up over its devices yet"

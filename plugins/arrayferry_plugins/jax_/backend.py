@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from arrayferry import Backend, Devices, DLPack, TracedValueError
-from arrayferry.typing import Memory
+from arrayferry.typing import AnyArray, Device, Memory
 from arrayferry_plugins._sources import refused
 
 from .arrays import copied, dense, is_sparse, is_traced, parts, refuse, refuse_unreduced
@@ -36,10 +36,10 @@ class JaxDevices(Devices):
             device = jax.local_devices(backend=device)[0]
         return device_name(device)
 
-    def name_of(self, device: Any) -> str:
+    def name_of(self, device: Device) -> str:
         return device_name(device)
 
-    def place_of(self, x: Any) -> Any:
+    def place_of(self, x: AnyArray) -> Any:
         if is_sparse(x):
             x = parts(x)[0]
         sharding = x.sharding
@@ -51,10 +51,10 @@ class JaxDevices(Devices):
         name = device_name(device)
         return "default" if not x.committed and name == self.default() else name
 
-    def is_named(self, device: Any) -> bool:
+    def is_named(self, device: Device) -> bool:
         return not hasattr(device, "device_set")  # a sharding
 
-    def is_on(self, x: Any, device: Any) -> bool:
+    def is_on(self, x: AnyArray, device: Device) -> bool:
         if isinstance(device, Spread):
             device = device.fitting(x.shape)
         if is_sparse(x):
@@ -64,7 +64,7 @@ class JaxDevices(Devices):
         except (IndexError, ValueError):  # it has fewer axes than the sharding names
             return False
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         import jax
 
         if is_sparse(x):
@@ -76,12 +76,12 @@ class JaxDevices(Devices):
             y = copied(y)  # a shard that was there already is not moved
         return y
 
-    def use(self, device: Any) -> Any:
+    def use(self, device: Device) -> Any:
         import jax
 
         return jax.default_device(own_device(device))
 
-    def fence(self, x: Any) -> Callable[[], bool] | None:
+    def fence(self, x: AnyArray) -> Callable[[], bool] | None:
         if is_sparse(x) or is_traced(x) or device_of(x).startswith("cpu"):
             return None
         return x.is_ready  # type: ignore[no-any-return]
@@ -93,7 +93,7 @@ class JaxDevices(Devices):
 class JaxDLPack(DLPack):
     """Arrays on a GPU are exchanged by DLPack."""
 
-    def load(self, x: Any, device: Any = None) -> Any:
+    def load(self, x: AnyArray, device: Device = None) -> Any:
         import jax.numpy as jnp
 
         y = jnp.from_dlpack(x)
@@ -101,7 +101,7 @@ class JaxDLPack(DLPack):
             return y
         return put(y, own_device(device))  # this commits it, and does not copy it
 
-    def wait(self, x: Any) -> bool:
+    def wait(self, x: AnyArray) -> bool:
         import jax
 
         with jax.ensure_compile_time_eval():
@@ -111,7 +111,7 @@ class JaxDLPack(DLPack):
         return True
 
 
-def device_of(x: Any) -> str:
+def device_of(x: AnyArray) -> str:
     """Return the name of the device of an array, or of its several devices."""
     if is_sparse(x):
         x = parts(x)[0]
@@ -146,7 +146,7 @@ class JaxBackend(Backend):
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import jax
         import numpy as np
 
@@ -166,16 +166,16 @@ class JaxBackend(Backend):
         # asarray gathers from several devices into a cache, which the result would share
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         import jax
 
         with jax.ensure_compile_time_eval():
             return put(owned(x), own_device(device))
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         return is_sparse(x)
 
-    def to_dense(self, x: Any) -> Any:
+    def to_dense(self, x: AnyArray) -> Any:
         return dense(x)
 
     def dtypes(self) -> frozenset[str]:
@@ -188,10 +188,10 @@ class JaxBackend(Backend):
             return ""
         return 'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         return copied(x)
 
-    def address(self, x: Any) -> int | None:
+    def address(self, x: AnyArray) -> int | None:
         return int(x.unsafe_buffer_pointer())
 
     def number_dtype(self, kind: str) -> str:

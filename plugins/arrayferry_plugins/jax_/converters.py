@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry import Backend, Inline, Options, fit_dtype
 from arrayferry._utilities.cache import Cache, CostlyCache
-from arrayferry.typing import Cost
+from arrayferry.typing import AnyArray, Cost, Device
 from arrayferry_plugins._direct import Bound, Packed, Parts, cut
 
 from .backend import BACKEND
@@ -61,7 +61,7 @@ class NumpyToJax(Bound):
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
 
-        def one(x: Any) -> Any:  # what `many` does, in less time
+        def one(x: AnyArray) -> Any:  # what `many` does, in less time
             array = view(x)
             available = wide if config.jax_enable_x64 else narrow
             if array.dtype in available and not (config.jax_debug_nans or config.jax_debug_infs):
@@ -87,7 +87,7 @@ class NumpyToGpu(Packed):
         self._seen: Cache[Any, None] = Cache(4 * Identity.MOST)
         self._programs: CostlyCache[Any, Any] = CostlyCache(Identity.MOST)
 
-    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+    def transfer(self, staged: Any, dtype: Any, device: Device) -> Any:
         return staged if device is None else put(staged, own_device(device))
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
@@ -168,7 +168,7 @@ class JaxToTorch(Bound):
             return None
         from arrayferry_plugins.torch_.backend import BACKEND as TORCH
 
-        def values(x: Any) -> Any:
+        def values(x: AnyArray) -> Any:
             n = array(x)
             try:
                 return from_numpy(n)

@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry import ConversionError, TracedValueError
 from arrayferry.extending import dtype_info
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_functions import Autodiff, Crossing, Flat
 
 from .arrays import is_traced
@@ -19,7 +20,7 @@ and waits forever if all of the pool's threads are busy with callbacks. Small on
 each costs 30 microseconds."""
 
 
-def _whole(x: Any) -> Any:
+def _whole(x: AnyArray) -> Any:
     """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
     import jax
 
@@ -30,7 +31,7 @@ def _whole(x: Any) -> Any:
     return jax.sharding.reshard(x, whole)
 
 
-def _as_words(x: Any) -> Any:
+def _as_words(x: AnyArray) -> Any:
     """Return a 1-d array of the same bits as unsigned integers, or of the same numbers if that is not possible."""
     import jax
     import jax.numpy as jnp
@@ -55,7 +56,7 @@ def _guard() -> Callable[[str, list[Any]], list[Any]]:
         return arrays
 
     @guard.defjvp  # type: ignore[untyped-decorator]
-    def refuse(name: str, arrays: Any, tangents: Any) -> Any:
+    def refuse(name: str, arrays: AnyTree, tangents: Any) -> Any:
         raise TracedValueError(
             f"{name} runs outside of JAX, so JAX cannot differentiate it",
             remedy="Apply jax.lax.stop_gradient to its arguments, or write it for a library with gradients, and pass "
@@ -190,11 +191,11 @@ def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
     return [_conjugate(x) for x in pullback([_conjugate(x) for x in cotangents])]
 
 
-def _conjugate(x: Any) -> Any:
+def _conjugate(x: AnyArray) -> Any:
     return x.conj() if x.dtype.kind == "c" else x
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: AnyArray) -> bool:
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
@@ -273,7 +274,7 @@ def _full(cotangent: Any) -> Any:
     return cotangent
 
 
-def _placed_like(x: Any, array: Any) -> Any:
+def _placed_like(x: AnyArray, array: AnyArray) -> Any:
     """Return a gradient with the dtype of its argument, and the same sharding over the axes of a mesh."""
     import jax
     import jax.numpy as jnp
@@ -286,7 +287,7 @@ def _placed_like(x: Any, array: Any) -> Any:
     return x.astype(array.dtype)
 
 
-def _explicit(x: Any) -> Any:
+def _explicit(x: AnyArray) -> Any:
     """Return the sharding of an array over explicit axes of a mesh, None if there is none."""
     import jax
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._utilities.cache import Cache, CostlyCache
+from arrayferry.typing import Device
 
 from .placement import mesh_is_set, without_mesh
 
@@ -96,7 +97,7 @@ class Identity:
     MOST = 512
     """How many combinations there may be."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Device = None) -> None:
         self._device = device
         self._commits = device is not None
         self._spreads = False

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from arrayferry import ConversionError
+from arrayferry.typing import AnyArray, Device
 
 from .dtypes import WIDE
 
@@ -45,7 +46,7 @@ class Spread:
         return repr(self.sharding)
 
 
-def put(x: Any, place: Any) -> Any:
+def put(x: AnyArray, place: Any) -> Any:
     """Put an array on a device, or on several in shards."""
     import jax
 
@@ -64,10 +65,10 @@ def put(x: Any, place: Any) -> Any:
         ) from error
 
 
-def overlap(x: Any, y: Any) -> bool:
+def overlap(x: AnyArray, y: AnyArray) -> bool:
     """Return whether two arrays have a shard in common."""
 
-    def addresses(array: Any) -> set[int]:
+    def addresses(array: AnyArray) -> set[int]:
         return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
 
     return x.size > 0 and not addresses(x).isdisjoint(addresses(y))
@@ -96,7 +97,7 @@ def device_name(device: Any) -> str:
     return kind if kind == "cpu" and not index else f"{kind}:{index or 0}"
 
 
-def own_device(device: Any) -> Any:
+def own_device(device: Device) -> Any:
     """Return the device of JAX with a name. Return any other object unchanged."""
     import jax
 
@@ -120,7 +121,7 @@ def place_name(device: Any, memory_kind: str | None) -> str:
     return device_name(device)
 
 
-def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
+def keeping_dtype(x: AnyArray) -> AbstractContextManager[Any]:
     """Return a context in which an array keeps its dtype, even if JAX lacks that dtype now."""
     import jax
 
@@ -132,7 +133,7 @@ def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
     return place.enable_x64(True)  # type: ignore[no-any-return]
 
 
-def staying(x: Any) -> AbstractContextManager[Any]:
+def staying(x: AnyArray) -> AbstractContextManager[Any]:
     """Return a context in which results of JAX stay on the device of an array, even if it is not committed to it."""
     import jax
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry import Container, StructureError
 from arrayferry._utilities.text import type_name
+from arrayferry.typing import AnyTree
 
 
 class Pytrees(Container):
@@ -25,10 +26,10 @@ class Pytrees(Container):
             return bool(registry.is_node(cls))
         return cls in sys.modules["jax._src.tree_util"]._registry  # of an older JAX
 
-    def children(self, value: Any) -> Sequence[Any]:
+    def children(self, value: AnyTree) -> Sequence[Any]:
         return _flatten_once(value)[0]
 
-    def rebuild(self, value: Any, children: list[Any]) -> Any:
+    def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
         # its flatten function may return other objects each time
@@ -42,17 +43,17 @@ class Pytrees(Container):
             )
         return new
 
-    def static(self, value: Any) -> Any:
+    def static(self, value: AnyTree) -> Any:
         return _flatten_once(value)[1].node_data()
 
-    def steps(self, value: Any) -> Sequence[str]:
+    def steps(self, value: AnyTree) -> Sequence[str]:
         import jax
 
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
         return [jax.tree_util.keystr(path) for path, _ in flat]
 
 
-def _flatten_once(value: Any) -> tuple[list[Any], Any]:
+def _flatten_once(value: AnyTree) -> tuple[list[Any], Any]:
     """Return the children of a pytree, and JAX's structure of it."""
     import jax
 

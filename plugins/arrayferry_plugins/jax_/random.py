@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_gym import Random, RandomFactory, check_integers
 
 from .placement import own_device
@@ -41,17 +42,21 @@ class JaxRandom(Random):
     def getstate(self) -> Any:
         return tuple(self._keys), self.used
 
-    def setstate(self, state: Any) -> None:
+    def setstate(self, state: AnyTree) -> None:
         keys, self.used = state
         self._keys = list(keys)
 
-    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+    def uniform(
+        self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         import jax
 
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         return jax.random.uniform(self.key(), shape, dtype, low, high)
 
-    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+    def normal(
+        self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         import jax
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
@@ -61,7 +66,7 @@ class JaxRandom(Random):
         mean, std = _spread(mean, shape), _spread(std, shape)
         return (values * std + mean).astype(dtype)
 
-    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
         import jax
         import jax.numpy as jnp
         import numpy as np
@@ -98,7 +103,7 @@ class JaxRandom(Random):
         many = (low < high) & (last >= few) & (both <= last)
         return jax.lax.bitcast_convert_type(jnp.where(many, both, values) + first, name)
 
-    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         import jax
         import jax.numpy as jnp
 
@@ -112,7 +117,7 @@ class JaxRandomFactory(RandomFactory):
 
     name = "jax"
 
-    def make(self, seed: Any = None, device: Any = None) -> JaxRandom:
+    def make(self, seed: Any = None, device: Device = None) -> JaxRandom:
         import jax
         import numpy as np
 
@@ -127,7 +132,7 @@ class JaxRandomFactory(RandomFactory):
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 
-def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
     """Return an array with all dimensions of the numbers that are drawn: JAX may be configured to refuse fewer."""
     import jax.numpy as jnp
     import numpy as np
@@ -137,7 +142,7 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Any:
     return (np if isinstance(x, np.ndarray) else jnp).broadcast_to(x, shape)
 
 
-def _in_host_memory(bound: Any) -> Any:
+def _in_host_memory(bound: AnyArray) -> Any:
     """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
     import jax
     import numpy as np

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from arrayferry import Backend, Devices, DLPack, TracedValueError
+from arrayferry.typing import AnyArray, Device
 from arrayferry_plugins._direct import is_capturing, unless_capturing
 from arrayferry_plugins._sources import read_only, refused
 
@@ -24,7 +25,7 @@ class TorchDevices(Devices):
     def default(self) -> str:
         return "cpu"
 
-    def name_of(self, device: Any) -> str:
+    def name_of(self, device: Device) -> str:
         kind, index = getattr(device, "type", str(device)), getattr(device, "index", None)
         if kind == "cuda" and index is None:
             import torch
@@ -32,19 +33,19 @@ class TorchDevices(Devices):
             index = torch.cuda.current_device() if len(_names()) > 1 else 0
         return kind if kind == "cpu" or index is None else f"{kind}:{index}"
 
-    def move(self, x: Any, device: Any) -> Any:
+    def move(self, x: AnyArray, device: Device) -> Any:
         x = plain(x)
         with explaining_errors(x):
             if x.is_meta:
                 refuse(x)
             return x.to(device)
 
-    def use(self, device: Any) -> Any:
+    def use(self, device: Device) -> Any:
         import torch
 
         return torch.device(device)
 
-    def fence(self, x: Any) -> Callable[[], bool] | None:
+    def fence(self, x: AnyArray) -> Callable[[], bool] | None:
         if not x.is_cuda or is_capturing():
             return None
         import torch
@@ -53,7 +54,7 @@ class TorchDevices(Devices):
         event.record(torch.cuda.current_stream(x.device))
         return unless_capturing(event.query)
 
-    def protect(self, x: Any) -> bool:
+    def protect(self, x: AnyArray) -> bool:
         import torch
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
@@ -78,7 +79,7 @@ def _names() -> tuple[str, ...]:
 class TorchDLPack(DLPack):
     """Tensors on a GPU are exchanged by DLPack."""
 
-    def export(self, x: Any) -> Any:
+    def export(self, x: AnyArray) -> Any:
         if plain(x) is not x:
             raise BufferError(
                 "a read-only tensor is not shared with a library that could write to it"
@@ -87,7 +88,7 @@ class TorchDLPack(DLPack):
         x = x.detach().resolve_conj().resolve_neg()
         return _Exported(x) if x.is_cuda else x
 
-    def load(self, x: Any, device: Any = None) -> Any:
+    def load(self, x: AnyArray, device: Device = None) -> Any:
         import torch
 
         if hasattr(x, "__dlpack__"):
@@ -138,7 +139,7 @@ class TorchBackend(Backend):
     devices: Devices = TorchDevices()
     dlpack: DLPack | None = TorchDLPack()
 
-    def to_numpy(self, x: Any) -> Any:
+    def to_numpy(self, x: AnyArray) -> Any:
         import torch
 
         if self.is_traced(x):
@@ -166,7 +167,7 @@ class TorchBackend(Backend):
                 return x.numpy()
             return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(numpy_dtype)
 
-    def from_numpy(self, x: Any, device: Any = None) -> Any:
+    def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         import torch
 
         dtype = torch_dtypes().get(x.dtype)
@@ -176,13 +177,13 @@ class TorchBackend(Backend):
             y = torch.from_numpy(x.view(f"int{8 * x.itemsize}")).view(dtype)
         return y if device is None or device == "cpu" else y.to(device)
 
-    def is_sparse(self, x: Any) -> bool:
+    def is_sparse(self, x: AnyArray) -> bool:
         return is_sparse(plain(x))
 
-    def to_dense(self, x: Any) -> Any:
+    def to_dense(self, x: AnyArray) -> Any:
         return x.detach().to_dense()
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, x: AnyArray) -> Any:
         import torch
 
         x = plain(x)
@@ -199,7 +200,7 @@ class TorchBackend(Backend):
                     refuse(x)
                 raise
 
-    def device_of(self, x: Any) -> str:
+    def device_of(self, x: AnyArray) -> str:
         try:
             return "cpu" if x.is_cpu else str(x.device)
         except RuntimeError:
@@ -209,7 +210,7 @@ class TorchBackend(Backend):
     def dtypes(self) -> frozenset[str]:
         return dtype_names()
 
-    def address(self, x: Any) -> int | None:
+    def address(self, x: AnyArray) -> int | None:
         return int(plain(x).data_ptr())
 
     def number_dtype(self, kind: str) -> str:
@@ -220,7 +221,7 @@ class TorchBackend(Backend):
         dtype = torch.get_default_dtype()
         return str(dtype if kind == "float" else dtype.to_complex()).removeprefix("torch.")
 
-    def is_traced(self, x: Any) -> bool:
+    def is_traced(self, x: AnyArray) -> bool:
         import torch
 
         if not isinstance(x, torch.Tensor):  # what torch.fx records with

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, Inline, Options
-from arrayferry.typing import Cost
+from arrayferry.typing import AnyArray, Cost, Device
 from arrayferry_plugins._direct import Bound, Packed
 
 from .backend import BACKEND
@@ -36,7 +36,7 @@ def _view() -> Callable[[Any], Any]:
 
     view, address, fx = Tensor.numpy, Tensor.data_ptr, _recorder()
 
-    def values(x: Any) -> Any:
+    def values(x: AnyArray) -> Any:
         if fx._is_fx_tracing_flag or address(x) < FIRST:
             raise ValueError  # the general conversion, tried next, says what is wrong
         return view(x)
@@ -51,7 +51,7 @@ def host_values() -> Callable[[Any], Any]:
     """
     view, general = _view(), BACKEND.to_numpy
 
-    def values(x: Any) -> Any:
+    def values(x: AnyArray) -> Any:
         try:
             return view(x)
         except Exception:
@@ -116,7 +116,7 @@ class TorchToNumpy(Bound):
     def bind(self, options: Options) -> Callable[[Any], Any]:
         view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
 
-        def values(x: Any) -> Any:
+        def values(x: AnyArray) -> Any:
             # these checks cost less than an error of view()
             if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
                 return general(x) if x.is_cpu else NotImplemented
@@ -147,7 +147,7 @@ class NumpyToCuda(Packed):
         flat = torch.empty(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu")
         return flat.numpy().view(dtype), flat
 
-    def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
+    def transfer(self, staged: Any, dtype: Any, device: Device) -> Any:
         import torch
 
         return staged.to(device, non_blocking=True).view(getattr(torch, dtype.name))

@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry import TracedValueError
 from arrayferry._utilities.compilers import uncompiled
+from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_functions import Autodiff, Crossing, Flat
 
 from .tensors import is_sparse
@@ -59,7 +60,7 @@ class TorchAutodiff(Autodiff):
         return _cross(crossing, arrays)
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: AnyArray) -> bool:
     import torch
 
     return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
@@ -113,7 +114,7 @@ def _crossed() -> tuple[Any, Any]:
 
     class Crossed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, crossing: Crossing, wanted: tuple[int, ...], *arrays: Any) -> Any:
+        def forward(ctx: Any, crossing: Crossing, wanted: tuple[int, ...], *arrays: AnyTree) -> Any:
             output = _called(crossing, wanted, *arrays)
             _keep(ctx, (crossing, wanted, *arrays), output)
             return output
@@ -143,7 +144,11 @@ def _crossed() -> tuple[Any, Any]:
 
         @staticmethod
         def vmap(
-            info: Any, in_dims: Any, crossing: Crossing, wanted: tuple[int, ...], *arrays: Any
+            info: AnyTree,
+            in_dims: Any,
+            crossing: Crossing,
+            wanted: tuple[int, ...],
+            *arrays: AnyTree,
         ) -> Any:
             flat = _cross(crossing.mapped(tuple(in_dims[2:]), info.batch_size), arrays)
             pullback = crossing.pullback(len(arrays), wanted)
@@ -152,7 +157,7 @@ def _crossed() -> tuple[Any, Any]:
     return Crossed, Transformed
 
 
-def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: Any) -> tuple[Any, ...]:
+def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: AnyTree) -> tuple[Any, ...]:
     """Return the results of a call, its pullback, and the function that rebuilds the result."""
     flat, pullback = crossing(arrays, wanted)
     return *flat.arrays, pullback, flat.build

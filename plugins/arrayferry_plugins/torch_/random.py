@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 from arrayferry._utilities.cache import once
+from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_gym import Random, RandomFactory, check_integers
 
 
-def _in_host_memory(bound: Any) -> Any:
+def _in_host_memory(bound: AnyArray) -> Any:
     """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
     if not getattr(bound, "is_cpu", False):
         return bound
@@ -27,7 +28,7 @@ class TorchRandom(Random):
         device: the device of the generator and of the numbers.
     """
 
-    def __init__(self, seed: Any = None, device: Any = None) -> None:
+    def __init__(self, seed: Any = None, device: Device = None) -> None:
         import torch
 
         self._device = torch.device("cpu" if device is None else device)
@@ -48,7 +49,7 @@ class TorchRandom(Random):
     def getstate(self) -> Any:
         return self._generator.get_state()
 
-    def setstate(self, state: Any) -> None:
+    def setstate(self, state: AnyTree) -> None:
         self._generator.set_state(state)
 
     def _draw(self, make: Any, shape: Any, dtype: str) -> Any:
@@ -57,14 +58,16 @@ class TorchRandom(Random):
         dtype = getattr(torch, dtype)
         return make(shape, generator=self._generator, device=self._device, dtype=dtype)
 
-    def _tensors(self, dtype: str, *arrays: Any) -> Any:
+    def _tensors(self, dtype: str, *arrays: AnyTree) -> Any:
         """Return arrays as tensors. Numbers stay, since they have no dtype."""
         import torch
 
         tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
         return [x if isinstance(x, (int, float)) else tensor(x) for x in arrays]
 
-    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+    def uniform(
+        self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         import torch
 
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
@@ -73,7 +76,9 @@ class TorchRandom(Random):
         values = self._draw(torch.rand, shape, dtype)
         return values * (high - low) + low
 
-    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+    def normal(
+        self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
+    ) -> Any:
         import torch
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
@@ -83,7 +88,7 @@ class TorchRandom(Random):
         values = self._draw(torch.randn, shape, drawn)
         return (values * std + mean).to(getattr(torch, dtype))
 
-    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+    def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
         import torch
 
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
@@ -99,7 +104,7 @@ class TorchRandom(Random):
         values = self._draw(torch.rand, shape, "float64") * (high - low)
         return (values.long() + low).to(getattr(torch, dtype))
 
-    def _by_numpy(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
+    def _by_numpy(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str) -> Any:
         """Draw integers with equal probability from ranges that PyTorch refuses, or does not draw from evenly."""
         import numpy as np
         import torch
@@ -108,7 +113,7 @@ class TorchRandom(Random):
         values = np.random.default_rng(int(seed)).integers(low, high, shape, dtype)
         return torch.from_numpy(values).to(self._device)
 
-    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+    def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         import torch
 
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
@@ -126,5 +131,5 @@ class TorchRandomFactory(RandomFactory):
 
     name = "torch"
 
-    def make(self, seed: Any = None, device: Any = None) -> TorchRandom:
+    def make(self, seed: Any = None, device: Device = None) -> TorchRandom:
         return TorchRandom(seed, device)

@@ -9,12 +9,13 @@ from typing import Any
 
 from arrayferry import ArrayFerryError
 from arrayferry.extending import describe_error
+from arrayferry.typing import AnyArray
 from arrayferry_plugins._sources import refused
 
 from .dtypes import dtype_names
 
 
-def plain(x: Any) -> Any:
+def plain(x: AnyArray) -> Any:
     """Return the tensor in a `ReadOnlyTensorWrapper`, which allows nothing but DLPack; any other tensor as it is."""
     import torch
 
@@ -35,7 +36,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextmanager
-def explaining_errors(x: Any) -> Iterator[None]:
+def explaining_errors(x: AnyArray) -> Iterator[None]:
     """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
     import torch
 
@@ -54,7 +55,7 @@ def explaining_errors(x: Any) -> Iterator[None]:
         raise refused(what, first, why=f" ({describe_error(error)})") from error
 
 
-def refuse(x: Any) -> None:
+def refuse(x: AnyArray) -> None:
     """Raise for a tensor that is more than values in a strided block of memory."""
     import torch
 
@@ -87,12 +88,12 @@ def refuse(x: Any) -> None:
     raise refused(what, first)
 
 
-def is_sparse(x: Any) -> bool:
+def is_sparse(x: AnyArray) -> bool:
     """Return whether a tensor has a sparse layout."""
     return str(x.layout).startswith("torch.sparse_")
 
 
-def freed(x: Any) -> bool:
+def freed(x: AnyArray) -> bool:
     """Return whether a tensor is larger than its storage, as after the storage was resized to zero."""
     import torch
 

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_clipped, cast_fitting, dtype_in, select
 from arrayferry_gym._random import Random
 from arrayferry_gym._spaces.trees import build, leaves, split
@@ -42,11 +43,13 @@ class ClipAction(OfGymnasium):
             return observation, Box(0, most, action.shape, action.dtype.type)
         return super().spaces(observation, action)
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         bounds = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
         return State(fixed=tuple(xp.asarray(x[None].copy(), device=device) for x in bounds))
 
-    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(
+        self, xp: Namespace, rng: Random, state: State, action: AnyTree
+    ) -> tuple[State, Any]:
         low, high = state.fixed
         return state, xp.where(action < low, low, xp.where(action > high, high, action))
 
@@ -81,7 +84,7 @@ class RescaleAction(OfGymnasium):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return observation, super().spaces(observation, as_float(action))[1]
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         box: Any = spaces.action
         scale = rescaling(xp, box, self.min_action, self.max_action, device).fixed
         if box.dtype.kind == "f":
@@ -90,7 +93,9 @@ class RescaleAction(OfGymnasium):
         bounds = (_inner(bound, dtype) for bound in (box.low, box.high))
         return State(fixed=(scale, tuple(xp.asarray(x[None], device=device) for x in bounds)))
 
-    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(
+        self, xp: Namespace, rng: Random, state: State, action: AnyTree
+    ) -> tuple[State, Any]:
         (*width, factor, intercept), bounds = state.fixed
         if bounds:
             action = xp.astype(action, factor.dtype)
@@ -104,7 +109,7 @@ class RescaleAction(OfGymnasium):
         action = xp.where(action > low, xp.where(action < high, xp.round(action), high), low)
         return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
 
-    def refuse_nan(self, xp: Any, action: Any) -> None:
+    def refuse_nan(self, xp: Namespace, action: AnyTree) -> None:
         """Refuse actions that cannot be rounded for a Box of whole numbers, unless they are traced.
 
         Raises:
@@ -118,7 +123,7 @@ class RescaleAction(OfGymnasium):
             )
 
 
-def _inner(bound: Any, dtype: Any) -> Any:
+def _inner(bound: AnyArray, dtype: Any) -> Any:
     """Return a bound of integers as floats. Where a float cannot hold all digits, it is rounded towards 0."""
     x = bound.astype(dtype)
     outside = abs(x.astype(object)) > abs(bound.astype(object))
@@ -156,7 +161,7 @@ class StickyAction(OfGymnasium):
         self.repeat_action_probability = repeat_action_probability
         self.repeat_action_duration = repeat_action_duration
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         last = tuple(
             xp.zeros((n, *(space.shape or ())), dtype=dtype_in(xp, space.dtype), device=device)
             for space, _ in leaves(spaces.action)
@@ -166,7 +171,9 @@ class StickyAction(OfGymnasium):
             "last": last, "known": known, "left": xp.zeros((n,), dtype=xp.int32, device=device)
         })  # fmt: skip
 
-    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(
+        self, xp: Namespace, rng: Random, state: State, action: AnyTree
+    ) -> tuple[State, Any]:
         last, known, left = (state.episode[name] for name in ("last", "known", "left"))
         n, duration = known.shape[0], self.repeat_action_duration
         low, high = (duration, duration) if isinstance(duration, int) else duration
@@ -212,5 +219,7 @@ class TransformAction(Kernel):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return observation, self.action_space or action
 
-    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(
+        self, xp: Namespace, rng: Random, state: State, action: AnyTree
+    ) -> tuple[State, Any]:
         return state, self.func(action)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.wrappers.utils import create_zero_array
 
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_clipped, select
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import build, leaves, split
@@ -22,7 +23,7 @@ class _Frames(OfGymnasium):
     _shown: ClassVar[Any]
     """The index of the agent's part of a queue."""
 
-    def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
+    def _queues(self, xp: Namespace, n: int, values: AnyTree, length: int, device: Device) -> State:
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
         parts = split(self.inside.observation, values)
         arrays = [
@@ -31,22 +32,24 @@ class _Frames(OfGymnasium):
         ]
         return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         new = self._pushed(xp, state.episode, result.observation)
         state, shown = self._next(xp, state, result.valid, new)
         return state, result._replace(observation=shown)
 
-    def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
+    def _pushed(self, xp: Namespace, queues: Any, observation: AnyTree) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
         return tuple(
             xp.concat([queue[:, 1:, ...], cast_clipped(x[:, None, ...], queue.dtype)], axis=1)
             for queue, x in zip(queues, parts, strict=True)
         )
 
-    def _next(self, xp: Any, state: State, rows: Any, new: Any) -> tuple[State, Any]:
+    def _next(self, xp: Namespace, state: State, rows: AnyArray, new: Any) -> tuple[State, Any]:
         """Put new queues into some rows, and return a copy of the agent's part."""
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
@@ -76,13 +79,15 @@ class FrameStackObservation(_Frames):
         self.stack_size = stack_size
         self.padding_type = padding_type
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         padding = self.padding_type
         if isinstance(padding, str):
             padding = create_zero_array(spaces.observation)
         return self._queues(xp, n, padding, self.stack_size, device)
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         new = self._pushed(xp, state.episode, observation)
         if isinstance(self.padding_type, str) and self.padding_type == "reset":
             new = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in new)
@@ -109,5 +114,5 @@ class DelayObservation(_Frames):
     def __init__(self, delay: int) -> None:
         self.delay = delay
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         return self._queues(xp, n, create_zero_array(spaces.observation), self.delay + 1, device)

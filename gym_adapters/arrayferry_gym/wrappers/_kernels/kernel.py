@@ -15,7 +15,7 @@ from gymnasium.vector.utils import create_empty_array
 import arrayferry as af
 from arrayferry._utilities.options import mixed_seed
 from arrayferry.extending import dtype_name
-from arrayferry.typing import Target
+from arrayferry.typing import AnyArray, AnyTree, Namespace, Target
 from arrayferry_gym._arrays import dtype_in, mapped, namespace, select, to_shape
 from arrayferry_gym._episodes import Step as Step
 from arrayferry_gym._episodes import before_resets
@@ -88,7 +88,7 @@ class Kernel(Immutable):
         """Return the spaces that the agent sees, given the spaces of the environment inside."""
         return observation, action
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Any) -> State:
         """Return the state before the first episode of `n` environments.
 
         Args:
@@ -99,7 +99,9 @@ class Kernel(Immutable):
         """
         return State()
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         """Begin episodes, and return the observations that the agent sees.
 
         Args:
@@ -110,11 +112,13 @@ class Kernel(Immutable):
         """
         return state, observation
 
-    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(
+        self, xp: Namespace, rng: Random, state: State, action: AnyTree
+    ) -> tuple[State, Any]:
         """Return the actions for the environment inside, (n, ...), given the agent's."""
         return state, action
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         """Return the step's result for the agent. Only rows in `result.valid` count."""
         return state, result
 
@@ -169,7 +173,7 @@ class Kernel(Immutable):
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: AnyTree) -> None:
         if not is_made(self):
             super().__setattr__(name, value)
             return
@@ -190,7 +194,7 @@ def arguments_of(kernel: Kernel) -> dict[str, Any]:
 
 
 def begin_episodes(
-    kernel: Kernel, xp: Any, state: State, fresh: State, rows: Any, observation: Any
+    kernel: Kernel, xp: Namespace, state: State, fresh: State, rows: AnyArray, observation: AnyTree
 ) -> tuple[State, Any]:
     """Begin episodes in some environments.
 
@@ -211,8 +215,8 @@ def begin_episodes(
 
 
 def take_step(
-    kernel: Kernel, xp: Any, state: State, fresh: State, result: Step, begins: Any,
-    observation: Any, same_step: bool,
+    kernel: Kernel, xp: Namespace, state: State, fresh: State, result: Step, begins: AnyArray,
+    observation: AnyTree, same_step: bool,
 ) -> tuple[State, Step, Any]:  # fmt: skip
     """Pass a step through a kernel, and begin the episodes that begin in it.
 
@@ -297,7 +301,7 @@ class Chain:
         self.acts: bool = any(kernel.acts for kernel in bound)
         self._refuse = refuse
 
-    def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
+    def init(self, xp: Namespace, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
 
@@ -321,7 +325,7 @@ class Chain:
         return shape, dtype
 
     def begin(
-        self, xp: Any, states: Any, fresh: Any, rows: Any, observation: Any
+        self, xp: Namespace, states: AnyTree, fresh: Any, rows: AnyArray, observation: AnyTree
     ) -> tuple[tuple[State, ...], Any]:
         """Begin episodes in some environments, as `begin_episodes` does."""
         after = []
@@ -332,7 +336,9 @@ class Chain:
             after.append(state)
         return tuple(after), observation
 
-    def action(self, xp: Any, rng: Any, states: Any, action: Any) -> tuple[tuple[State, ...], Any]:
+    def action(
+        self, xp: Namespace, rng: Any, states: AnyTree, action: AnyTree
+    ) -> tuple[tuple[State, ...], Any]:
         """Return the actions for the environment."""
         after = []
         for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
@@ -341,7 +347,7 @@ class Chain:
         return tuple(reversed(after)), action
 
     def take(
-        self, xp: Any, states: Any, fresh: Any, result: Step, begins: Any, observation: Any,
+        self, xp: Namespace, states: AnyTree, fresh: Any, result: Step, begins: AnyArray, observation: AnyTree,
         same_step: bool,
     ) -> tuple[tuple[State, ...], Step, Any]:  # fmt: skip
         """Pass a step through all kernels, as `take_step` does."""

@@ -17,6 +17,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
@@ -43,7 +44,7 @@ class Moments(NamedTuple):
     var: Any
     updating: Any
 
-    def switched(self, xp: Any, updating: bool) -> Moments:
+    def switched(self, xp: Namespace, updating: bool) -> Moments:
         """Return the same moments, whose updates are switched on or off."""
         return self._replace(updating=_number(xp, updating))
 
@@ -71,7 +72,7 @@ class Moments(NamedTuple):
         }
 
     @staticmethod
-    def checked(values: Any) -> tuple[int, Any, Any]:
+    def checked(values: AnyTree) -> tuple[int, Any, Any]:
         """Return the count, the mean and the variance in a result of `read`.
 
         Raises:
@@ -90,7 +91,9 @@ class Moments(NamedTuple):
             ) from error
         return count, mean, var
 
-    def given(self, xp: Any, values: Any, device: Any, *, any_shape: bool = False) -> Moments:
+    def given(
+        self, xp: Namespace, values: AnyTree, device: Device, *, any_shape: bool = False
+    ) -> Moments:
         """Return moments of the same form, with the values of a result of `read`.
 
         Args:
@@ -131,7 +134,7 @@ class Statistics:
     count: float
 
 
-def wide(xp: Any, device: Any) -> Any:
+def wide(xp: Namespace, device: Device) -> Any:
     """Return the widest floating-point dtype of a library on a device: float64 or float32."""
     try:
         return xp.asarray(np.zeros(1), device=device).dtype
@@ -139,7 +142,7 @@ def wide(xp: Any, device: Any) -> Any:
         return xp.float32
 
 
-def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
+def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
     """Return the moments before the first value."""
     dtype = wide(xp, device)
     mean = xp.zeros(shape, dtype=dtype, device=device)
@@ -147,7 +150,7 @@ def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
     return Moments(_number(xp, 0), mean, var, _number(xp, True))
 
 
-def _number(xp: Any, value: Any) -> Any:
+def _number(xp: Namespace, value: AnyTree) -> Any:
     """Return a number as moments store it. In JAX, it is an array, whose dtype is the same with and without 64 bits."""
     if not xp.__name__.startswith("jax"):
         return value
@@ -156,7 +159,7 @@ def _number(xp: Any, value: Any) -> Any:
     return xp.asarray(min(value, MOST), dtype=xp.int32)
 
 
-def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
+def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None) -> Moments:
     """Return moments that also count values.
 
     Args:
@@ -203,7 +206,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     return Moments(count, mean, var, updating)
 
 
-def _sum(xp: Any, x: Any) -> Any:
+def _sum(xp: Namespace, x: AnyArray) -> Any:
     """Return the sum over the first axis."""
     if isinstance(x, np.ndarray) and x.ndim == 2:
         return np.ones(x.shape[0]) @ x  # five times as fast
@@ -246,6 +249,6 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
     return {"count": total, "mean": (mean + center).tolist(), "var": var.tolist()}
 
 
-def _numpy(x: Any) -> Any:
+def _numpy(x: AnyArray) -> Any:
     array = af.convert(x, "numpy")
     return np.asarray(array, np.float64 if array.dtype.kind == "f" else None)

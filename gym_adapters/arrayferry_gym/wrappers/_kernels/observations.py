@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 
 from arrayferry._utilities.options import count_of
 from arrayferry.extending import dtype_name
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_clipped, dtype_in
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import keyed
@@ -43,7 +44,7 @@ class TransformObservation(Observations):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return self.observation_space or observation, action
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         return self.func(observation)
 
 
@@ -73,10 +74,10 @@ class RescaleObservation(Observations):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return super().spaces(as_float(observation), action)[0], action
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         return rescaling(xp, spaces.observation, self.min_obs, self.max_obs, device)
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         *width, factor, intercept = state.fixed
         is_whole = observation.dtype != factor.dtype and self.inside.observation.dtype.kind != "f"  # type: ignore[union-attr]
         if is_whole:
@@ -109,7 +110,7 @@ class ReshapeObservation(Observations):
     def __init__(self, shape: int | tuple[int, ...]) -> None:
         self.shape = shape
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         shape: Any = self.outside.observation.shape
         return xp.reshape(observation, (observation.shape[0], *shape))
 
@@ -149,7 +150,7 @@ class DtypeObservation(Observations):
             made = spaces.Box(made.low, high, dtype=made.dtype.type)
         return made, action
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         return cast_clipped(observation, dtype_in(xp, self.outside.observation.dtype))
 
 
@@ -186,7 +187,7 @@ class GrayscaleObservation(Observations):
     def __init__(self, keep_dim: bool = False) -> None:
         self.keep_dim = keep_dim
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         image = xp.astype(observation, dtype_in(xp, np.dtype(np.float64)))
         grey = 0.2125 * image[..., 0] + 0.7154 * image[..., 1] + 0.0721 * image[..., 2]
         grey = xp.astype(grey, xp.uint8)
@@ -215,7 +216,7 @@ class FlattenObservation(Observations):
 
     _places: list[tuple[Any, tuple[Any, ...]]]
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
@@ -249,7 +250,7 @@ class FilterObservation(Observations):
     def __init__(self, filter_keys: Sequence[str | int]) -> None:
         self.filter_keys = filter_keys
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         kept: Any = {key: observation[key] for key in self.filter_keys}
         return kept if isinstance(self.inside.observation, spaces.Dict) else tuple(kept.values())
 
@@ -326,17 +327,19 @@ class TimeAwareObservation(Kernel):
             return spaces.Tuple((*observation.spaces, time))
         return spaces.Dict(obs=observation, time=time)
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         return State(xp.zeros((n,), dtype=xp.int32, device=device))
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         return state, self._of(xp, state.episode, observation)
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         time = state.episode + (1 if result.valid is None else xp.astype(result.valid, xp.int32))
         return State(time), Step(self._of(xp, time, result.observation), *result[1:])
 
-    def _of(self, xp: Any, time: Any, observation: Any) -> Any:
+    def _of(self, xp: Namespace, time: Any, observation: AnyTree) -> Any:
         time = time[:, None]
         if self.normalize_time:
             limit = self.limit
@@ -353,7 +356,7 @@ class TimeAwareObservation(Kernel):
         return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
 
-def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
+def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
     """Return a batch with one axis for each environment, in the dtype of the flattened space."""
     parts = []
     for leaf, path in places:
@@ -380,6 +383,6 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 
-def _one_hot(xp: Any, x: Any, count: int) -> Any:
+def _one_hot(xp: Namespace, x: AnyArray, count: int) -> Any:
     places = xp.astype(xp.arange(count, device=getattr(x, "device", None)), x.dtype)
     return x[:, None] == places[None, :]

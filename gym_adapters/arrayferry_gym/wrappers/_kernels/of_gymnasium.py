@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
 
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._episodes import Step
 
 from .kernel import Kernel, State, arguments_of
@@ -52,14 +53,16 @@ class Observations(OfGymnasium):
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
 
-    def of(self, xp: Any, state: State, observation: Any) -> Any:
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         """Return the observations for the agent, (n, ...)."""
         raise NotImplementedError
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         return state, self.of(xp, state, observation)
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         return state, Step(self.of(xp, state, result.observation), *result[1:])
 
 
@@ -71,7 +74,7 @@ def as_float(space: Any) -> Any:
     return spaces.Box(low, high, dtype=np.float32)
 
 
-def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
+def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: Device) -> State:
     """Return the linear map from a Box to other bounds: the factor, and the value at 0; arrays (1, ...).
 
     They have the dtype of the Box, or float64 if it is one of integers. If the factor is outside the range of that dtype,

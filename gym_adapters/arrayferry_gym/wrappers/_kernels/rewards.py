@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from arrayferry.typing import AnyArray, Device, Namespace
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import Step
 
@@ -40,14 +41,14 @@ class ClipReward(OfGymnasium):
         self.min_reward = min_reward
         self.max_reward = max_reward
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         bounds = (self.min_reward, self.max_reward)
         return State(fixed=tuple(_array(xp, x, device) for x in bounds))
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         reward = as_rewards(result.reward)
         low, high = map(_number_or, state.fixed, (self.min_reward, self.max_reward))
         if low is not None:
@@ -83,17 +84,17 @@ class TransformReward(Kernel):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return super().rewards(shape, dtype) if self.shape is None else (self.shape, None)
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         return state, result._replace(reward=self.func(result.reward))
 
 
-def _array(xp: Any, x: Any, device: Any) -> Any:
+def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
     """Return bounds as an array of the library. A number has no place in the state: there, it would get a dtype."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)
 
 
-def _number_or(array: Any, x: Any) -> Any:
+def _number_or(array: AnyArray, x: AnyArray) -> Any:
     """Return the array, or else the bound as a Python number, which adopts the dtype of the rewards."""
     return array if array is not None or x is None else float(x)

@@ -9,6 +9,7 @@ import numpy as np
 import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
 from arrayferry._utilities.options import factor_of
+from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import as_rewards, dtype_in, rows_of, select, to_shape
 from arrayferry_gym._episodes import Step
 
@@ -43,18 +44,22 @@ class NormalizeObservation(OfGymnasium):
     def __init__(self, epsilon: float = 1e-8) -> None:
         self.epsilon = epsilon
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         shape = tuple(spaces.observation.shape or ())
         return State(lasting={"obs_rms": moments_of.fresh(xp, shape, device)})
 
-    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+    def reset(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
         return self._counted(xp, state, observation, rows)
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         state, observation = self._counted(xp, state, result.observation, result.valid)
         return state, Step(observation, *result[1:])
 
-    def _counted(self, xp: Any, state: State, x: Any, rows: Any) -> tuple[State, Any]:
+    def _counted(
+        self, xp: Namespace, state: State, x: AnyArray, rows: AnyArray
+    ) -> tuple[State, Any]:
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
         if x.dtype == xp.float32:  # which needs no casts of the batch
@@ -95,7 +100,7 @@ class NormalizeReward(OfGymnasium):
         self.gamma: Any = gamma
         self.epsilon = epsilon
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         moments = moments_of.fresh(xp, (), device)
         returns = xp.zeros((n,), dtype=moments.mean.dtype, device=device)
         return State({"return": returns}, {"return_rms": moments})
@@ -103,7 +108,7 @@ class NormalizeReward(OfGymnasium):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
         reward = xp.astype(as_rewards(result.reward, before.shape[0]), before.dtype)
         if len(moments.mean.shape) and tuple(moments.mean.shape) != tuple(reward.shape[1:]):
@@ -159,7 +164,7 @@ class RecordEpisodeStatistics(Kernel):
         self.stats_key = stats_key
         self.gamma: Any = None if gamma is None else factor_of("gamma", gamma, scalar=True)
 
-    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+    def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         dtype = moments_of.wide(xp, device)
         whole = dtype_in(xp, np.dtype(np.int64))
         names = ("r",) if self.gamma is None else ("r", "dr")
@@ -169,7 +174,7 @@ class RecordEpisodeStatistics(Kernel):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         lengths, ended = state.episode["l"], result.terminated | result.truncated
         reward = xp.astype(as_rewards(result.reward, lengths.shape[0]), state.episode["r"].dtype)
         if result.valid is not None:
