@@ -18,7 +18,7 @@ X = np.arange(3, dtype=np.float32)
 
 def test_how_it_is_called(make):
     conversion = make("torch", copy=True)
-    assert str(inspect.signature(conversion)) == "(value: 'Any') -> 'Any'"
+    assert str(inspect.signature(conversion)) == "(value: 'AnyTree') -> 'Any'"
     assert repr(conversion) == "arrayferry.converter('torch', copy=True)"
     assert conversion.target.name == "torch"
     agent = type("Agent", (), {"convert": conversion})()  # it is no method
