@@ -11,13 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
 from arrayferry._utilities.options import stream_seed
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_cluster._trajectories import Trajectory
 from arrayferry_envs.extending import EnvBatch, is_module, make_policy
-from arrayferry_gym.extending import Episodes, checked_reset, summed
+from arrayferry_gym.extending import Episodes, as_rewards, checked_reset, summed
 from arrayferry_gym.vector import ArrayConversion
 
 from .failure import Activity, Failure
@@ -111,19 +112,20 @@ class EnvGroup:
     def _prepare(self) -> None:
         """Prepare what belongs to all environments together."""
         self._make()
+        self._activity.policy = True
         plan: Plan = loaded(self._plan_bytes)
-        # only the state of a policy may have observations that the next step would overwrite
-        copied = self._setup.policy_state is not None
-        vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
-        self._plan, count = plan, len(self._envs)
-        numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
-        self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
-        policy = plan.policy
+        self._plan, policy, count = plan, plan.policy, len(self._envs)
         if is_module(policy):  # it holds weights, so groups must not share it
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
+        self._activity.policy = False
+        # only the state of a policy may have observations that the next step would overwrite
+        copied = self._setup.policy_state is not None
+        vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
+        numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
+        self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
         self._vector, self._episodes = vector, Episodes(vector)
 
     def _segment(
@@ -136,9 +138,15 @@ class EnvGroup:
             with setting_up():
                 self._policy.load(pickle.loads(weights))
             self._activity.policy, self._version = False, version
-        if restarts is not None:
-            self._reset(restarts)
-        return Segment(self._collect(number), version)
+        try:
+            if restarts is not None:
+                self._reset(restarts)
+            return Segment(self._collect(number), version)
+        except Exception:
+            if self._activity.env is None and not self._activity.policy:
+                for env in self._envs:
+                    env.check()
+            raise
 
     def _reset(self, restarts: int) -> None:
         seeds = [self._plan.seed + index for index in self._setup.indices]
@@ -152,9 +160,10 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
-        self._activity.policy = True  # unless an environment is in use
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
+        activity.policy = True
         self._policy.begin(number)
+        activity.policy = False
         num_steps = plan.num_steps
         observations = Recorder("the observation")
         final = Recorder("the observation")
@@ -168,7 +177,7 @@ class EnvGroup:
             activity.step, activity.since = step, time.monotonic()
             observations.write(self._observation)
             began[step] = self._began
-            policy = self._policy
+            policy, activity.policy = self._policy, True  # until the first environment steps
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)
@@ -187,18 +196,18 @@ class EnvGroup:
             totals.write(self._returns)
             lengths[step] = self._lengths
             self._observation, self._began = taken.observation, ended
-        activity.step, activity.policy = None, False
-        told = infos.tree()
-        activity.policy = True
+        activity.step, activity.policy = None, True
+        acted = actions.tree(), extras.tree()
+        activity.policy = False
         return Trajectory(
-            observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
+            observations.tree(), acted[0], rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
-            extras.tree(), began, totals.tree(), lengths, told, None, None, None,
+            acted[1], began, totals.tree(), lengths, infos.tree(), None, None, None,
         )  # fmt: skip
 
 
 class _Watched:
-    """An environment that notes when it is in use.
+    """An environment that notes when it is in use, and keeps what it returned last.
 
     Args:
         env: the environment.
@@ -210,6 +219,7 @@ class _Watched:
         self.env = env
         self.index = index
         self._activity = activity
+        self._last: tuple[Any, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
@@ -217,14 +227,40 @@ class _Watched:
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self._activity.env = self.index
         result = checked_reset(self.env, self.env.reset(**options))
+        self._last = result[0], 0.0, False, False, {}
         self._activity.env = None
         return result
 
     def step(self, action: AnyTree) -> tuple[Any, ...]:
-        self._activity.env = self.index
-        result = self.env.step(action)
+        self._activity.env, self._activity.policy = self.index, False
+        result = self._last = self.env.step(action)
+        if result[2] or result[3]:  # the batch of the others does not have this observation
+            self.check()
         self._activity.env = None
         return result  # type: ignore[no-any-return]
+
+    def check(self) -> None:
+        """Raise if what it returned last cannot be a row of a batch."""
+        self._activity.env = self.index
+        observation, reward, _, _, _ = self._last
+        space = self.env.observation_space
+        row: Any = create_empty_array(space, 1)
+        try:
+            concatenate(space, [observation], row)
+        except Exception as error:
+            text = f"its observation is {_form(observation)}, which does not fit its space {space}"
+            raise TypeError(text) from error
+        as_rewards(reward)
+        self._activity.env = None
+
+
+def _form(x: AnyArray) -> str:
+    """Describe an observation: the shapes and dtypes of its arrays."""
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{key!r}: {_form(part)}" for key, part in x.items()) + "}"
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"an array of shape {tuple(x.shape)} and dtype {x.dtype}"
+    return f"{x!r:.80}"
 
 
 def _derived(seed: int, index: int, restarts: int) -> int:

@@ -429,15 +429,58 @@ def test_an_environment_that_cannot_be_made_is_named(client):
     assert mismatch.value.indices == (2,)
 
 
-class Misshapen(Numbering):
-    """Returns an observation of another shape at the first reset, or after some steps."""
+class Wrong(Numbering):
+    """Returns something else as observation after some steps, the last of which may end an episode."""
 
-    def __init__(self, after=None):
-        super().__init__()
-        self.after = after
+    def __init__(self, observation, after, length=7):
+        super().__init__(length)
+        self.observation, self.after = observation, after
 
     def _shown(self):
-        return np.zeros(2 if self.steps == self.after else 3)
+        return self.observation if self.steps == self.after else np.zeros(3)
+
+
+WRONG = [
+    (np.zeros(2, np.float32), r"an array of shape \(2,\) and dtype float32"),
+    (np.zeros(3, complex), r"an array of shape \(3,\) and dtype complex128"),
+    (np.array([1, 2, None]), r"an array of shape \(3,\) and dtype object"),
+    (None, "None"),
+    ("text", "'text'"),
+    ({"x": np.zeros(3)}, r"\{'x': an array of shape \(3,\) and dtype float64\}"),
+]
+
+
+@pytest.mark.parametrize(("after", "length"), [(0, 7), (2, 7), (2, 2)])
+def test_an_environment_with_a_wrong_observation_is_named(client, after, length):
+    for observation, words in WRONG:
+        makers = [Numbering, Numbering, functools.partial(Wrong, observation, after, length)]
+        with Collector(makers, drawing, 0.0, num_steps=4, groups=2, client=client) as collector:
+            words = (
+                f"environment 2 .* its observation is {words}, which does not fit .*Box.* group 1"
+            )
+            with pytest.raises(EnvFailedError, match=words) as failure:
+                next(collector)
+        assert failure.value.indices == (2,)
+
+
+class Untold(Numbering):
+    """Returns four values, or text as a reward."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.form = form
+
+    def step(self, action):
+        observation, _, *others = super().step(action)
+        return (observation, "high", *others) if self.form == "reward" else (observation, *others)
+
+
+@pytest.mark.parametrize(("form", "words"), [("reward", "numbers are needed"), ("four", "unpack")])
+def test_an_environment_with_other_wrong_results_is_named(client, form, words):
+    makers = [Numbering, functools.partial(Untold, form)]
+    made = Collector(makers, drawing, 0.0, num_steps=4, groups=1, client=client)
+    with made as collector, pytest.raises(EnvFailedError, match=f"environment 1 .*{words}"):
+        next(collector)
 
 
 class Reusing(Numbering):
@@ -460,12 +503,21 @@ def test_environments_that_use_an_array_again(client):
     assert all(x.flags.writeable for x in (part.observation, part.reward, part.began))
 
 
+class Unloaded:
+    """A policy that cannot be loaded."""
+
+    def __call__(self, params, observation, key):
+        return drawing(params, observation, key)
+
+    def __reduce__(self):
+        return divmod, (1, 0)
+
+
 GROUPS = [
     ([CARTPOLE] * 2, lambda params, observation, key: (1 / params, None), PolicyFailedError, r"ZeroDivisionError.*in step 0 of segment 0 of "),
     ([CARTPOLE] * 2, lambda params, observation, key: (np.full(len(observation), 7), None), PolicyFailedError, "step 0 of segment 0"),
     ([CARTPOLE] * 2, lambda params, observation, key: 1, PolicyFailedError, "the policy returned int, not an action and extras"),
-    ([Numbering, functools.partial(Misshapen, 0)], drawing, arrayferry_cluster.DistributedEnvError, "ValueError.* of group 0"),
-    ([Numbering, functools.partial(Misshapen, 1)], drawing, arrayferry_cluster.DistributedEnvError, "ValueError.* of group 0"),
+    ([Numbering], Unloaded(), PolicyFailedError, "the policy raised ZeroDivisionError"),
 ]  # fmt: skip
 
 
