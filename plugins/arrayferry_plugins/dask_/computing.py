@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from arrayferry import ConversionError, backend_of, convert, registry
@@ -83,9 +84,7 @@ def owner_of(futures: Sequence[Any]) -> Any:
     Raises:
         ConversionError: one has no result, or they belong to several clusters.
     """
-    for future in futures:
-        _refuse_failed(future)
-    clients = [future.client for future in reversed(futures)]
+    clients = [_client_of(future) for future in reversed(futures)]
     clusters = {client.scheduler.address: client for client in clients}
     if len(clusters) > 1:
         raise ConversionError(
@@ -144,9 +143,14 @@ def _future() -> Any:
     return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 
-def _refuse_failed(future: Any) -> None:
-    """Raise if a future has no result and will have none."""
+def _client_of(future: Any) -> Any:
+    """Return the client of a future, or that of the task to which it was sent. Raise if it will have no result."""
     client, cause = future.client, None
+    if client is None:
+        import distributed
+
+        with suppress(ValueError):  # there is none
+            client = distributed.get_client()
     if client is None or client.status == "closed":
         why, remedy = "it has no open client", "Convert it before its client is closed."
     elif client.asynchronous:
@@ -161,7 +165,7 @@ def _refuse_failed(future: Any) -> None:
         if hasattr(future, "why_lost"):  # it was not made by a task
             why, remedy = future.why_lost()
     else:
-        return
+        return client
     raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause
 
 

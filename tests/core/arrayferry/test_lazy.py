@@ -579,6 +579,29 @@ def test_in_a_task_on_a_worker_with_one_thread(clients):
     assert found == [3] * 4
 
 
+def test_persisted_arrays_that_are_sent_to_a_task(clients):
+    x = clients[0].persist(da.ones(4, chunks=2))
+    sent = {"x": x + 1}.__getitem__  # so that Dask does not compute it
+
+    def both():
+        found = af.convert([sent("x"), sent("x") + 1], "torch")
+        blocks = af.stream(sent("x"), "numpy")
+        return [y.tolist() for y in found], [block.tolist() for block in blocks]
+
+    found = clients[0].submit(both, pure=False).result(timeout=60)
+    assert found == ([[2] * 4, [3] * 4], [[2, 2]] * 2)
+
+
+def test_a_persisted_array_without_a_client(cluster):
+    with distributed.Client(cluster) as client:
+        (future,) = distributed.client.futures_of(client.persist(da.ones(2)))
+        future = distributed.Future(future.key)
+        assert future.client is None or pytest.skip("this version takes the current client")
+        x = da.Array({("x", 0): future}, "x", ((2,),), dtype=float)
+        assert af.convert(x, "numpy").tolist() == [1, 1]  # by the current client
+    refused(af.ConversionError, r"it has no open client, at \[0\]", [x], "torch")
+
+
 @pytest.mark.parametrize("library", TYPES)
 def test_blocks_on_a_cluster(clients, library):
     y = to_dask(da.from_array(X, chunks=(2, 2)), blocks=library)
