@@ -12,7 +12,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from arrayferry import ConversionError, OptionError
@@ -165,11 +165,24 @@ def _current_client(xs: Sequence[Any]) -> Any:
     return client if hasattr(client, "scheduler") else None
 
 
-def _in_task() -> bool:
-    """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever."""
+def _in_task(*, actor: bool = True) -> bool:
+    """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever.
+
+    Args:
+        actor: whether calls of actors count, which have threads of their own.
+    """
     worker = sys.modules.get("distributed.worker")
     state = getattr(worker, "thread_state", None)  # another thread may be importing it just now
-    return bool(getattr(state, "key", None))
+    return bool(getattr(state, "key", None)) and (actor or not getattr(state, "actor", False))
+
+
+def _leave_pool() -> None:
+    """Let a worker use the thread of this task for others, such as those that it waits for, until it ends."""
+    if _in_task(actor=False):
+        import distributed
+
+        with suppress(KeyError):  # it has left before
+            distributed.secede()
 
 
 def _check(client: Any, which: str) -> None:
@@ -274,6 +287,7 @@ class DaskBlocks(Blocks):
         client, get = self._clients.find(self._futures)
         if client is None:
             return ThreadReader(graph, wanted, get)
+        _leave_pool()
         return ClusterReader(graph, wanted, client)
 
 

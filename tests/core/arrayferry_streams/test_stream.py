@@ -519,6 +519,21 @@ def test_a_spawned_process_uses_the_same_cluster(cluster, when):
         assert len(future.result(timeout=60)) == 2
 
 
+def test_a_stream_in_a_task_on_a_worker_with_one_thread():
+    lazy = {"x": da.arange(6, chunks=2) + 1}.__getitem__  # so that Dask does not compute it
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
+
+        def read(address):
+            first, second = (iter(af.stream(lazy("x"), "numpy", client=address)) for _ in "ab")
+            begun = [int(next(each)[0]) for each in (first, second, first)]
+            first.close()
+            return begun + [int(block[0]) for block in second]
+
+        for place in (cluster.scheduler_address, None):
+            futures = [client.submit(read, place, pure=False) for _ in range(3)]
+            assert client.gather(futures) == [[1, 1, 3, 3, 5]] * 3
+
+
 def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
     with local_cluster(protocol="tcp") as gone, distributed.Client(gone):
         data = pickle.dumps(af.stream(PIDS, "numpy"))
