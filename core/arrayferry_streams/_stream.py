@@ -12,8 +12,8 @@ from arrayferry import Conversion, ConversionError, OptionError, registry
 from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import never_raises
-from arrayferry.extending import copy_required, describe_error
-from arrayferry.typing import AnyTree
+from arrayferry.extending import copy_required, describe_error, map_arrays
+from arrayferry.typing import AnyArray, AnyTree
 
 from ._arrays import by_file_name, common_length, cut, grouped, take_apart
 from ._errors import BlockError, BlockTimeoutError
@@ -175,12 +175,16 @@ class Stream(Generic[B]):
         start, stop = self._cuts[number]
         which = f"block {number} ({start}:{stop} along the axis of the stream)"
         try:
-            return self._conversion(self._layout.unflatten(reads.take(step)))  # type: ignore[no-any-return]
+            block = self._conversion(self._layout.unflatten(reads.take(step)))
         except FailedError as failed:
             (cause, path), target = failed.args, self._conversion.target.name
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise
+        else:
+            if self._arrays.copy and self._conversion.target.name == "numpy":
+                block = map_arrays(_writable, block)
+            return block  # type: ignore[no-any-return]
         if isinstance(cause, MemoryError):
             raise cause
         where: Any = {"block": number, "start": start, "stop": stop, "path": path, "target": target}
@@ -207,6 +211,11 @@ class Stream(Generic[B]):
         rows = sum(stop - start for start, stop in self.bounds)
         name = self._conversion._name
         return f"<Stream of {len(self)} blocks, {rows} of {self.length}, to {name}>"
+
+
+def _writable(x: AnyArray) -> Any:
+    """Return an array of NumPy that can be written to. Those of JAX are read-only views."""
+    return x if getattr(getattr(x, "flags", None), "writeable", True) else x.copy("K")
 
 
 class Iteration(Generic[B]):

@@ -217,6 +217,22 @@ def test_blocks_have_memory_of_their_own():
     assert not memory.any()
 
 
+@pytest.mark.parametrize("block", [None, 3])
+def test_blocks_of_jax_can_be_written_to_in_numpy(block):
+    memory = jax.numpy.zeros(8)
+    lazy = da.from_array(np.zeros(8, np.float32), chunks=4).map_blocks(
+        af.converter("jax"), dtype="float32"
+    )
+    tree = {"x": memory, "again": memory, "lazy": lazy, "number": memory[0], "text": "a"}
+    stream = af.stream(tree, "numpy", block=block)
+    for part in (stream[0], *stream):
+        for name in ("x", "lazy", "number"):
+            part[name] += 1
+        assert part["again"].max() == 0
+    assert not memory.any()
+    assert not next(iter(af.stream(memory, "numpy", copy=False))).flags.writeable
+
+
 def test_objects_in_memory_are_cut():
     texts = np.array([f"row {n}" for n in range(100)], dtype=object)
     mixed = np.array([None, 1.5, np.float32(2), "text"] * 25, dtype=object)
