@@ -181,9 +181,12 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
         lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
+        if copy:
+            call_backend(backend_of(x), "copy", x)  # it may raise an error that says why
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
-            remedy="Convert it as a whole, or make an array of it first that can be sliced.",
+            remedy="Convert it as a whole, make an array of it first that can be sliced, or lift what forbids it, such as "
+            "jax.transfer_guard.",
         ) from error
     return x
 

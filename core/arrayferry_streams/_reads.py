@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from arrayferry import ArrayFerryError, ContractError, PluginWarning
+from arrayferry import ArrayFerryError, ContractError, ConversionError, PluginWarning
 from arrayferry._utilities.threads import Threads
 from arrayferry.extending import describe_error
 
@@ -177,7 +177,12 @@ class Reads:
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None or leaf.group is None:
-            return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
+            try:
+                return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
+            except ConversionError:
+                raise
+            except Exception as error:
+                raise FailedError(error, leaf.path) from error
         before = (slice(None),) * leaf.axis
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):

@@ -7,13 +7,21 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import Backend, Devices, DLPack, TracedValueError
+from arrayferry import Backend, Devices, DLPack
 from arrayferry.typing import AnyArray, Device
 from arrayferry_plugins._direct import is_capturing, unless_capturing
 from arrayferry_plugins._sources import read_only, refused
 
 from .dtypes import dtype_names, numpy_dtypes, torch_dtypes
-from .tensors import explaining_errors, freed, is_out_of_memory, is_sparse, plain, refuse
+from .tensors import (
+    explaining_errors,
+    freed,
+    is_out_of_memory,
+    is_sparse,
+    plain,
+    refuse,
+    without_values,
+)
 
 
 class TorchDevices(Devices):
@@ -143,10 +151,7 @@ class TorchBackend(Backend):
         import torch
 
         if self.is_traced(x):
-            raise TracedValueError(
-                "a traced torch value has no values yet",
-                remedy="Convert outside the transformed or recorded function.",
-            )
+            raise without_values()
         inner = plain(x)
         if inner is not x:
             return read_only(self.to_numpy(inner))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from arrayferry import ArrayFerryError
+from arrayferry import ArrayFerryError, TracedValueError
 from arrayferry.extending import describe_error
 from arrayferry.typing import AnyArray
 from arrayferry_plugins._sources import refused
@@ -35,15 +35,25 @@ def is_out_of_memory(error: Exception) -> bool:
     )
 
 
+def without_values() -> TracedValueError:
+    """Return the error for a tensor that has no values, or whose values cannot be read here."""
+    return TracedValueError(
+        "a traced torch value has no values yet",
+        remedy="Convert outside the transformed or recorded function, or the FakeTensorMode.",
+    )
+
+
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
+    """Explain an error of a tensor in a FakeTensorMode, or of one that is made of others, such as a DTensor."""
     import torch
 
     try:
         yield
     except Exception as error:
-        cls = type(x)
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            raise without_values() from error
+        cls = type(x)  # only it knows its values
         ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise

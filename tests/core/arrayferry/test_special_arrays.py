@@ -50,6 +50,26 @@ def test_traced_tensors(target):
     assert seen == ["['x']"] * 6
 
 
+@pytest.mark.parametrize("target", ["torch", *OTHERS])
+def test_tensors_in_a_fake_mode(target):
+    x = torch.arange(4.0)
+    stream, whole = af.stream(x, target, block=2), af.converter(target)
+    for _ in range(3):
+        whole([x])
+    with FakeTensorMode() as mode:
+        traced = {"x": [x]}, {"x": [torch.ones(2)]}, {"x": [mode.from_tensor(x)]}
+        for value in traced if target != "torch" else ():
+            for copy in (None, True, False):
+                refused(af.TracedValueError, r"no values yet, at \['x'\]", value, target, copy=copy)
+            with pytest.raises(af.TracedValueError, match="no values yet"):
+                whole(value)
+        refused(af.TracedValueError, "no values yet", x, target, copy=True)
+        with pytest.raises(af.TracedValueError, match="or the FakeTensorMode"):
+            af.stream(x, target, block=2)
+        with pytest.raises(af.BlockError, match=r"block 0 .*Please convert all Tensors to Fake"):
+            stream[0]
+
+
 @pytest.mark.parametrize("target", ["numpy", "torch", "dask", "array_api_strict"])
 def test_tracers(target):
     seen = []
