@@ -13,6 +13,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_functions import Autodiff, Crossing, Flat
 
 from .arrays import is_traced
+from .placement import put
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies arguments of more than 100 kB in its thread pool,
@@ -134,7 +135,7 @@ class JaxAutodiff(Autodiff):
 
         backward: Any = _pull
         if compiled:
-            forward, backward = jax.jit(forward), jax.jit(_pull)
+            forward, backward = partial(_put, jax.jit(forward)), partial(_put, jax.jit(_pull))
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
             packed, pullback = forward(arrays)
@@ -184,6 +185,16 @@ def _packed(flat: Flat) -> Any:
 def _unpacked(packed: Any) -> Flat:
     arrays, build = packed
     return Flat(arrays, build.func.build)
+
+
+def _put(compiled: Callable[..., Any], *args: Any) -> Any:
+    """Call a compiled function. The last argument may be NumPy arrays, which a transfer guard may want to be put explicitly."""
+    try:
+        return compiled(*args)
+    except Exception as error:
+        if "Disallowed host-to-device" not in str(error):
+            raise
+        return compiled(*args[:-1], [put(x, None) for x in args[-1]])
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:

@@ -56,8 +56,14 @@ def put(x: AnyArray, place: Any) -> Any:
         with keeping_dtype(x):
             one = isinstance(place, jax.Device)  # a device alone would keep the mesh of x
             return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
-    except (ValueError, AssertionError) as error:
-        if not isinstance(place, jax.sharding.Sharding):
+    except Exception as error:
+        if "Disallowed" in str(error):
+            raise ConversionError(
+                f"jax.transfer_guard forbids to put an array into JAX ({error})",
+                remedy='Convert outside of it, or pass "disallow", which allows explicit transfers such as this.',
+            ) from error
+        misfit = isinstance(error, (ValueError, AssertionError))
+        if not misfit or not isinstance(place, jax.sharding.Sharding):
             raise
         raise ConversionError(
             f"an array of shape {x.shape} does not fit {place} ({error})",

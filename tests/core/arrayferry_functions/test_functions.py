@@ -52,6 +52,24 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_transfer_guard_of_jax(compiled):
+    function = into_jax(jax.jit(layer) if compiled else lambda x, w: jnp.tanh(x @ w))
+    x, w = leaves(X, W, dtype=torch.float32)
+    expected = torch.autograd.grad(function(x, w).sum(), (x, w))
+    for _ in range(2):
+        with jax.transfer_guard("disallow"):
+            found = torch.autograd.grad(function(x, w).sum(), (x, w))
+            assert function(X, W).dtype == np.float32
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    with jax.transfer_guard("disallow_explicit"):
+        for call in (lambda: function(x, w), lambda: af.convert(X, "jax")):
+            with pytest.raises(af.ConversionError, match="transfer_guard forbids to put") as caught:
+                call()
+            assert not isinstance(caught.value, af.ContractError)
+
+
 NAMES = pytest.mark.parametrize("name", quick_if(FUNCTIONS, "jitted".__eq__))
 
 

@@ -999,9 +999,21 @@ def test_special_arrays_are_refused_at_the_call_as_convert_does(what):
 def test_what_cannot_be_cut_is_refused_in_its_own_library():
     for x in (SQUARE.to_sparse(), freed(), deleted(), torch.nn.LazyLinear(2).weight):
         refused_by = af.backend_of(x).name
-        words = r"cannot be cut into blocks .* at \['x'\].*Convert it as a whole"
+        words = r"cannot be (cut into blocks \(.*Convert it as a whole|converted.* at \['x'\])"
         with pytest.raises(af.ConversionError, match=words):
             af.stream({"x": x}, refused_by)
+
+
+def test_a_transfer_guard_of_jax():
+    x = jax.numpy.arange(4)
+    stream = af.stream(x, "jax", block=2)
+    with jax.transfer_guard("disallow"):
+        for to in ("numpy", "torch"):
+            assert [block.tolist() for block in af.stream(x, to, block=2)] == [[0, 1], [2, 3]]
+        with pytest.raises(af.ConversionError, match=r"Disallowed .* lift .*jax\.transfer_guard"):
+            af.stream(x, "jax", block=2)
+        with pytest.raises(af.BlockError, match=r"block 0 .*Disallowed host-to-device"):
+            stream[0]
 
 
 @pytest.mark.parametrize("layout", ["coo", "csr"])
