@@ -34,6 +34,7 @@ from arrayferry.typing import AnyTree, Target
 
 from ._autodiff import HOOK, Differentiated, Flat, FlatFunction, autodiff_of
 from ._foreign_call import Expected, ForeignCall, any_traced, convert_arguments
+from ._wrapper import wrapper_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -158,13 +159,7 @@ def agnostic(
         decorated = _Function(function, inward, result_like)
         _refuse_later_results(function, decorated.name)
         call = decorated.across if differentiable else decorated.plain
-        is_receiver = _receiver_test(function)
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if is_receiver is not None and args and is_receiver(args[0]):
-                return call(args[1:], kwargs, args[:1])
-            return call(args, kwargs, ())
-
+        wrapper = wrapper_of(call, _receiver_test(function))
         return functools.wraps(function)(_uncompiled(wrapper))
 
     return decorate
@@ -399,13 +394,14 @@ def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None
     if not named and (not owner or owner.endswith("<locals>")):
         return None
 
-    def is_receiver(value: AnyTree) -> bool:
-        for base in type(value).__mro__:
-            if base.__qualname__ == owner and base.__module__ == module:
-                return not isinstance(base.__dict__.get(name), staticmethod)
-        return named
+    return functools.partial(_is_receiver, owner, name, module, named)
 
-    return is_receiver
+
+def _is_receiver(owner: str, name: str, module: str | None, named: bool, value: AnyTree) -> bool:
+    for base in type(value).__mro__:
+        if base.__qualname__ == owner and base.__module__ == module:
+            return not isinstance(base.__dict__.get(name), staticmethod)
+    return named
 
 
 def _refuse_later_results(function: Callable[..., Any], name: str) -> None:

@@ -3,6 +3,7 @@
 # pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType, NoneType
@@ -151,7 +152,9 @@ class Conversion(Generic[A]):
         with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
-        return _restore, (self._to, options, namespace)
+        # equal texts are one object, so that the pickles of equal conversions, and Dask's tokens, are equal
+        to, *values = [sys.intern(x) if type(x) is str else x for x in (self._to, *options)]
+        return _restore, (to, options._make(values), sys.intern(namespace))
 
     def __copy__(self, memo: Any = None) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)

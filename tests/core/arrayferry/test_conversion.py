@@ -5,6 +5,7 @@ import inspect
 import pickle
 import traceback
 
+import cloudpickle
 import dask
 import numpy as np
 import pytest
@@ -41,6 +42,14 @@ def test_copies_do_the_same(make):
             assert dask.base.tokenize(again) == dask.base.tokenize(conversion)
             assert repr(again) == repr(conversion)
     assert pickle.dumps(make("torch")) == pickle.dumps(af.converter("torch"))
+
+
+@pytest.mark.parametrize("target", ["array_api_strict", "torch"])
+def test_tokens_are_the_same_whatever_objects_hold_the_texts(target):
+    made = af.converter(target, unsupported="keep")
+    equal = af.converter("".join(target), unsupported="".join(["ke", "ep"]))
+    copies = [equal, pickle.loads(pickle.dumps(made)), cloudpickle.loads(cloudpickle.dumps(equal))]
+    assert {dask.base.tokenize(x) for x in copies} == {dask.base.tokenize(made)}
 
 
 def test_different_converters_have_different_tokens():

@@ -475,6 +475,25 @@ def test_pickles_and_tokens_are_the_same_after_calls(library):
             assert torch.equal(again(torch.tensor(X)), torch.tensor(X) * 2)
 
 
+def test_tokens_are_the_same_after_pickling():
+    """Those of a function, a closure, a method and of one within another, with any target."""
+
+    def scaled(factor):
+        def scale(self, x):  # so that it may be a method
+            return x * factor
+
+        return scale
+
+    for library in ("numpy", "array_api_strict"):
+        decorate = af.agnostic(library, narrowing="allow")
+        for made in (lambda x: x, scaled(2), scaled(3).__get__(X), decorate(lambda x: x)):
+            function, equal = decorate(made), decorate(made)
+            copies = [equal, cloudpickle.loads(cloudpickle.dumps(function))]
+            copies.append(cloudpickle.loads(cloudpickle.dumps(copies[1])))
+            tokens = [dask.base.tokenize(x) for x in (function, *copies)]
+            assert tokens == tokens[:1] * 4
+
+
 def test_functions_run_on_a_cluster():
     """Also one that is defined here, which no worker can import."""
 
