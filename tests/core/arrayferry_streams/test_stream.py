@@ -1016,6 +1016,7 @@ def test_a_transfer_guard_of_jax():
             stream[0]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 @pytest.mark.parametrize("layout", ["coo", "csr"])
 def test_sparse_arrays_are_streamed_as_dense_ones(layout):
     for to in ("numpy", "jax"):
