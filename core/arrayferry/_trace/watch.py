@@ -59,7 +59,7 @@ def _report(
     site, directly = call_site(sys._getframe())
     try:
         crossings = find(directly)
-    except Exception:  # an odd value, or one that another thread changes
+    except Exception:  # an odd value, or one that another thread changes: traces count it as unread
         crossings = None
     with Counting.lock:
         for trace in dict.fromkeys(observers):
