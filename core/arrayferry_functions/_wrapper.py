@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wrapper_of(
-    call: Callable[..., Any], is_receiver: Callable[[Any], bool] | None
-) -> Callable[..., Any]:
+def wrapper_of(call: Callable[..., Any], is_receiver: Any) -> Callable[..., Any]:
     """Return a function that passes its arguments, keyword arguments and the object of a method to `call`.
 
     Args:

@@ -175,14 +175,16 @@ class Stream(Generic[B]):
         start, stop = self._cuts[number]
         which = f"block {number} ({start}:{stop} along the axis of the stream)"
         try:
-            block = self._conversion(self._layout.unflatten(reads.take(step)))
+            parts = reads.take(step)
+            block = self._conversion(self._layout.unflatten(parts))
         except FailedError as failed:
             (cause, path), target = failed.args, self._conversion.target.name
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise
         else:
-            if self._arrays.copy and self._conversion.target.name == "numpy":
+            foreign = any(type(x).__module__ != "numpy" for x in parts)
+            if foreign and self._arrays.copy and self._conversion.target.name == "numpy":
                 block = map_arrays(_writable, block)
             return block  # type: ignore[no-any-return]
         if isinstance(cause, MemoryError):

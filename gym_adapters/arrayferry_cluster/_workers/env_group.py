@@ -160,10 +160,9 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
+        self._activity.policy = True  # until the first environment steps
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
-        activity.policy = True
         self._policy.begin(number)
-        activity.policy = False
         num_steps = plan.num_steps
         observations = Recorder("the observation")
         final = Recorder("the observation")
@@ -177,7 +176,7 @@ class EnvGroup:
             activity.step, activity.since = step, time.monotonic()
             observations.write(self._observation)
             began[step] = self._began
-            policy, activity.policy = self._policy, True  # until the first environment steps
+            policy, activity.policy = self._policy, True
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)

@@ -13,15 +13,7 @@ from arrayferry_plugins._direct import is_capturing, unless_capturing
 from arrayferry_plugins._sources import read_only, refused
 
 from .dtypes import dtype_names, numpy_dtypes, torch_dtypes
-from .tensors import (
-    explaining_errors,
-    freed,
-    is_out_of_memory,
-    is_sparse,
-    plain,
-    refuse,
-    without_values,
-)
+from .tensors import explaining_errors, freed, is_out_of_memory, is_sparse, plain, refuse, traced
 
 
 class TorchDevices(Devices):
@@ -151,7 +143,7 @@ class TorchBackend(Backend):
         import torch
 
         if self.is_traced(x):
-            raise without_values()
+            raise traced()
         inner = plain(x)
         if inner is not x:
             return read_only(self.to_numpy(inner))

@@ -35,7 +35,7 @@ def is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def without_values() -> TracedValueError:
+def traced() -> TracedValueError:
     """Return the error for a tensor that has no values, or whose values cannot be read here."""
     return TracedValueError(
         "a traced torch value has no values yet",
@@ -52,7 +52,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
         yield
     except Exception as error:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-            raise without_values() from error
+            raise traced() from error
         cls = type(x)  # only it knows its values
         ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
