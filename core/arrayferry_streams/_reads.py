@@ -141,7 +141,14 @@ class Reads:
             self._finish(self._finished)
             self._finished += 1
         start, stop = self.bounds[step]
-        parts = [self._part(leaf, start, stop) for leaf in self.arrays.leaves]
+        parts = []
+        for leaf in self.arrays.leaves:
+            try:
+                parts.append(self._part(leaf, start, stop))
+            except ConversionError:
+                raise
+            except Exception as error:
+                raise FailedError(error, leaf.path) from error
         for key in [key for key in self._results if self._last[key] <= step]:
             del self._results[key]
         return parts
@@ -177,27 +184,18 @@ class Reads:
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None or leaf.group is None:
-            try:
-                return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
-            except ConversionError:
-                raise
-            except Exception as error:
-                raise FailedError(error, leaf.path) from error
+            return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
         before = (slice(None),) * leaf.axis
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):
             x = self._results[leaf, part]
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
-                text = f"it has the shape {shape}, not the length {length}"
-                raise FailedError(ValueError(text), leaf.path)
+                raise ValueError(f"it has the shape {shape}, not the length {length}")
             if piece.stop - piece.start == length == stop - start:
                 return x
             pieces.append(x[(*before, piece)])
-        try:
-            return _concatenated(pieces, leaf.axis)
-        except Exception as error:
-            raise FailedError(error, leaf.path) from error
+        return _concatenated(pieces, leaf.axis)
 
     def _call_safely(self, reader: Reader, method: str) -> None:
         """Call a method that a plugin may have overridden. Warn if it raises an error."""

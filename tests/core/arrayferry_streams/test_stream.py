@@ -1007,6 +1007,8 @@ def test_what_cannot_be_cut_is_refused_in_its_own_library():
 def test_a_transfer_guard_of_jax():
     x = jax.numpy.arange(4)
     stream = af.stream(x, "jax", block=2)
+    lazy = da.arange(4, chunks=4).map_blocks(af.converter("jax"), dtype="int32")
+    cut = af.stream({"x": lazy}, "numpy", block=2)
     with jax.transfer_guard("disallow"):
         for to in ("numpy", "torch"):
             assert [block.tolist() for block in af.stream(x, to, block=2)] == [[0, 1], [2, 3]]
@@ -1014,6 +1016,8 @@ def test_a_transfer_guard_of_jax():
             af.stream(x, "jax", block=2)
         with pytest.raises(af.BlockError, match=r"block 0 .*Disallowed host-to-device"):
             stream[0]
+        with pytest.raises(af.BlockError, match=r"block 0 .*Disallowed host-to-device.*at \['x'\]"):
+            cut[0]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
