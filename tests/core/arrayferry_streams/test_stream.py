@@ -548,6 +548,9 @@ def test_a_stream_in_a_task_on_a_worker_with_one_thread():
         for place in (cluster.scheduler_address, None):
             futures = [client.submit(read, place, pure=False) for _ in range(3)]
             assert client.gather(futures) == [[1, 1, 3, 3, 5]] * 3
+        persisted = {"x": client.persist(lazy("x"))}.__getitem__
+        future = client.submit(lambda: sum(map(np.sum, af.stream(persisted("x") * 2, "numpy"))))
+        assert future.result(timeout=60) == 42
 
 
 def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
@@ -1002,6 +1005,19 @@ def test_what_cannot_be_cut_is_refused_in_its_own_library():
         words = r"cannot be (cut into blocks \(.*Convert it as a whole|converted.* at \['x'\])"
         with pytest.raises(af.ConversionError, match=words):
             af.stream({"x": x}, refused_by)
+
+
+def test_a_fake_mode_of_pytorch():
+    x = torch.arange(4)
+    streams = [af.stream(x, to, block=2) for to in ("numpy", "torch")]
+    with torch._subclasses.FakeTensorMode():
+        for stream, to in zip(streams, ("numpy", "torch"), strict=True):
+            with pytest.raises(af.TracedValueError, match="or the FakeTensorMode"):
+                af.stream(x, to, block=2)
+            with pytest.raises(
+                af.BlockError, match=r"block 0 .*Please convert all Tensors to Fake"
+            ):
+                stream[0]
 
 
 def test_a_transfer_guard_of_jax():
