@@ -210,6 +210,8 @@ play: $(CLASSIC) $(RUNTIME)  ## the page to play environments, with its files, i
 	mkdir -p build/play
 	cp docs/play/* build/play
 	$(BIN)/python tools/play.py build/play $(RUNTIME)
+	if test -e $(FUNCTIONAL); then .venv-functional/bin/python tools/play_suites.py build/play; else \
+		echo 'Breakout and 2048 are left out. They need "make $(FUNCTIONAL)", 0.5 GB on disk.'; fi
 
 # In a folder for this version, beside those of earlier ones. All pages read versions.json, and let the reader choose one.
 # The address of the pages leads to the newest.
@@ -318,7 +320,8 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 		-m "long or not long"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider -m "long or not long" examples/arrayferry-xland
-	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "other-environments or README" -m "long or not long"
+	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py \
+		-k "other-environments or how-to/export or README" -m "long or not long"
 
 # Environments of many suites, each in a process of its own: tools/suites.py. Results are in build/suites.
 SUITES := build/suites

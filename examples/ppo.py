@@ -96,7 +96,7 @@ class PPO:
 
     Args:
         settings: how it learns.
-        network: "equinox" or "flax".
+        network: "equinox", "flax", or a network whose outputs are a number for each action, and the value.
 
     Examples:
         >>> agent = PPO(Settings(), "flax")
@@ -106,9 +106,9 @@ class PPO:
         ((16,), (16,))
     """
 
-    def __init__(self, settings: Settings, network: str = "equinox") -> None:
+    def __init__(self, settings: Settings, network: str | Network = "equinox") -> None:
         self.settings = settings
-        self.network = NETWORKS[network]()
+        self.network = NETWORKS[network]() if isinstance(network, str) else network
         self.optimiser = optax.chain(
             optax.clip_by_global_norm(settings.gradient_norm),
             optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, settings.total)),
@@ -122,7 +122,7 @@ class PPO:
     def outputs(self, params: Any, observation: Any) -> tuple[Any, Any]:
         """Return the log-probability of each action, and the value."""
         outputs = self.network.apply(params, observation)
-        return jax.nn.log_softmax(outputs[..., :ACTIONS]), outputs[..., ACTIONS]
+        return jax.nn.log_softmax(outputs[..., :-1]), outputs[..., -1]
 
     def policy(self, params: Any, observation: Any, key: Any) -> tuple[Any, Any]:
         """Return random actions, and their log-probabilities."""

@@ -21,13 +21,16 @@ SHOWN = 10
 """After how many updates the bar moves. To call Python takes about half as long as an update."""
 
 
-def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tuple[Any, Any]:
+def train(
+    agent: PPO, seed: Any, show: Callable[..., None] | None = None, env: Any = None
+) -> tuple[Any, Any]:
     """Train an agent. It is a pure function of the seed, so that `jit` and `vmap` apply.
 
     Args:
         agent: the agent.
         seed: a whole number.
         show: is called now and then with the seed, the number of updates, and the score.
+        env: the environment. The default is `CartPole`.
 
     Returns:
         The parameters of the network, and the score after each update.
@@ -38,7 +41,7 @@ def train(agent: PPO, seed: Any, show: Callable[..., None] | None = None) -> tup
         >>> scores.shape
         (2,)
     """
-    env, settings = CartPole(), agent.settings
+    env, settings = env or CartPole(), agent.settings
     starting, beginning, going = jax.random.split(jax.random.key(seed), 3)
     learner = agent.init(starting)
     envs, first = rollout(env, agent.policy, learner.params, beginning, 1, settings.num_envs)

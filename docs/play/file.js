@@ -18,6 +18,7 @@ export class File {
     Object.assign(this, { ort, session, metadata });
     this.feed = {};
     for (const input of metadata.inputs) this.set(input.name, input.value ?? 0);
+    if ("last.key" in this.feed) this.set("last.key", [...crypto.getRandomValues(new Uint32Array(2))]);
   }
 
   static async load(ort, name) {

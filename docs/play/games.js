@@ -86,4 +86,28 @@ export const GAMES = {
       }));
     },
   },
+  breakout: {
+    title: "Breakout (gymnax)", keys: { [LEFT]: [1], [RIGHT]: [2] }, idle: [0], interval: 120,
+    draw(pen, outputs, colours) {
+      const fills = [colours.ink, "#b3261e", "#e0b13c", colours.mark]; // the paddle, the ball, its trail, bricks
+      grid(pen, 10, 10, 78, (row, column) => {
+        const channel = fills.findIndex((_, i) => outputs.observation[(row * 10 + column) * 4 + i] > 0);
+        return fills[channel] ?? colours.line;
+      });
+    },
+  },
+  game_2048: {
+    title: "2048 (pgx)", keys: { [LEFT]: [0], [UP]: [1], [RIGHT]: [2], [DOWN]: [3] }, turns: true, interval: 150,
+    draw(pen, outputs, colours) {
+      const seen = outputs["observation.observation"]; // for each cell, 31 flags: of an empty one, of 2, 4, 8 ...
+      const power = (row, column) => seen.slice((row * 4 + column) * 31, (row * 4 + column + 1) * 31).indexOf(1);
+      const fill = (row, column) => `hsl(${210 - 18 * power(row, column)} 60% 45%)`;
+      const at = grid(pen, 4, 4, 190, (row, column) => (power(row, column) ? fill(row, column) : colours.line));
+      Object.assign(pen, { fillStyle: "#fff", textAlign: "center", textBaseline: "middle", font: "bold 64px system-ui" });
+      for (let i = 0; i < 16; i++) {
+        const found = power(Math.floor(i / 4), i % 4);
+        if (found) pen.fillText(2 ** found, ...at(Math.floor(i / 4), i % 4));
+      }
+    },
+  },
 };

@@ -4,12 +4,17 @@ import { File } from "./file.js";
 import { GAMES, sign } from "./games.js";
 
 const form = document.querySelector("form");
-const [canvas, buttons, output] = ["canvas", ".keys", "output"].map((each) => document.querySelector(each));
+const [canvas, buttons, output, missing] = ["canvas", ".keys", "output", "#missing"].map((each) => document.querySelector(each));
 const pen = canvas.getContext("2d");
 const files = {};
 let ort, timer, pressed, last, round = 0;
 
-for (const [name, game] of Object.entries(GAMES)) form.game.add(new Option(game.title, name));
+// Files of environments whose libraries were not installed where the page was built are not there.
+const games = Object.entries(GAMES);
+const there = await Promise.all(games.map(async ([name]) => (await fetch(`${name}.json`, { method: "HEAD" })).ok));
+games.forEach(([name, game], i) => there[i] && form.game.add(new Option(game.title, name)));
+const left = games.filter((_, i) => !there[i]).map(([, game]) => game.title);
+if (left.length) missing.textContent = `This page was built without ${left.join(", ")}.`;
 form.player.add(new Option("Play by keys", ""));
 form.player.add(new Option("Watch a trained agent", "_agent"));
 
@@ -48,7 +53,8 @@ async function start() {
 
   async function step() {
     if (own !== round) return;
-    const action = game.keys[pressed] ?? game.idle ?? (game.turns ? undefined : (last ?? [0]));
+    const pushed = game.keys[pressed] ?? game.idle ?? (game.turns ? undefined : (last ?? [0]));
+    const action = pushed && outputs["observation.action_mask"]?.[pushed[0]] === 0 ? undefined : pushed;
     const waits = !watched && action === undefined;
     if (!waits && !over) {
       outputs = await file.run(watched ? {} : { action });

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import array_api_compat.numpy as xp
 import numpy as np
+import onnxruntime
 import pytest
 from raw_random import Fed
 
@@ -56,9 +57,19 @@ def browse(url, *options):
     return ended.stdout
 
 
+def stepped(name, folder, steps):
+    """Return the outputs of steps of a file in the browser."""
+    place, url = folder
+    if not (place / f"{name}.onnx").exists():
+        pytest.skip("the page was built without .venv-functional")
+    (place / f"{name}.check.json").write_text(json.dumps(steps))
+    page = browse(f"{url}?check={name}", "--virtual-time-budget=30000", "--dump-dom")
+    return json.loads(html.unescape(re.search(r'id="result"[^>]*>(.*?)</pre>', page)[1]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_in_a_browser_are_those_of_numpy(name, folder):
-    place, url = folder
+    place = folder[0]
     env, rng = pkgutil.resolve_name(NAMES[name])(), np.random.default_rng(1)
     params, space = env.default_params, env.action_space
     space.seed(1)
@@ -80,9 +91,7 @@ def test_steps_in_a_browser_are_those_of_numpy(name, folder):
             state, reward, _ = env.step(xp, drawn_in_step, state, action, params)
         steps.append({**given, "action": action.ravel().tolist(), "reset": int(begins)})
         wanted.append((env.observe(xp, state, params), reward))
-    (place / f"{name}.check.json").write_text(json.dumps(steps))
-    page = browse(f"{url}?check={name}", "--virtual-time-budget=30000", "--dump-dom")
-    found = json.loads(html.unescape(re.search(r'id="result"[^>]*>(.*?)</pre>', page)[1]))
+    found = stepped(name, folder, steps)
     assert len(found) == STEPS
     for result, (observation, reward) in zip(found, wanted, strict=True):
         got = np.reshape(result["observation"], np.shape(observation))
@@ -92,10 +101,50 @@ def test_steps_in_a_browser_are_those_of_numpy(name, folder):
 
 @pytest.mark.parametrize("agent", ["cart_pole_agent", "taxi_agent"])
 def test_a_trained_agent_acts_in_a_browser(agent, folder):
-    place, url = folder
-    (place / f"{agent}.check.json").write_text(json.dumps([{"reset": 1}] + [{}] * STEPS))
-    page = browse(f"{url}?check={agent}", "--virtual-time-budget=30000", "--dump-dom")
-    found = json.loads(html.unescape(re.search(r'id="result"[^>]*>(.*?)</pre>', page)[1]))
+    found = stepped(agent, folder, [{"reset": 1}] + [{}] * STEPS)
     rewards = [result["reward"][0] for result in found]
     lasted = next((i for i, x in enumerate(found) if x["terminated"][0]), STEPS)
     assert lasted > 150 if agent == "cart_pole_agent" else rewards[lasted] == 20
+
+
+# Returns within so many steps. Random actions reach 0.4 and 1,000 in whole episodes.
+SUITES = {"breakout": 10, "game_2048": 1500}
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_steps_of_jax_in_a_browser_are_those_of_onnxruntime(name, folder):
+    begun = {"reset": 1, "last.key": [0, 7]}
+    moved = stepped(name, folder, [begun, *[{"action": [n % 3]} for n in range(20)]])
+    session = onnxruntime.InferenceSession(folder[0] / f"{name}.onnx")
+    feed = {
+        x["name"]: np.zeros(x["shape"], x["dtype"])
+        for x in json.loads((folder[0] / f"{name}.json").read_text())["inputs"]
+    }
+    feed |= {"reset": np.ones(1, bool), "last.key": np.array([0, 7], np.uint32)}
+    for number, found in enumerate(moved):
+        outputs = {x.name: x for x in session.get_outputs()}
+        outputs = dict(zip(outputs, session.run(None, feed), strict=True))
+        for output, x in outputs.items():
+            np.testing.assert_array_equal(found[output], x.ravel(), err_msg=output)
+        feed |= {f"last.{key}": x for key, x in outputs.items() if f"last.{key}" in feed}
+        feed |= {"reset": np.zeros(1, bool), "action": np.array([number % 3])}
+    states = {json.dumps([x for key, x in found.items() if key[:6] == "state."]) for found in moved}
+    keys = {tuple(found["key"]) for found in moved}
+    assert len(states) > 10
+    assert len(keys) == len(moved)
+
+
+@pytest.mark.parametrize(("name", "least"), SUITES.items())
+def test_an_agent_of_jax_scores_in_a_browser(name, least, folder):
+    found = stepped(f"{name}_agent", folder, [{"reset": 1, "last.key": [0, 7]}] + [{}] * STEPS)
+    assert sum(result["reward"][0] for result in found) >= least
+    assert len({tuple(result["action"]) for result in found}) > 1
+
+
+def test_the_page_leaves_out_what_was_not_built(folder):
+    place, url = folder
+    (place / "game_2048.json").unlink(missing_ok=True)
+    page = browse(url, "--virtual-time-budget=10000", "--dump-dom")
+    assert re.search(r"This page was built without [^<]*2048 \(pgx\)\.", page)
+    assert '<option value="game_2048"' not in page
+    assert '<option value="taxi"' in page
