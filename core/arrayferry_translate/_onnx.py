@@ -31,6 +31,13 @@ WIDER = {
 """The dtypes for which onnxruntime lacks most functions, and those whose functions do."""
 
 
+ERFC = (
+    0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
+    -1.26551223,
+)  # fmt: skip
+"""Press et al., "Numerical recipes in C", 1992, section 6.2: the error is at most 1.2e-7 of the result."""
+
+
 def _recorded(function: Callable[..., Any], *arrays: AnyTree, **attributes: Any) -> Any:
     """Return the result of an operator of ONNX."""
     return ndx.asarray(function(*(x.unwrap_spox() for x in arrays), **attributes))
@@ -119,6 +126,11 @@ def _clip(x: AnyArray, low: int, high: int) -> Any:
     return _recorded(op.clip, x, _number(low, name), _number(high, name))
 
 
+def _pad(x: AnyArray, value: AnyTree, ends: Sequence[int]) -> Any:
+    count = _number(ends, "int64")
+    return _widened(lambda x, value: _recorded(op.pad, x, count, value))(x, value)
+
+
 def _fmod(x: AnyArray, y: AnyArray) -> Any:
     if "float" in dtype_name(x.dtype):
         return _recorded(op.mod, x, y, fmod=1)
@@ -147,9 +159,28 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "min": _extreme(op.reduce_min), "argmax": _place(ndx.argmax), "argmin": _place(ndx.argmin), "sum": _sum, "prod": _prod, "cumulative_prod": _cumulative_prod,
     "bitwise_left_shift": functools.partial(_shifted, direction="LEFT"),
     "bitwise_right_shift": functools.partial(_shifted, direction="RIGHT"),
-    "clip": _clip, "fmod": _fmod, "matmul": _widened(functools.partial(_recorded, op.matmul)), "signbit": _signbit,
+    "clip": _clip, "fmod": _fmod, "matmul": _widened(functools.partial(_recorded, op.matmul)), "pad": _pad, "signbit": _signbit,
 }  # fmt: skip
 """Functions in place of those of ndonnx, which takes more operators for them, or lacks them."""
+
+
+def _erf(x: AnyArray) -> Any:
+    if dtype_name(x.dtype) == "float64":
+        raise NotImplementedError("onnxruntime has no erf of float64")
+    return _recorded(op.erf, x)
+
+
+def _erfc(x: AnyArray) -> Any:
+    if dtype_name(x.dtype) == "float64":
+        raise NotImplementedError("it would have 7 digits")
+    wide = ndx.astype(x, ndx.float64)
+    t = 1 / (1 + 0.5 * abs(wide))
+    terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
+    made = t * ndx.exp(terms - wide * wide)
+    return ndx.astype(ndx.where(wide < 0, 2 - made, made), x.dtype)
+
+
+SPECIAL = {"erf": _erf, "erfc": _erfc}
 
 
 class OnnxLibrary(Library):
@@ -184,6 +215,9 @@ class OnnxLibrary(Library):
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
         return _convolution if dtype == "float32" and "transpose" not in name else None
+
+    def special(self, name: str) -> Callable[..., Any]:
+        return SPECIAL.get(name) or super().special(name)
 
     def switch(
         self, index: Any, runs: Sequence[Any], arrays: Sequence[Any], shapes: Sequence[Dims]

@@ -150,7 +150,7 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
 
 def _takes_three(policy: Any) -> bool:
     try:
-        inspect.signature(policy).bind("params", "observation", "key")
+        bound = inspect.signature(policy).bind("params", "observation", "key")
     except TypeError:
         return False
-    return True
+    return len(bound.arguments) == 3  # those of *args, as of flax.linen.Sequential, are one

@@ -81,7 +81,7 @@ def _direct(
     library, xp, sizes, axes = site.library, site.xp, kernel[2:], range(len(made))
     zero = library.full((), 0, site.dtype)
     ends = ((*ends, step - 1) for ends, step in zip(padding, lhs_dilation, strict=True))
-    pad = padded(xp, given, [(0, 0, 0), (0, 0, 0), *ends])
+    pad = padded(library, given, [(0, 0, 0), (0, 0, 0), *ends])
     own = library.convolution(f"conv{len(made)}d", site.dtype)
     if own is not None:
         return lambda x, y: own(pad(x, zero), y, None, strides, 0, rhs_dilation, groups)

@@ -63,10 +63,12 @@ def _extreme(site: Site) -> Run:
     extreme, where, signbit = map(site.library.function, (name, "where", "signbit"))
     if site.is_integer(site.dtype):
         return extreme
+    records = site.library.records
 
     def run(x: AnyArray, y: AnyArray) -> Any:  # -0 is less than 0
         ends = (y, x) if name == "maximum" else (x, y)
-        return where(x == y, where(signbit(x), *ends), extreme(x, y))
+        below = 1 / x < 0 if records else signbit(x)  # of zeros; what is recorded is shorter so
+        return where(x == y, where(below, *ends), extreme(x, y))
 
     return run
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate, pairwise, starmap
 from typing import Any
 
-from arrayferry.typing import AnyArray, AnyTree, Namespace
+from arrayferry.typing import AnyArray, AnyTree
 
 from ._rule import Run, Site, rule
 
@@ -72,19 +72,25 @@ def _iota(site: Site, dimension: int, dtype: str, shape: tuple[int, ...]) -> Run
     return lambda: site.xp.broadcast_to(numbers, shape)
 
 
-@rule("pad")
+@rule("pad", fresh=False)
 def _pad(site: Site, padding_config: Any) -> Run:
-    return padded(site.xp, site.ins[0].shape, padding_config)
+    return padded(site.library, site.ins[0].shape, padding_config)
 
 
-def padded(xp: Namespace, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
+def padded(library: Any, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
     """Return a function that puts a value around and between the elements of an array, or cuts some off.
 
     Args:
-        xp: the namespace of the array.
+        library: that of the array.
         given: its shape.
         config: how many are added before, after and between, along each axis.
     """
+    if not any(map(any, config)):
+        return lambda x, value: x
+    if library.records and not any(inner for *_, inner in config):
+        lows, highs = ([ends[n] for ends in config] for n in range(2))
+        return partial(library.native.pad, ends=[*lows, *highs])
+    xp = library.xp
     shape: tuple[int, ...] = ()
     source: tuple[slice, ...] = ()
     place: tuple[slice, ...] = ()
@@ -106,4 +112,4 @@ def padded(xp: Namespace, given: Sequence[int], config: Sequence[tuple[int, int,
         made[place] = x[source]
         return made
 
-    return run if any(map(any, config)) else lambda x, value: x
+    return run

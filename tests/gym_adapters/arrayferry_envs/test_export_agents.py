@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -329,6 +330,22 @@ def test_modules_of_jax(package, tmp_path):
     seen = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     [action] = onnxruntime.InferenceSession(path).run(["action"], {"observation": seen})
     np.testing.assert_allclose(action, np.clip(expected(seen), -2, 2), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_of_flax_sees_images(tmp_path):
+    jax, nn = pytest.importorskip("jax"), pytest.importorskip("flax.linen")
+    layers = [
+        nn.Conv(4, (3, 3)),
+        functools.partial(nn.gelu, approximate=False),
+        functools.partial(nn.max_pool, window_shape=(3, 3), strides=(2, 2), padding="SAME"),
+        lambda x: x.reshape(len(x), -1),
+        nn.Dense(1),
+    ]
+    module, images = nn.Sequential(layers), spaces.Box(-1, 1, (7, 7, 3), np.float32)
+    params = module.init(jax.random.key(0), np.zeros((1, *images.shape), np.float32))
+    given = {**OF_PENDULUM, "observation_space": images, "policy_params": params}
+    export(None, tmp_path / "policy.onnx", policy=module, **given)
+    assert check_export(tmp_path / "policy.onnx", module, params) < 1e-5
 
 
 def test_modules_of_jax_that_hold_parameters_take_no_others(tmp_path):
