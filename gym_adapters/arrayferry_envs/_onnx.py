@@ -202,7 +202,7 @@ class OnnxGraph:
             line = last_line(self.env.base, error, "step")
             raise af.OptionError(
                 f"{self.env!r:.80} cannot be exported, because of {line}: {_reason(error)}",
-                remedy=OF_XP,
+                remedy=OF_JAX if self.draws_keys else OF_XP,
             ) from error
 
     def _traced(self) -> Arrays:
@@ -338,6 +338,7 @@ class OnnxGraph:
 
 
 OF_XP = "Write it with functions of xp and rng alone, without a branch on the value of an array."
+OF_JAX = "Write it with functions that jax.jit can trace."
 
 
 def _refuse(kernel: Kernel, error: Exception) -> None:

@@ -361,6 +361,13 @@ class OfJax(CartPole):
         return {"turns": turns, "sums": sums, "first": first}
 
 
+class BranchingInJax(CartPole):
+    library = "jax"
+
+    def reset(self, xp, rng, n, params):
+        return super().reset(xp, rng, n if rng.uniform(()) > 0 else 0, params)
+
+
 def line_of(cls, text):
     lines, first = inspect.getsourcelines(cls)
     return f"test_export.py:{first + next(i for i, x in enumerate(lines) if text in x)}"
@@ -370,6 +377,13 @@ def branching(params, observation, rng):
     if observation[0, 0] > 0:
         return rng.integers((1,), 0, 2), None
     return rng.integers((1,), 0, 1), None
+
+
+def test_a_branch_in_jax_is_refused_with_its_line(tmp_path):
+    pytest.importorskip("jax")
+    words = rf"(?s){re.escape(line_of(BranchingInJax, 'n if'))}.*Write it with functions that jax\.jit can trace"
+    with pytest.raises(af.OptionError, match=words):
+        export(BranchingInJax(), tmp_path / "env.onnx")
 
 
 @pytest.mark.parametrize("mode", MODES)
