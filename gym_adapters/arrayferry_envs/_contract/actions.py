@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry._utilities.options import check_actions_of
 from arrayferry.extending import dtype_name, dtype_named, observers
 from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_gym.extending import (
@@ -40,6 +41,9 @@ class Actions(Judge):
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
+
+    Raises:
+        arrayferry.OptionError: there is no such check, or the library computes on demand.
     """
 
     def __init__(
@@ -50,12 +54,17 @@ class Actions(Judge):
         backend: af.Backend,
         device: Device,
         *,
-        check: str = "fit",
+        check: Any = "fit",
     ) -> None:
+        if backend.memory == "lazy":
+            raise af.OptionError(
+                f"xp={backend.name!r}: its arrays are computed on demand, and the states would never be computed",
+                remedy='Use another library, such as "numpy".',
+            )
         self._noun = f"an action for {name}"
         self._space = space if n is None else batch_of_actions(space, n)
         self._n = n
-        self._check = check
+        self._check = check_actions_of(check)
         self._convert = af.converter(backend, device=device)
         # compiled code takes arrays of NumPy quicker than what is made of them before
         self._compiled = backend.name == "jax" and device is None

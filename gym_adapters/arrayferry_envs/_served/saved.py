@@ -17,12 +17,14 @@ from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
-from arrayferry_gym.extending import reset_mask_of
+from arrayferry_gym.extending import ServesFunctional, reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
 
 from .serving import set_spaces, showing
 
 ENDING = ".afp"
+KEPT = ("num_envs", "autoreset_mode", "max_episode_steps")
+"""The options that files hold."""
 
 
 def save(envs: Any, path: str | os.PathLike[str]) -> None:
@@ -79,7 +81,7 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     save_all(path, programs, about)
 
 
-class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
+class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
     """Environments from a file that `FunctionalVectorEnv.save` has written. It is made by `make_vec("name.afp", n)`.
 
     Args:
@@ -88,12 +90,12 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
         xp: the library of observations, rewards and actions.
         device: their device, None for the library's own choice.
         check_actions: as in `FunctionalVectorEnv`.
-        **fixed: what must be as it was saved, such as `autoreset_mode`.
+        **fixed: what must be as it was saved: `autoreset_mode`, `max_episode_steps`, `translate`.
 
     Raises:
         FileNotFoundError: there is no such file.
         arrayferry_translate.ProgramError: it holds no environments, or is damaged.
-        arrayferry.OptionError: `num_envs`, or another option, is not as in the file.
+        arrayferry.OptionError: an option is invalid, or not as in the file.
     """
 
     _held = "_leaves", "_kernels", "_keys", "_values", "_random"
@@ -115,20 +117,20 @@ class SavedVectorEnv(PickledArrays, VectorEnv[Any, Any, Any]):
                 f"{os.fspath(path)} holds no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
-        about = {**about, "translate": True}
+        kept = {name: about[name] for name in KEPT} | {"translate": True}
         for name, given in {"num_envs": num_envs, **fixed}.items():
-            if name not in about:
+            if name not in kept:
                 raise af.OptionError(
                     f"{name} was passed, but saved environments have no such option",
                     remedy="Leave it out. Parameters and kernels are in the file, gradients are not.",
                 )
-            if given != about[name]:
+            if given != kept[name]:
                 raise af.OptionError(
-                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={about[name]!r}",
-                    remedy=f"Pass {name}={about[name]!r}, or save other environments.",
+                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={kept[name]!r}",
+                    remedy=f"Pass {name}={kept[name]!r}, or save other environments.",
                 )
         backend = usable(af.registry.backend(xp))
-        self.num_envs = count
+        self.num_envs, self.check_actions = count, check_actions
         self.metadata = {"autoreset_mode": self.autoreset_mode, "jax": backend.name == "jax"}
         self._programs = {name: function_of(program, backend) for name, program in programs.items()}
         self._entered = af.converter(backend, device=device, copy=True)

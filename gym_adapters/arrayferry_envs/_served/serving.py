@@ -13,7 +13,6 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import (
-    check_actions_of,
     check_flag,
     check_render_mode,
     limit_of,
@@ -95,7 +94,7 @@ class Served(ServesFunctional):
         limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(limit)
         self._chain = chain = chain_of(env, limit)
-        self.check_actions = check_actions_of(check_actions)
+        self.check_actions = check_actions
         self._differentiable, self._translated = differentiable, translate
         backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
@@ -127,11 +126,6 @@ class Served(ServesFunctional):
             checked.name, chain.outside.action, n if isinstance(self, VectorEnv) else None,
             computing, self._device, check=self.check_actions,
         )  # fmt: skip
-        if computing.memory == "lazy":
-            raise af.OptionError(
-                f"xp={computing.name!r}: its arrays are computed on demand, and the states would never be computed",
-                remedy='Use another library, such as "numpy".',
-            )
         engine = Engine(checked, mode, chain, tells_masks=True)
         if translate:
             from arrayferry_envs._engine.translated import TranslatedStepper

@@ -144,12 +144,6 @@ def make_vec(
         torch.Size([2, 4])
     """
     count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
-    if str(env_id).endswith(ENDING):
-        usual = {"autoreset_mode": "NextStep", "max_episode_steps": UNSET, "seeds": None}
-        given = (mode.value, max_episode_steps, None if seeds is None else [*seeds])
-        pairs = zip(usual.items(), given, strict=True)
-        options |= {name: x for (name, default), x in pairs if x != default}
-        return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
@@ -209,12 +203,16 @@ def _served(
 ) -> Any:
     """Make environments and serve them: a batch of `count`, or a single one for None."""
     usable(af.registry.backend(xp))
+    if max_episode_steps is not UNSET:
+        options["max_episode_steps"] = limit_of(max_episode_steps, None)
+    if count is not None and str(env_id).endswith(ENDING):
+        options |= {} if mode is AutoresetMode.NEXT_STEP else {"autoreset_mode": mode.value}
+        options |= {} if seeds is None else {"seeds": seeds}
+        return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     found = find_id(env_id)
     if count is None and found.suite.gives != "env":  # whose environments may have any options
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
-    if max_episode_steps is not UNSET:
-        options["max_episode_steps"] = limit_of(max_episode_steps, None)
     if found.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
         env = _functional(found, seeds, options)

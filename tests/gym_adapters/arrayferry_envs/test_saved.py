@@ -33,7 +33,7 @@ from arrayferry_envs import (
     wrap,
 )
 from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
-from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers import kernels, vector
 from arrayferry_translate import ProgramError, read_all, translate
 
 pytestmark = pytest.mark.assumes_other("rbg")  # whose bits are not translated
@@ -238,11 +238,15 @@ def test_what_was_saved_cannot_be_changed(path):
         ),
         ({"translate": False}, "translate=False, but .* saved with translate=True"),
         ({"differentiable": True}, "differentiable was passed, .*gradients are not"),
-        ({"seeds": range(2)}, "seeds was passed, but saved environments have no such option"),
+        ({"seeds": 5}, "seeds was passed, but saved environments have no such option"),
         (
             {"params": {"gravity": 1.0}},
             "params was passed, but saved environments have no such option",
         ),
+        ({"acts": False}, "acts was passed, but saved environments have no such option"),
+        ({"max_episode_steps": np.array([500, 500])}, r"max_episode_steps=array.* is not valid"),
+        ({"check_actions": "strikt"}, "check_actions='strikt' is not valid. Pass one of 'fit'"),
+        ({"xp": "dask"}, "computed on demand, and the states would never"),
     ):
         with pytest.raises(af.OptionError, match=words):
             make_vec(path, **{"num_envs": 4, **options})
@@ -339,6 +343,12 @@ def test_actions_and_closing(path):
         assert envs.step(torch.tensor([0, 1, 0, 1]))[0].shape == (4, 4)
         envs.close()
     assert repr(envs) == "SavedVectorEnv('CartPole', num_envs=4, xp='torch')"
+
+
+def test_wrappers_know_the_step_limit(path):
+    envs = vector.TimeAwareObservation(make_vec(path, 4), normalize_time=True)
+    envs.reset(seed=1)
+    assert envs.step(PUSHES[0])[0][:, -1] == pytest.approx(1 / 500)
 
 
 DEVICES = """
