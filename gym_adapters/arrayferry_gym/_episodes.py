@@ -190,6 +190,12 @@ class Episodes:
         """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
+    def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
+        """Return what a step does with these flags, and note it."""
+        self.masks = self.rule.masks(self.over, terminated, truncated)
+        self.over = self.masks.over
+        return self.masks
+
     def step(
         self, results: AnyTree, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
     ) -> Step:  # fmt: skip
@@ -211,11 +217,13 @@ class Episodes:
             reward = as_rewards(reward)
         given: Any = self.over, terminated, truncated
         if inside is not None and all(map(operator.is_, given, inside._given)):
-            now, self._converted = inside.masks, inside._converted
+            self.masks, self._converted = inside.masks, inside._converted
+            self.over = self.masks.over
         else:
-            now, self._converted = self.rule.masks(self.over, *self._masks(given[1:])), {}
-        self._given, self.masks = given, now
-        self.over, final = now.over, None if to_library is None else observation
+            self.take(*self._masks(given[1:]))
+            self._converted = {}
+        self._given, now = given, self.masks
+        final = None if to_library is None else observation
         begins = self.rule.same_step and now.reset is not None
         if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):
             final = final_observations(self._envs, infos, now.done, observation, to_library)

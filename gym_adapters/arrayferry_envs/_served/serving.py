@@ -143,6 +143,9 @@ class Served(ServesFunctional):
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Put what kernels have added into infos."""
 
+    def _note_reset(self, rows: AnyArray) -> None:
+        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
         """Set the spaces, which a function turns into those of the agent's library."""
         raise NotImplementedError
@@ -155,7 +158,7 @@ class Served(ServesFunctional):
         """
         stepper = self._stepper
         options = options_of(options)
-        mask = options.pop("reset_mask", None)
+        mask = rows = options.pop("reset_mask", None)
         given = options.pop("params", None)
         state = options.pop("state", None)
         if options:
@@ -166,10 +169,10 @@ class Served(ServesFunctional):
         stepper.refuse_traced("reset()", (seed, mask, given, state))
         if mask is not None:
             try:
-                mask = reset_mask_of(mask, self._n)
+                rows = reset_mask_of(mask, self._n)
             except af.TracedValueError:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
-            mask = af.convert(mask, stepper.backend, device=self._device)
+            mask = af.convert(rows, stepper.backend, device=self._device)
         seed = seed_of(seed, self._n)
         params = self._params if given is None else self._changed_params(given, mask)
         if seed is not None or stepper.rng is None:
@@ -180,6 +183,7 @@ class Served(ServesFunctional):
         if given is not None:
             self._params = params
         self._begun = True
+        self._note_reset(rows)
         return result
 
     def _for_agent(self, tree: AnyTree) -> Any:

@@ -9,7 +9,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.typing import AnyTree
 from arrayferry_envs._engine.stepper import Stepper
-from arrayferry_gym.extending import HasKernels, HeldKernel, reset_mask_of
+from arrayferry_gym.extending import HasKernels, HeldKernel
 from arrayferry_gym.wrappers.kernels import RescaleAction
 
 from .single import FunctionalSingleEnv
@@ -85,12 +85,6 @@ class WrappedServed(HasKernels):
         for kernel in self._rounding:
             kernel.refuse_nan(self._stepper.xp, actions)
         return actions
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        mask = options.get("reset_mask") if isinstance(options, dict) else None
-        results = super().reset(seed=seed, options=options)  # type: ignore[misc]
-        self._note_reset(reset_mask_of(mask, self._stepper.env.n))
-        return results  # type: ignore[no-any-return]
 
 
 class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections import deque
@@ -19,7 +20,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._copies import Copied, layers
-from arrayferry_gym._episodes import RULES, nowhere
+from arrayferry_gym._episodes import Episodes, Turn, nowhere
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -242,8 +243,14 @@ class HasEpisodes:
         """Note that episodes begin, in rows (n,) of NumPy; None for all."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
+    def _note_step(self, turn: Turn, infos: dict[str, Any], key: str) -> None:
+        """Note what a step has done, by masks of NumPy: add durations to the infos of a key, and record all values."""
+        if not nowhere(turn.done):
+            self._end(infos[key], turn.done)
+        if turn.reset is not None:
+            self._begin(turn.reset)
+
     def _end(self, values: dict[str, Any], done: Any) -> None:
-        """Add durations to the infos of episodes that have ended in rows (n,) of NumPy, and record them all."""
         rows = done.nonzero()[0]
         took = (time.perf_counter() - self.episode_start_times[rows]).round(6)
         values["t"] = seconds = np.zeros(len(done))
@@ -302,8 +309,12 @@ class HasKernels(HasStatistics):
     _shown: tuple[Any, ...]
     """An object for each kernel, innermost first."""
     _mode: Any
-    _ended: Any = None
-    """Which episodes have ended in the last step, bool (n,) of NumPy, if that is recorded."""
+
+    @functools.cached_property
+    def _recording(self) -> tuple[Episodes, list[HasEpisodes]]:
+        """The episodes, as far as they are recorded, and what records them."""
+        recorders = [each for each in self._shown if isinstance(each, HasEpisodes)]
+        return Episodes(self, self._mode), recorders
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:
@@ -319,9 +330,10 @@ class HasKernels(HasStatistics):
 
     def _note_reset(self, rows: AnyArray) -> None:
         """Note that episodes begin, in rows (n,); None for all."""
-        for shown in self._shown:
-            if isinstance(shown, HasEpisodes):
-                shown._begin(rows)
+        episodes, recorders = self._recording
+        episodes.begin(rows)
+        for each in recorders:
+            each._begin(rows)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Put what kernels have added into infos, except what their masks exclude in all environments.
@@ -329,17 +341,12 @@ class HasKernels(HasStatistics):
         Raises:
             ValueError: the environment has infos of that name.
         """
-        masks, rule = masks_of(added), RULES[self._mode]
-        for shown in self._shown:
-            if isinstance(shown, HasEpisodes):
-                key = shown._driver.kernel.stats_key
-                done = masks[key]
-                if not nowhere(done):
-                    shown._end(added[key], done)
-                begins = done if rule.same_step else self._ended
-                if begins is not None and rule.by_itself:
-                    shown._begin(begins)
-                self._ended = done
+        masks, turn = masks_of(added), None
+        episodes, recorders = self._recording
+        for each in recorders:
+            key = each._driver.kernel.stats_key
+            turn = turn or episodes.take(masks[key], masks[key])  # the same in all
+            each._note_step(turn, added, key)
         add_infos(infos, added, masks)
 
     if not TYPE_CHECKING:  # type checkers would accept any name

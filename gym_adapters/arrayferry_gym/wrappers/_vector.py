@@ -99,12 +99,16 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver.seed(seed)
         driver.use(observations)
         rows = reset_mask_of(mask, self.num_envs)
-        self._episodes.begin(rows)
+        self._note_reset(rows)
         rows = None if rows is None else driver.own(rows)
         if not driver.observes:
             driver.begin(None, rows)
             return observations, infos
         return driver.begin(driver.own(observations), rows), infos
+
+    def _note_reset(self, rows: AnyArray) -> None:
+        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+        self._episodes.begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""

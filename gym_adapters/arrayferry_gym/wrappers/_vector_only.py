@@ -12,9 +12,8 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
-from arrayferry.typing import AnyTree
-from arrayferry_gym._episodes import checked_reset, nowhere
-from arrayferry_gym._options.env_options import reset_mask_of
+from arrayferry.typing import AnyArray, AnyTree
+from arrayferry_gym._episodes import checked_reset
 
 from ._alone import HasObservations
 from ._attributes import HasEpisodes
@@ -67,23 +66,14 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         self._stats_key = stats_key
         self._set_up()
 
-    def reset(
-        self, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the option `reset_mask`."""
-        mask = options.get("reset_mask") if isinstance(options, dict) else None
-        results = super().reset(seed=seed, options=options)
-        self._begin(reset_mask_of(mask, self.num_envs))
-        return results
+    def _note_reset(self, rows: AnyArray) -> None:
+        super()._note_reset(rows)
+        self._begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         *results, infos = super().step(actions)
-        turn = self._episodes.masks
-        if not nowhere(turn.done):
-            self._end(infos[self._stats_key], turn.done)
-        if turn.reset is not None:
-            self._begin(turn.reset)
+        self._note_step(self._episodes.masks, infos, self._stats_key)
         return (*results, infos)
 
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -338,3 +339,27 @@ def test_a_function_may_make_a_whole_number_of_any_action(xp):
     for kernel in (k.TransformAction(lambda x: (x > 0) * 4, levels), chain):
         envs = begun(wrap(Levels(), *(kernel if kernel is chain else [kernel])).make_vec(2, xp=xp))
         assert envs.step(np.float32([[np.nan], [1]]))[1].shape == (2,)
+
+
+SOME = {"reset_mask": [True, False, True]}
+
+
+@pytest.mark.parametrize("mode", EVERY_MODE)
+@pytest.mark.parametrize("options", [None, SOME], ids=["all", "some"])
+def test_recorders_time_episodes_that_a_reset_cuts(monkeypatch, mode, options):
+    chain = [k.RecordEpisodeStatistics(stats_key=key) for key in "ab"]
+    given = {"autoreset_mode": mode, "max_episode_steps": 5}
+    inside, plain = wrap(CartPole(), *chain).make_vec(3, **given), CartPole().make_vec(3, **given)
+    clock, told = [0.0], ([], [])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    for envs, seen in zip((inside, around(plain, chain)), told, strict=True):
+        for now in range(25):
+            clock[0] = float(now)
+            if now in (0, 6, 7, 14):  # in the step before the second, episodes have ended
+                envs.reset(options=options if now else None)
+                continue
+            infos = envs.step(np.zeros(3, int))[4]
+            seen.append({key: infos[key]["t"].tolist() for key in "ab" if key in infos})
+    assert told[0] == told[1]
+    assert all(x["a"] == x["b"] for x in told[0] if x)
+    assert sum(map(bool, told[0])) > 1
