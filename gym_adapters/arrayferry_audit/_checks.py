@@ -12,14 +12,13 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyTree
-from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
+from arrayferry_gym.extending import ARRAYS, FINAL, held_dtype, leaves, split
 
 from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_of
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FEW = 20
 """How many rounds a game may have at most: if observations come again, longer episodes of one length have a time limit."""
-FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
 Found = tuple[int | None, Call | None, str]

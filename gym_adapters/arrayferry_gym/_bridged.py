@@ -11,14 +11,13 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorRewardWrapper, Vec
 import arrayferry as af
 from arrayferry.typing import AnyArray, AnyTree, Device, Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
-from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
+from arrayferry_gym._episodes import FINAL, Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
 
 from . import vector
 
-FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym", "arrayferry_envs"}
 """The packages whose wrappers add nothing to infos but statistics of episodes."""
 

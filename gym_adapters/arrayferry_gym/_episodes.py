@@ -338,6 +338,22 @@ def final_observations(
     return before_resets(af.namespace_of(where), where, to_library(final), observations)
 
 
+def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
+    """Return what infos say of the ends of episodes: all that a reset in the same step would hide.
+
+    Args:
+        observation: the observations before any reset.
+        info: the infos before it, with masks; none if it is empty.
+        ended: where an episode has ended, bool (n,).
+    """
+    told = {"final_obs": observation, "_final_obs": ended}
+    return {**told, "final_info": info, "_final_info": ended} if info else told
+
+
+FINAL = final_infos(None, True, None).keys()
+"""The keys of these."""
+
+
 def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:
     """Return the observations after a step, before any reset in it.
 

@@ -18,7 +18,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym.extending import reset_mask_of
+from arrayferry_gym.extending import final_infos, reset_mask_of
 
 from ._masks import with_masks
 
@@ -126,12 +126,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         observations, rewards, terminated, truncated, infos = results
         done = terminated | truncated
         if mode is AutoresetMode.SAME_STEP and done.any():
-            final, final_infos = observations, with_masks(infos)
+            ends = final_infos(observations, with_masks(infos), done)
             rows = np.flatnonzero(done).astype(np.int32)
             first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
             observations, infos = _merged((observations, infos), rows, (first, begun))
             self._last = True
-            ends = {"final_obs": final, "_final_obs": done, "final_info": final_infos, "_final_info": done}  # fmt: skip
             return observations, rewards, terminated, truncated, with_masks(infos) | ends
         self._keep(*results)
         return observations, rewards, terminated, truncated, with_masks(infos)

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_gym.extending import RULES, Chain, select
+from arrayferry_gym.extending import RULES, Chain, final_infos, select
 from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
@@ -207,9 +207,6 @@ def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, 
     """Return the outcome of a step in the form of `VectorEnv.step`."""
     infos = with_masks(env, outcome.info) if outcome.info else {}
     if outcome.final_observation is not None:
-        ended = outcome.terminated | outcome.truncated
-        infos["final_obs"], infos["_final_obs"] = outcome.final_observation, ended
-        if outcome.final_info:
-            infos["final_info"] = with_masks(env, outcome.final_info)
-            infos["_final_info"] = ended
+        final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}
+        infos |= final_infos(outcome.final_observation, final_info, outcome.ended)
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos
