@@ -267,7 +267,7 @@ class Audit:
             return self._compared(recorder, table)
 
         written = "it depends on what the agent writes to arrays that it has passed or received"
-        resetting = "the action counts in a step that only resets (NEXT_STEP)"
+        resetting = f"the action counts in a step that only resets ({self._mode.name})"
         effects: dict[Any, tuple[str, str, str]] = {}
         for some in [] if self._together else _parts(run.n):
             which = ", ".join(map(str, rows_in(some)))

@@ -135,9 +135,10 @@ def others_step_while_one_resets(run: Run) -> Iterator[Found]:
 
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
     for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
-        told = ", ".join(str(x[env]) for x in call.seen[1:4])
+        told = [str(x[env]) for x in call.seen[1:4]]
         if any(np.any(x[env]) for x in call.seen[1:4]):
-            yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {told}"
+            what = f"this step only resets ({run.mode.name}), but reward and flags are "
+            yield env, call, what + ", ".join(told)
 
 
 def ends_have_last_observations(run: Run) -> Iterator[Found]:

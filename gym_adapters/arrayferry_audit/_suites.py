@@ -25,6 +25,7 @@ from arrayferry_envs import (
     make_vec,
     suites,
 )
+from arrayferry_gym.extending import RULES
 
 from ._audit import Audit
 
@@ -84,7 +85,7 @@ class SuiteContract:
     def _modes(self, env_id: str) -> list[AutoresetMode]:
         """Return the modes that an environment has. The others are refused in words."""
         found = []
-        for mode in AutoresetMode:
+        for mode in RULES:
             try:
                 self._made(env_id, mode).close()
                 found.append(mode)

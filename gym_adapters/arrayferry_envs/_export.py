@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag
 from arrayferry.typing import AnyTree
-from arrayferry_gym.extending import autoreset_mode_of
+from arrayferry_gym.extending import RULES, autoreset_mode_of
 from arrayferry_gym.wrappers.kernels import Kernel
 
 from ._contract.functional_env import FunctionalEnv, checked_env
@@ -131,7 +131,7 @@ def export(
             f"kernels={kernels!r:.80} is no sequence", remedy="Pass [kernel, ...]."
         )
     kernels = tuple(kernels)
-    resets = autoreset_mode_of(autoreset_mode) is not AutoresetMode.DISABLED or None
+    resets = RULES[autoreset_mode_of(autoreset_mode)].by_itself or None
     others = (
         (env_params, param_inputs or None, resets)
         if env is None

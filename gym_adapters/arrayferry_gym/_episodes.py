@@ -11,7 +11,7 @@ An episode ends with the step that terminates or truncates it. When the next one
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -87,18 +87,23 @@ RULES: dict[Any, Rule] = {
 """All modes."""
 
 
-def autoreset_mode_of(given: Any) -> AutoresetMode:
+def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") -> AutoresetMode:
     """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
 
+    Args:
+        given: the mode.
+        modes: those that there are.
+        of: what has them, for the error, if it has not all.
+
     Raises:
-        arrayferry.OptionError: it is not a mode.
+        arrayferry.OptionError: it is none of them.
     """
-    for mode in RULES:
+    for mode in modes:
         if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
             return mode  # type: ignore[no-any-return]
     raise af.OptionError(
-        f"autoreset_mode={given!r:.80} is not valid",
-        remedy=f"Pass one of {', '.join(map(str, RULES))}.",
+        f"autoreset_mode={given!r:.80} is not valid{of and ' for '}{of}",
+        remedy=f"Pass one of {', '.join(map(str, modes))}.",
     )
 
 

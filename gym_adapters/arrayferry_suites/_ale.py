@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
-import arrayferry as af
 from arrayferry.typing import AnyTree
+from arrayferry_gym.extending import autoreset_mode_of
 
 from ._masks import with_masks
 
 NO_LIMIT = 2**30
+MODES = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 
 
 class Games(VectorWrapper[Any, Any, Any]):
@@ -44,11 +45,7 @@ def load(
     **options: Any,
 ) -> Any:
     """Make a batch. The limit of steps becomes one of frames."""
-    if autoreset_mode is AutoresetMode.DISABLED:
-        raise af.OptionError(
-            "the vector environment of ALE has no DISABLED mode",
-            remedy='Pass autoreset_mode="NextStep" or "SameStep", or make "gymnasium/ALE/Pong-v5".',
-        )
+    autoreset_mode_of(autoreset_mode, MODES, "the vector environment of ALE")
     if max_episode_steps != 0:
         steps = max_episode_steps or NO_LIMIT
         options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)

@@ -18,7 +18,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym.extending import final_infos, reset_mask_of
+from arrayferry_gym.extending import RULES, final_infos, reset_mask_of
 
 from ._masks import with_masks
 
@@ -54,7 +54,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             _refuse(pool, "steps a part of its environments at a time", "Leave batch_size out.")
         if config.get("max_num_players", 1) != 1:
             _refuse(pool, "has several players, with a reward each", "Use the suite pgx for games.")
-        if config.get("episodic_life") and mode is AutoresetMode.DISABLED:
+        self._rule = RULES[mode]
+        if config.get("episodic_life") and not self._rule.by_itself:
             _refuse(
                 pool,
                 "ends episodes with each life (episodic_life=True), and its reset() begins a new game",
@@ -97,7 +98,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             off = np.zeros(self.num_envs, bool)
             self._keep(observations, off.astype(np.float32), off, off, infos)
             return observations, with_masks(infos)
-        if self.autoreset_mode is not AutoresetMode.DISABLED or seed is not None:
+        if self._rule.by_itself or seed is not None:
             _refuse(
                 self._pool,
                 "resets a part of its environments in DISABLED mode only, and without a seed",
@@ -118,22 +119,21 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             raise gym.error.ResetNeeded(
                 "Call reset() before the first step, and after an error in one."
             )
-        mode, actions = self.autoreset_mode, np.asarray(actions)
+        rule, actions = self._rule, np.asarray(actions)
         last, self._last = self._last, False
-        if mode is AutoresetMode.DISABLED and (last[2] | last[3]).any():
+        if not rule.by_itself and (last[2] | last[3]).any():
             return self._step_rest(last, actions)
         results = self._ordered(self._pool.step(actions, self._all))
         observations, rewards, terminated, truncated, infos = results
-        done = terminated | truncated
-        if mode is AutoresetMode.SAME_STEP and done.any():
+        done, ends = terminated | truncated, {}
+        if rule.tells_final and done.any():
             ends = final_infos(observations, with_masks(infos), done)
+        if rule.same_step and done.any():
             rows = np.flatnonzero(done).astype(np.int32)
             first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
             observations, infos = _merged((observations, infos), rows, (first, begun))
-            self._last = True
-            return observations, rewards, terminated, truncated, with_masks(infos) | ends
         self._keep(*results)
-        return observations, rewards, terminated, truncated, with_masks(infos)
+        return observations, rewards, terminated, truncated, with_masks(infos) | ends
 
     def _step_rest(self, last: Any, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environments whose episodes go on."""
@@ -159,8 +159,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _keep(self, *results: AnyTree) -> None:
         """Keep the results of a whole batch for later ones of a part, which only DISABLED mode has."""
-        disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self._last = map_arrays(np.copy, results) if disabled else True
+        self._last = True if self._rule.by_itself else map_arrays(np.copy, results)
 
     def _make_anew(self, seed: Any) -> None:
         """Make the batch with these seeds, unless there are none."""

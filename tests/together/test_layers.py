@@ -214,13 +214,44 @@ assert list(af.stream(x, "torch", sparse="dense"))[0].tolist() == [1, 1]
 
 
 TOLD = """
-from arrayferry_envs import CartPole
+import os, tempfile
+import pytest
+from arrayferry_gym import _episodes
+told = _episodes.final_infos  # of which one more key is added, before others import it
+_episodes.final_infos = lambda *args: {**told(*args), "final_seed": args[-1], "_final_seed": args[-1]}
+_episodes.FINAL = _episodes.final_infos(None, True, None).keys()
+from arrayferry_envs import CartPole, make_vec, with_seeds
+from arrayferry_gym._bridged import Bridged
 from arrayferry_gym.vector import JaxToTorch
 envs = CartPole().make_vec(3, xp="jax", autoreset_mode="NextStepTold", max_episode_steps=1)
 envs = JaxToTorch(envs, stack_final=True)
 envs.reset(seed=1)
 observation, *_, infos = envs.step(envs.action_space.sample())
 assert infos["_final_obs"].all() and (infos["final_obs"] == observation).all()
+
+new = {"autoreset_mode": "NextStepTold", "max_episode_steps": 1}
+def ends(envs):
+    envs.reset(seed=1)
+    observation, *_, infos = envs.step(envs.action_space.sample())
+    assert infos["_final_obs"].all() and (infos["final_obs"] == observation).all()
+    _, reward, *flags, infos = envs.step(envs.action_space.sample())
+    assert not any(x.any() for x in (reward, *flags, infos["_final_obs"]))
+ends(make_vec("arrayferry/CartPole-v0", 3, **new))
+with tempfile.TemporaryDirectory() as folder:
+    CartPole().make_vec(3, translate=True, **new).save(path := os.path.join(folder, "x.afp"))
+    ends(make_vec(path, 3, xp="torch", **new))
+    with pytest.raises(af.OptionError, match="autoreset_mode='SameStep', but .* saved with .*'NextStepTold'"):
+        make_vec(path, 3, autoreset_mode="SameStep")
+with pytest.raises(af.OptionError, match=r"NextStepTold.* is not valid for batches of Gymnasium. Pass one of AutoresetMode.NEXT"):
+    make_vec("gymnasium/CartPole-v1", 3, **new)
+
+with pytest.raises(af.OptionError, match="resets in the step after the last"):
+    Bridged(CartPole().make_vec(3, **new), "Bridge", "a trainer", "numpy")
+envs = with_seeds(CartPole(), range(9)).make_vec(3, autoreset_mode="SameStep", max_episode_steps=1)
+bridge = Bridged(envs, "Bridge", "a trainer", "numpy", infos=True)
+bridge.reset(seed=1)
+assert [[*infos] for infos in bridge.step(envs.action_space.sample())[-1]] == [["seed"]] * 3
+assert "final_seed" in bridge.given and [[*infos] for infos in bridge.firsts] == [["seed"]] * 3
 """
 
 KEPT = """

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from arrayferry.typing import AnyTree
-from arrayferry_gym.extending import as_rewards
+from arrayferry_gym.extending import RULES, as_rewards
 
 
 class RewardedBatch(SyncVectorEnv):
@@ -57,7 +57,7 @@ class EnvBatch(RewardedBatch):
         if env_num in vector_infos:  # of the reset after the last step
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
-        if not ended or self.autoreset_mode is not AutoresetMode.SAME_STEP:
+        if not ended or not RULES[self.autoreset_mode].same_step:
             self.infos[env_num] = env_info
             return vector_infos
         # its reset may use the same arrays

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
@@ -17,7 +17,7 @@ from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_envs._contract.plain_spaces import space_in_json, space_of_json
-from arrayferry_gym.extending import ServesFunctional, reset_mask_of
+from arrayferry_gym.extending import ServesFunctional, autoreset_mode_of, reset_mask_of
 from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
 
 from .serving import set_spaces, showing
@@ -110,7 +110,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
             observation, action = (
                 space_of_json(about[f"{x}_space"]) for x in ("observation", "action")
             )
-            self.autoreset_mode = AutoresetMode(about["autoreset_mode"])
+            self.autoreset_mode = autoreset_mode_of(about["autoreset_mode"])
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
             raise ProgramError(

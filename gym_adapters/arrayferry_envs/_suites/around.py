@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from arrayferry._utilities.options import stream_seed
@@ -16,6 +16,7 @@ from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyTree
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
+from arrayferry_gym.extending import RULES
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
 
 
@@ -49,7 +50,7 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
     """Return environments for agents of any library."""
     if not isinstance(envs, VectorEnv):
         return SuiteEnv(envs, **options)
-    final = envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    final = RULES[envs.metadata["autoreset_mode"]].tells_final
     return SuiteVectorEnv(envs, stack_final=final, **options)
 
 

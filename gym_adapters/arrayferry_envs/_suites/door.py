@@ -238,6 +238,7 @@ def _served(
         elif count is None:
             envs = one()
         else:
+            autoreset_mode_of(mode, AutoresetMode, "batches of Gymnasium")
             envs = RewardedBatch([one] * count, autoreset_mode=mode)
         envs = around(envs, target_xp=xp, target_device=device, **checks)
     envs.suite_id = env_id
