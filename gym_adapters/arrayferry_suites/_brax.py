@@ -220,6 +220,4 @@ def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
     return adapt(import_module("brax.envs").get_environment(name, **options), randomization_fn)
 
 
-def adapt(env: Any, randomization_fn: Any = None) -> Any:
-    """Turn one into a `FunctionalEnv`."""
-    return BraxEnv(env, randomization_fn)
+adapt = BraxEnv

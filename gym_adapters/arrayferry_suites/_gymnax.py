@@ -175,6 +175,4 @@ def load(name: str, **options: Any) -> Any:
     return adapt(*import_module("gymnax").make(name, **options))
 
 
-def adapt(env: Any, params: AnyTree = None) -> Any:
-    """Turn one into a `FunctionalEnv`."""
-    return GymnaxEnv(env, params)
+adapt = GymnaxEnv

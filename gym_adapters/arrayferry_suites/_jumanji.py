@@ -125,6 +125,4 @@ def _space(spec: Any) -> Space[Any]:
     return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})
 
 
-def adapt(env: Any) -> Any:
-    """Turn one into a `FunctionalEnv`."""
-    return JumanjiEnv(env)
+adapt = JumanjiEnv

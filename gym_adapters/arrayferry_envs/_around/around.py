@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from arrayferry.typing import Namespace
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 
 
@@ -24,12 +24,22 @@ class AroundEnv(FunctionalEnv):
     default_params: Any = dataclasses.field(init=False, compare=False)
     metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
     library: str | None = dataclasses.field(init=False, compare=False)
+    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
         self.library = self.env.library
+        self.max_episode_steps = self.env.max_episode_steps
         self._shared = self.env._shared
+        self._set_spaces()
+
+    def _set_spaces(self) -> None:
+        self.observation_space = self.env.observation_space
+        self.action_space = self.env.action_space
+
+    def _limited(self, limit: int | None) -> int | None:
+        return self.env._limited(limit)
 
     @property
     def reward_shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -50,3 +60,7 @@ class AroundEnv(FunctionalEnv):
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
         return self.env._random(xp, rng, n)
+
+    def render(self, state: AnyTree, index: int) -> Any:
+        """Draw the inner environment, whose states are `state.state`."""
+        return self.env.render(state.state, index)

@@ -39,8 +39,7 @@ class RepeatedEnv(AroundEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.observation_space: Any = self.env.observation_space
-        self.action_space: Any = self.env.action_space
+        self.max_episode_steps: int | None = None  # the inner one counts its own steps
 
     @property
     def _informs(self) -> bool:
@@ -99,10 +98,6 @@ class RepeatedEnv(AroundEnv):
     def info(self, xp: Namespace, state: AnyTree, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the inner environment."""
         return self.env.info(xp, state.state, params)
-
-    def render(self, state: AnyTree, index: int) -> Any:
-        """Draw the inner environment."""
-        return self.env.render(state.state, index)
 
     def __repr__(self) -> str:
         return f"<repeat_action({self.env!r}, {self.num_repeats}{', maximum=True' * self.maximum})>"

@@ -43,16 +43,6 @@ class SeededEnv(AroundEnv):
     """
 
     seeds: range | tuple[int, ...]
-    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.observation_space: Any = self.env.observation_space
-        self.action_space: Any = self.env.action_space
-        self.max_episode_steps = self.env.max_episode_steps
-
-    def _limited(self, limit: int | None) -> int | None:
-        return self.env._limited(limit)
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
         """Return the seeds of `n` new episodes, from which both parameters and states are sampled."""
@@ -126,10 +116,6 @@ class SeededEnv(AroundEnv):
     def info(self, xp: Namespace, state: WithSeed, params: AnyTree) -> dict[str, Any]:
         """Return the infos of the inner environment, and the seeds of the levels."""
         return {**self.env.info(xp, state.state, params), "seed": state.seed}
-
-    def render(self, state: WithSeed, index: int) -> Any:
-        """Draw the inner environment."""
-        return self.env.render(state.state, index)
 
     def __repr__(self) -> str:
         return f"<with_seeds({self.env!r}, {self.seeds!r:.80})>"

@@ -37,11 +37,8 @@ class WrappedEnv(AroundEnv):
     """
 
     kernels: tuple[Kernel, ...] = ()
-    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.max_episode_steps = self.env.max_episode_steps
+    def _set_spaces(self) -> None:
         chain, limit_is_known = self._any_chain()
         if limit_is_known:
             self.observation_space: Any = chain.outside.observation
@@ -54,9 +51,6 @@ class WrappedEnv(AroundEnv):
 
     def _rewards(self) -> tuple[tuple[int, ...], str | None]:
         return self._any_chain()[0].rewards(*super()._rewards())
-
-    def _limited(self, limit: int | None) -> int | None:
-        return self.env._limited(limit)
 
     def _any_chain(self) -> tuple[Chain, bool]:
         """Return the kernels and True; if they need a step limit that is set later, those for a limit of 1, and False."""

@@ -70,6 +70,8 @@ def _everything(
 
 _PARAMETERS = inspect.signature(_everything).parameters
 _DEFAULTS = {name: parameter.default for name, parameter in _PARAMETERS.items()}
+_CONVERTING = {*inspect.signature(Libraries).parameters, *af.Options._fields}
+"""The arguments of the conversions."""
 
 
 def takes(*left_out: str) -> Callable[[Any], Any]:
@@ -130,7 +132,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
             check = "off"  # the environment refuses all that an adapter refuses
         self._check = check
         self._convert_render = arguments.get("convert_render", False)
-        options = {name: x for name, x in arguments.items() if name not in _OF_ADAPTERS}
+        options = {name: x for name, x in arguments.items() if name in _CONVERTING}
         metadata = getattr(env, "metadata", None) or {}
         self._libraries = Libraries(metadata, **options)
         target: Any = self._libraries.target_backend
@@ -295,9 +297,6 @@ class NamedPairOnDevice(NamedPair):
 def _library_name(library: Target | None) -> str | None:
     return None if library is None else af.registry.backend(library).name
 
-
-_OF_ADAPTERS = ("check_actions", "convert_render", "stack_final", "reward_dtype")
-"""The arguments that are none of the conversions."""
 
 _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "env_xp": _library_name,

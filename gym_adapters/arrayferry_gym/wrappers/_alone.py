@@ -10,20 +10,20 @@ from arrayferry_gym._arrays import as_rewards
 from ._kernels.kernel import Step
 
 
-class HasActions:
-    """Changes actions."""
-
+class _Around:
     _driver: Any
+
+
+class HasActions(_Around):
+    """Changes actions."""
 
     def actions(self, actions: AnyTree) -> Any:
         """Return what the environments get for actions of the agent."""
         return self._driver.act(actions)
 
 
-class HasAction:
+class HasAction(_Around):
     """Changes actions."""
-
-    _driver: Any
 
     def action(self, action: AnyTree) -> Any:
         """Return what the environment gets for an action of the agent."""
@@ -32,20 +32,16 @@ class HasAction:
         return driver.single(kernel.inside.action, driver.act(batch))
 
 
-class HasObservations:
+class HasObservations(_Around):
     """Changes observations."""
-
-    _driver: Any
 
     def observations(self, observations: AnyTree) -> Any:
         """Return what the agent gets for observations of the environments."""
         return _observed(self._driver, observations)
 
 
-class HasObservation:
+class HasObservation(_Around):
     """Changes observations."""
-
-    _driver: Any
 
     def observation(self, observation: AnyTree) -> Any:
         """Return what the agent gets for an observation of the environment."""
@@ -54,20 +50,16 @@ class HasObservation:
         return driver.single(kernel.outside.observation, _observed(driver, batch))
 
 
-class HasRewards:
+class HasRewards(_Around):
     """Changes rewards."""
-
-    _driver: Any
 
     def rewards(self, rewards: AnyArray) -> Any:
         """Return what the agent gets for rewards of the environments."""
         return _rewarded(self._driver, as_rewards(rewards))
 
 
-class HasReward:
+class HasReward(_Around):
     """Changes rewards."""
-
-    _driver: Any
 
     def reward(self, reward: AnyArray) -> Any:
         """Return what the agent gets for a reward of the environment."""
