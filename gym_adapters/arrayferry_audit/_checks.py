@@ -342,16 +342,11 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
                 if _infos(call, env, inside).get(key) in first:
                     yield env, call, f"the info {key!r} of the last step is that of a reset"
     always = set.intersection(*map(set, usual)) if usual else set()
-    for each in run.episodes if inside else ():
+    what = f"an episode has ended, and final_info lacks {sorted(always, key=str)}"
+    for each in run.episodes if inside and always else ():
         infos = each.last.infos  # a key that last infos lack may be one that no end has
-        if always and (
-            inside not in infos or not infos.get("_final_info", each.last.ended)[each.env]
-        ):
-            yield (
-                each.env,
-                each.last,
-                f"an episode has ended, and final_info lacks {sorted(always, key=str)}",
-            )
+        if inside not in infos or not infos.get("_final_info", each.last.ended)[each.env]:
+            yield each.env, each.last, what
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:

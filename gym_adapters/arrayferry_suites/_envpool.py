@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
-from arrayferry._utilities.options import options_of, seed_of
+from arrayferry._utilities.options import known_options, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import RULES, final_infos, reset_mask_of
@@ -84,14 +84,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             seed: an integer, or one for each environment, below 2**31. The batch is made anew.
             options: "reset_mask".
         """
-        options = options_of(options)
-        mask = reset_mask_of(options.pop("reset_mask", None), self.num_envs)
-        if options:
-            _refuse(self._pool, f"has no option {next(iter(options))!r} of reset", "")
+        (mask,) = known_options("reset() of EnvPool", options, "reset_mask")
+        mask = reset_mask_of(mask, self.num_envs)
         if mask is None or not self._last:
-            if (
-                self._last is False and seed is None
-            ):  # results of the step that failed may still come
+            # results of a step that failed may still come
+            if self._last is False and seed is None:
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
             observations, infos = self._ordered(self._pool.reset())

@@ -234,6 +234,25 @@ def options_of(options: Any) -> dict[str, Any]:
     return dict(options)
 
 
+def known_options(what: str, options: Any, *names: str) -> list[Any]:
+    """Return the values of options of a reset, None for each that is missing.
+
+    Args:
+        what: what is reset, for errors.
+        options: the options.
+        names: the names that are known.
+
+    Raises:
+        arrayferry.OptionError: they are not a dict, or have another name.
+    """
+    given = options_of(options)
+    values = [given.pop(name, None) for name in names]
+    if given:
+        wrong, known = next(iter(given)), ", ".join(map(repr, names))
+        raise af.OptionError(f"{what} has no option {wrong!r}", remedy=f"There is {known}.")
+    return values
+
+
 def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
     """Return the error for a module that needs a package which cannot be imported.
 

@@ -291,9 +291,8 @@ class Steps:
             return action, checked_extras(results) if extras else None, state
 
         self._act = jax.jit(act, inline=True)
-        self._step = jax.jit(
-            self._taken, inline=True
-        )  # so that it is traced once, for `start` and `take`
+        # so that it is traced once, for `start` and `take`
+        self._step = jax.jit(self._taken, inline=True)
 
     def _taken(
         self, acting: Any, stepping: Any, env_state: AnyTree, observation: AnyTree, state: AnyTree
@@ -358,10 +357,8 @@ class Steps:
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
             outcome.final_observation, extras, carry.began, total, length,
         )  # fmt: skip
-        ended = outcome.terminated | outcome.truncated
-        after = Carry(
-            env_state, outcome.observation, ended, total, length, state, carry.first_policy_state
-        )
+        first = carry.first_policy_state
+        after = Carry(env_state, outcome.observation, outcome.ended, total, length, state, first)
         return after, transition, outcome
 
 

@@ -205,9 +205,8 @@ def caster(
     if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):
         edges = None  # it cannot clip them, but casts them clipped
     elif edges is not None and edges[0].ndim:
-        wide = (None,) * (
-            x.ndim - edges[0].ndim
-        )  # JAX may be told to refuse what has fewer dimensions
+        # JAX may be told to refuse what has fewer dimensions
+        wide = (None,) * (x.ndim - edges[0].ndim)
         edges = tuple(af.convert(edge.astype(given)[wide], like=x) for edge in edges)
     elif edges is not None:
         edges = tuple(edge.item() for edge in edges)

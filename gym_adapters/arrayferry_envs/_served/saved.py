@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry._utilities.options import mixed_seed, options_of, seed_of
+from arrayferry._utilities.options import known_options, mixed_seed, seed_of
 from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.errors import usable
@@ -107,9 +107,8 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         programs, about = read_all(path)
         try:
             count, self._name = about["num_envs"], about["name"]
-            observation, action = (
-                space_of_json(about[f"{x}_space"]) for x in ("observation", "action")
-            )
+            given = about["observation_space"], about["action_space"]
+            observation, action = map(space_of_json, given)
             self.autoreset_mode = autoreset_mode_of(about["autoreset_mode"])
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -169,13 +168,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in "reset_mask" of the options. With a seed, episodes are those of JAX."""
-        options = options_of(options)
-        mask = options.pop("reset_mask", None)
-        if options:
-            raise af.OptionError(
-                f"reset() of saved environments has no option {next(iter(options))!r}",
-                remedy='The option is "reset_mask".',
-            )
+        (mask,) = known_options("reset() of saved environments", options, "reset_mask")
         if mask is not None:
             mask = self._entered(reset_mask_of(mask, self.num_envs))
         seed = seed_of(seed, self.num_envs)

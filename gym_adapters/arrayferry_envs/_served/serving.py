@@ -15,8 +15,8 @@ import arrayferry as af
 from arrayferry._utilities.options import (
     check_flag,
     check_render_mode,
+    known_options,
     limit_of,
-    options_of,
     seed_of,
 )
 from arrayferry._utilities.text import never_raises
@@ -157,15 +157,8 @@ class Served(ServesFunctional):
             The observations and the infos, in the library that computes.
         """
         stepper = self._stepper
-        options = options_of(options)
-        mask = rows = options.pop("reset_mask", None)
-        given = options.pop("params", None)
-        state = options.pop("state", None)
-        if options:
-            raise af.OptionError(
-                f"reset() has no option {next(iter(options))!r}",
-                remedy='The options are "params", "state" and "reset_mask".',
-            )
+        mask, given, state = known_options("reset()", options, "reset_mask", "params", "state")
+        rows = mask
         stepper.refuse_traced("reset()", (seed, mask, given, state))
         if mask is not None:
             try:

@@ -69,11 +69,9 @@ class WrappedServed(HasKernels):
 
     def _set_up(self, *args: Any, **options: Any) -> None:
         super()._set_up(*args, **options)  # type: ignore[misc]
-        chain = self._stepper.engine.chain
-        held = (
-            EngineKernel(self._stepper, index, self._to_agent)
-            for index in range(len(chain.kernels))
-        )
+        stepper, chain = self._stepper, self._stepper.engine.chain
+        numbers = range(len(chain.kernels))
+        held = (EngineKernel(stepper, index, self._to_agent) for index in numbers)
         self._show(held, vector=isinstance(self, FunctionalVectorEnv))
         own = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
         rounding = [kernel for kernel in own if isinstance(kernel, RescaleAction)]

@@ -199,10 +199,8 @@ class JaxEnv(FunctionalEnv):
         n = jax.tree.leaves(arguments)[0].shape[0]
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
-        batched = [
-            hasattr(x, "shape") and jnp.shape(x) == (n, *jnp.shape(default))
-            for x, default in zip(given, defaults, strict=True)
-        ]
+        pairs = zip(given, defaults, strict=True)
+        batched = [hasattr(x, "shape") and x.shape == (n, *np.shape(old)) for x, old in pairs]
         rows = [x for x, own in zip(given, batched, strict=True) if own]
 
         def one(rows: AnyArray, *arguments: Any) -> Any:
@@ -225,9 +223,8 @@ class JaxEnv(FunctionalEnv):
         kept, reward, terminated, truncated = self._mapped(
             self._advanced, params, keys, state.tree, action
         )
-        if jnp.issubdtype(
-            reward.dtype, jnp.integer
-        ):  # else a warning to the author of the environment
+        if jnp.issubdtype(reward.dtype, jnp.integer):
+            # else a warning to the author of the environment
             reward = reward.astype(jnp.float32)
         return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
 
@@ -246,10 +243,9 @@ class JaxEnv(FunctionalEnv):
 
     def render(self, state: JaxState, index: int) -> Any:
         """Draw it as its library does."""
-        leaves = (
-            jnp.asarray(x if i in self._shared else x[index]) for i, x in enumerate(state.leaves)
-        )
-        return np.asarray(self.image_of(state._replace(leaves=tuple(leaves)).tree))[..., :3]
+        pairs = enumerate(state.leaves)
+        leaves = tuple(jnp.asarray(x if i in self._shared else x[index]) for i, x in pairs)
+        return np.asarray(self.image_of(state._replace(leaves=leaves).tree))[..., :3]
 
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)

@@ -87,10 +87,8 @@ class Suite(Part):
         """The version of the package, None if it is not installed or has none."""
         try:
             return version(self._top)
-        except (
-            PackageNotFoundError,
-            ValueError,
-        ):  # its distribution has another name, or it has none
+        except (PackageNotFoundError, ValueError):
+            # its distribution has another name, or it has none
             names = packages_distributions().get(self._top)
             return version(names[0]) if names else None
 

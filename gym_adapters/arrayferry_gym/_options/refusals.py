@@ -123,10 +123,8 @@ def _is_batch(env: Any) -> bool:
     observed = env.observation_space
     if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
         return False
-    for name in (
-        "observation_space",
-        "action_space",
-    ):  # the observation space of some is that of one group only
+    # the observation space of some is that of one group only
+    for name in ("observation_space", "action_space"):
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
             one, inside = shapes(single), shapes(getattr(holder, name))

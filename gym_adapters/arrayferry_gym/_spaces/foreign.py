@@ -81,9 +81,8 @@ def box(shape: tuple[int, ...], dtype: Any, low: AnyArray, high: AnyArray) -> sp
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         # as objects, since float64 does not have all numbers of int64
         bounds = tuple(np.clip(bound.astype(object), least, most) for bound in bounds)
-    with np.errstate(
-        over="ignore", under="ignore"
-    ):  # values out of the range of float32 become inf
+    # values out of the range of float32 become inf
+    with np.errstate(over="ignore", under="ignore"):
         low, high = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in bounds)
     return spaces.Box(low, high, dtype=dtype.type)
 
