@@ -100,10 +100,8 @@ class Immutable:
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
             # a field that the constructor takes counts, since compiled code may use it
-            ignored = {
-                KEPT,
-                *(field.name for field in fields if not field.compare and not field.init),
-            }
+            others = (field.name for field in fields if not field.compare and not field.init)
+            ignored = {KEPT, *others}
             computed = functools.cached_property, once
             parts = {
                 name: part

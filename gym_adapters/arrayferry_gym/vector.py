@@ -37,10 +37,7 @@ from arrayferry_gym._episodes import (
 )
 from arrayferry_gym._options.env_options import forwarded_mask
 from arrayferry_gym._options.libraries import reward_dtype_of
-from arrayferry_gym._options.refusals import (
-    check_env,
-    missing_adapter,
-)
+from arrayferry_gym._options.refusals import check_env, missing_adapter
 from arrayferry_gym.typing import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:

@@ -63,13 +63,9 @@ class Call:
         self.sharding = batch_sharding(run.sharding, n)
         if run.what != "rollout":
             warn_if_fresh(env, run.wrapper_state)
-        self.values = Values(
-            leaves,
-            self.env_params.values,
-            key_of(run.key),
-            first_policy_state(run.policy_state, n),
-            lasting_state(env, run.wrapper_state),
-        )
+        key, state = key_of(run.key), first_policy_state(run.policy_state, n)
+        lasting = lasting_state(env, run.wrapper_state)
+        self.values = Values(leaves, self.env_params.values, key, state, lasting)
 
     def __call__(self, compiled: Any, *args: Any) -> Any:
         """Call a compiled function with the program, the values and other arguments, and return its results."""

@@ -70,9 +70,8 @@ def checked_extras(extras: AnyTree) -> Any:
         arrayferry.OptionError: they have something that is no array or number.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(extras):
-        if not isinstance(
-            leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
-        ) and not hasattr(leaf, "__jax_array__"):
+        numbers = jax.Array, np.ndarray, np.generic, bool, int, float, complex
+        if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
             raise af.OptionError(
                 f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which a transition cannot hold",
                 remedy="Extras are arrays (num_envs, ...), in any pytree, or None.",
@@ -87,14 +86,12 @@ def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> Policy
 
 def _same(before: PolicyState, after: PolicyState) -> PolicyState:
     """Return the next states of a policy, if they have the form of the last ones."""
-    forms = [
-        [
-            (jax.tree_util.keystr(path), jnp.result_type(x), jnp.shape(x))
-            for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
-        ]
-        for tree in (before, after)
-    ]
-    for (path, dtype, shape), other in zip(*forms, strict=False):
+
+    def forms(tree: PolicyState) -> list[tuple[str, Any, Any]]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return [(jax.tree_util.keystr(at), jnp.result_type(x), jnp.shape(x)) for at, x in leaves]
+
+    for (path, dtype, shape), other in zip(forms(before), forms(after), strict=False):
         if (path, dtype, shape) != other:
             raise af.OptionError(
                 f"the policy got policy_state{path} of dtype {dtype} and shape {shape}, but returned "

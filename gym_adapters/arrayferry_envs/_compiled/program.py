@@ -66,11 +66,8 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
                 remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
                 "For a policy of another library, pass policy_xp= to evaluate.",
             ) from error
-    values = [
-        _value(tree, index, x)
-        for index, (x, kept) in enumerate(zip(leaves, static, strict=True))
-        if kept is DYNAMIC
-    ]
+    pairs = enumerate(zip(leaves, static, strict=True))
+    values = [_value(tree, index, x) for index, (x, kept) in pairs if kept is DYNAMIC]
     build = functools.partial(_built, structure)
     return values, StaticPart(tuple(static), structure, build, Key((structure, tuple(keys))))
 

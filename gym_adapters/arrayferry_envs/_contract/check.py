@@ -187,9 +187,8 @@ class _Trial:
                 self._check_rows("sample_params", 0)
         state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
-        self.dtypes = [
-            (path, dtype_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
-        ]
+        names = (dtype_name(x.dtype) for x in leaves)
+        self.dtypes = list(zip(layout.paths, names, strict=True))
         self._env.adopt(state)
         self._dynamics.action_space.seed(0)
         begun, ages = state, np.zeros(N)
@@ -338,9 +337,8 @@ class _Trial:
         leaves, layout = af.flatten(self._params.tree, everything=True)
         if not any(type(x) is float for x in leaves):
             return
-        spread = self._prepared(
-            layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
-        )
+        columns = [np.full(N, x) if type(x) is float else x for x in leaves]
+        spread = self._prepared(layout.unflatten(columns))
         action = self._action()
         for method in ("reset", "step", "observe"):
             run = partial(self._run, method, 0, state, action)

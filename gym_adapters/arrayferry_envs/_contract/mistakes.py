@@ -78,11 +78,9 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         else:
             name, of = error.name, error.obj
         if isinstance(name, str) and (of is params or type(of) is type(params)):
-            names = ", ".join(map(str, field_names(params))) or "none"
-            return (
-                f"there is no parameter {name!r}",
-                f"The parameters are {names}: see default_params.",
-            )
+            fields = ", ".join(map(str, field_names(params))) or "none"
+            remedy = f"The parameters are {fields}: see default_params."
+            return f"there is no parameter {name!r}", remedy
         if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
             return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
     return f"{kind}: {text.partition(chr(10))[0]}", ""

@@ -295,9 +295,8 @@ def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
     """Return a parameter that is static."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
-    if af.registry.kind(value).category in ("array", "objects") or (
-        isinstance(default, int) and isinstance(value, (float, np.floating))
-    ):
+    fraction = isinstance(default, int) and isinstance(value, (float, np.floating))
+    if fraction or af.registry.kind(value).category in ("array", "objects"):
         raise af.OptionError(
             f"{path} is static, since its default {default!r} is not a float, but it was given {value!r:.80}",
             remedy=f"Pass a {type(default).__name__}; or make the default a float or an array, so that it is "

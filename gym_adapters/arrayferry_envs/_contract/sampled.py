@@ -94,9 +94,8 @@ class SampledParams:
             leaves, layout = af.flatten(params, everything=True)
             sampled = _by_path(state.params)
             pairs = zip(layout.paths, leaves, strict=True)
-            whole = layout.unflatten(
-                [old if sampled[path] is None else sampled[path] for path, old in pairs]
-            )
+            parts = [old if sampled[path] is None else sampled[path] for path, old in pairs]
+            whole = layout.unflatten(parts)
             if self._keeps:
                 self._whole = params, state.params, whole
         return WithParams(state.state, whole)

@@ -31,9 +31,8 @@ class StepResults:
         self._xp = xp
         self._n = n
         shape, dtype = env.reward_shape, env.reward_dtype
-        if not isinstance(shape, (tuple, list)) or not all(
-            type(x) is int and x >= 0 for x in shape
-        ):
+        known = isinstance(shape, (tuple, list)) and all(type(x) is int and x >= 0 for x in shape)
+        if not known:
             raise EnvResultError(
                 f"reward_shape of {self._name} is {shape!r:.80}",
                 remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",

@@ -165,10 +165,8 @@ class Stepping:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
                 with contextlib.suppress(Exception):  # if the observations cannot be converted
                     note = f"It is from the policy, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
-                    other = (
-                        "" if is_module(self._run.policy) else " policy_xp= names another library."
-                    )
-                    error.add_note(note + other)
+                    other = " policy_xp= names another library."
+                    error.add_note(note + other * (not is_module(self._run.policy)))
             raise
 
 
@@ -280,9 +278,8 @@ def frozen(env: Any) -> Iterator[None]:
     changed = []
     try:
         for each in _wrappers(env):
-            if isinstance(each, AsyncVectorEnv) and any(
-                each.call("has_wrapper_attr", "update_running_mean")
-            ):
+            apart = isinstance(each, AsyncVectorEnv)
+            if apart and any(each.call("has_wrapper_attr", "update_running_mean")):
                 warnings.warn(
                     f"{each!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
                     "around the vector environment, or set their update_running_mean to False",

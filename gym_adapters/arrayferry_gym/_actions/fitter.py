@@ -208,16 +208,11 @@ class Fitter:
             parts = {key: self._fit(value[key], inner[key], place[key]) for key in inner}
             if further and self.passes_on:
                 parts.update((key, value[key]) for key in further)
-                self.passed_on = (
-                    f"it has the key {further[0]!r}{place.clause}, which the space does not have"
-                )
+                key = f"the key {further[0]!r}{place.clause}"
+                self.passed_on = f"it has {key}, which the space does not have"
             return parts
-        if (
-            self.num_envs is None
-            and hasattr(value, "ndim")
-            and value.ndim
-            and len(value) == len(space.spaces)
-        ):
+        alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
+        if alone and len(value) == len(space.spaces):
             value = [value[index, ...] for index in range(len(value))]  # as `contains` takes it
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")

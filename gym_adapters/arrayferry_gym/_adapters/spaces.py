@@ -235,9 +235,8 @@ def _unflatten(space: Any, x: AnyArray) -> Any:
         return unflatten(space.original, x)
     if isinstance(space.original, (spaces.Box, spaces.MultiBinary)):
         return af.namespace_of(x).reshape(x, space.original.shape)
-    return af.convert(
-        unflatten(space.original, af.convert(x, "numpy")), like=array, scalars="convert"
-    )
+    value = unflatten(space.original, af.convert(x, "numpy"))
+    return af.convert(value, like=array, scalars="convert")
 
 
 def _flatten_space(space: Any) -> Any:

@@ -18,10 +18,7 @@ Piece = tuple[int | Rows, Any]
 
 
 def join(
-    space: Space[Any],
-    pieces: Sequence[Piece],
-    size: int,
-    fill: Callable[..., Any] = np.empty,
+    space: Space[Any], pieces: Sequence[Piece], size: int, fill: Callable[..., Any] = np.empty
 ) -> Any:
     """Put pieces together, in new memory. Later pieces overwrite earlier ones.
 

@@ -113,9 +113,8 @@ class HasStatistics(Copied):
 def kernels_in(env: Any) -> int:
     """Return the number of kernels in an environment. Single environments of a batch count as many."""
     chain = [each for place, each in layers(env) if not place]
-    batches = sum(
-        isinstance(each, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)) for each in chain
-    )
+    kinds = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
+    batches = sum(isinstance(each, kinds) for each in chain)
     return 2**16 * batches + sum(len(HasKernels.held_by(each)) for each in chain)
 
 
@@ -378,8 +377,7 @@ class FlattensAll:
 
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)
-        if space is not None and not all(
-            isinstance(x, ARRAYS) for x, _ in leaves(original_space(space))
-        ):
+        parts = () if space is None else leaves(original_space(space))
+        if not all(isinstance(x, ARRAYS) for x, _ in parts):
             env, kernel = gym.wrappers.vector.FlattenObservation(env), Kernel()
         super().__init__(env, kernel)  # type: ignore[call-arg]

@@ -65,11 +65,8 @@ class Moments(NamedTuple):
                 "these are the statistics of several runs, as jax.vmap makes them",
                 remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
-        return {
-            "count": int(self.count),
-            "mean": _numpy(self.mean).tolist(),
-            "var": _numpy(self.var).tolist(),
-        }
+        mean, var = (_numpy(x).tolist() for x in (self.mean, self.var))
+        return {"count": int(self.count), "mean": mean, "var": var}
 
     @staticmethod
     def checked(values: AnyTree) -> tuple[int, Any, Any]:
