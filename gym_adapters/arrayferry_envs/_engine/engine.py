@@ -208,5 +208,7 @@ def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, 
     infos = with_masks(env, outcome.info) if outcome.info else {}
     if outcome.final_observation is not None:
         final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}
-        infos |= final_infos(outcome.final_observation, final_info, outcome.ended)
+        ended = outcome.terminated | outcome.truncated
+        ends = final_infos(outcome.final_observation, final_info, ended)
+        infos = {**infos, **ends} if infos else ends
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos

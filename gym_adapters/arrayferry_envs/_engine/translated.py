@@ -59,10 +59,8 @@ class TranslatedStepper(PickledArrays, JaxStepper):
         def begin_by(data: Any, leaves: Any, kernels: Any, *rest: Any) -> Any:
             return begin(leaves, kernels, jax.random.wrap_key_data(data, impl=static[-1]), *rest)
 
-        first, second = (
-            translate(each, self.backend, differentiable=self._differentiable)
-            for each in (begin_by, step)
-        )
+        options: Any = {"differentiable": self._differentiable}
+        first, second = (translate(each, self.backend, **options) for each in (begin_by, step))
 
         def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
             # that array is always there, and tells the device
