@@ -52,8 +52,8 @@ class RecordedEnv:
         made = keys(key)
         return made[0, ...], made[1, ...], made[2, ...]
 
-    def reset(self, key: Any, n: int, params: AnyTree, fixed: Any = ()) -> Any:
-        return self._call(lambda key, params: self.inner.reset(random_of(_typed(key)), n, params, fixed), key, params)  # fmt: skip
+    def reset(self, key: Any, n: int, params: AnyTree, pinned: Any = ()) -> Any:
+        return self._call(lambda key, params: self.inner.reset(random_of(_typed(key)), n, params, pinned), key, params)  # fmt: skip
 
     def step(self, key: Any, *given: Any) -> Any:
         return self._call(lambda key, *given: self.inner.step(random_of(_typed(key)), *given), key, *given)  # fmt: skip

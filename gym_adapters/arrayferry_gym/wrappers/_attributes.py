@@ -20,7 +20,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._copies import Copied, layers
-from arrayferry_gym._episodes import Episodes, Turn, nowhere
+from arrayferry_gym._episodes import Episodes, StepMasks, nowhere
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -242,12 +242,12 @@ class HasEpisodes:
         """Note that episodes begin, in rows (n,) of NumPy; None for all."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
-    def _note_step(self, turn: Turn, infos: dict[str, Any], key: str) -> None:
+    def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
         """Note what a step has done, by masks of NumPy: add durations to the infos of a key, and record all values."""
-        if not nowhere(turn.done):
-            self._end(infos[key], turn.done)
-        if turn.reset is not None:
-            self._begin(turn.reset)
+        if not nowhere(masks.done):
+            self._end(infos[key], masks.done)
+        if masks.reset is not None:
+            self._begin(masks.reset)
 
     def _end(self, values: dict[str, Any], done: Any) -> None:
         rows = done.nonzero()[0]

@@ -133,12 +133,14 @@ class JaxAutodiff(Autodiff):
             _, pullback, packed = jax.vjp(restricted, *chosen, has_aux=True)
             return packed, pullback
 
+        run_forward: Any = forward
         backward: Any = _pull
         if compiled:
-            forward, backward = partial(_put, jax.jit(forward)), partial(_put, jax.jit(_pull))
+            run_forward = partial(_put, jax.jit(forward))
+            backward = partial(_put, jax.jit(_pull))
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-            packed, pullback = forward(arrays)
+            packed, pullback = run_forward(arrays)
             wide = jax.config.jax_enable_x64
 
             def pull(cotangents: list[Any]) -> list[Any]:
