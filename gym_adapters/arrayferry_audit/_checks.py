@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyTree
-from arrayferry_gym.extending import ARRAYS, FINAL, held_dtype, leaves, split
+from arrayferry_gym.extending import ARRAYS, Episodes, held_dtype, leaves, split
 
 from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_of
 
@@ -109,7 +109,7 @@ def infos_have_masks(run: Run) -> Iterator[Found]:
 
 def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
     for call in () if run.rule.tells_final else run.calls:
-        told = sorted(FINAL & call.infos.keys())
+        told = sorted(Episodes.FINAL & call.infos.keys())
         if told:
             yield None, call, f"the mode is {run.mode.name}, but infos have {told}"
 
@@ -357,7 +357,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     found = {}
     for key, x in infos.items():
         has_rows = isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape
-        told = has_rows and key not in FINAL and str(key)[:1] != "_"
+        told = has_rows and key not in Episodes.FINAL and str(key)[:1] != "_"
         if told and infos.get(f"_{key}", call.ended | True)[env]:
             found[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
     return found

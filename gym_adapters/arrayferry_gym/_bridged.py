@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorRewardWrapper, Vec
 import arrayferry as af
 from arrayferry.typing import AnyArray, AnyTree, Device, Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
-from arrayferry_gym._episodes import FINAL, Episodes, checked_infos, checked_reset
+from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
@@ -212,11 +212,13 @@ class Bridged:
             return []
         n, final = self.envs.num_envs, infos.get("final_info")
         ready = [] if self._ready is None else self._ready.nonzero()[0].tolist()
-        if final is None and infos.keys() <= FINAL:
+        if final is None and infos.keys() <= Episodes.FINAL:
             for index in ready:
                 self.firsts[index] = {}
             return []
-        by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
+        by_env = _by_environment(
+            {key: x for key, x in infos.items() if key not in Episodes.FINAL}, n
+        )
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:

@@ -191,6 +191,21 @@ class Episodes:
         self.over: Any = None
         """Where no episode is in progress, bool (n,); None for nowhere."""
 
+    @staticmethod
+    def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
+        """Return what infos say of the ends of episodes: all that a reset in the same step would hide.
+
+        Args:
+            observation: the observations before any reset.
+            info: the infos before it, with masks; none if it is empty.
+            ended: where an episode has ended, bool (n,).
+        """
+        told = {"final_obs": observation, "_final_obs": ended}
+        return {**told, "final_info": info, "_final_info": ended} if info else told
+
+    FINAL = final_infos(None, True, None).keys()
+    """The keys of these."""
+
     def begin(self, rows: AnyArray = None) -> None:
         """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
@@ -341,22 +356,6 @@ def final_observations(
         space = envs.single_observation_space
         return to_library(join(getattr(space, "original", space), pieces, len(final)))
     return before_resets(af.namespace_of(where), where, to_library(final), observations)
-
-
-def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
-    """Return what infos say of the ends of episodes: all that a reset in the same step would hide.
-
-    Args:
-        observation: the observations before any reset.
-        info: the infos before it, with masks; none if it is empty.
-        ended: where an episode has ended, bool (n,).
-    """
-    told = {"final_obs": observation, "_final_obs": ended}
-    return {**told, "final_info": info, "_final_info": ended} if info else told
-
-
-FINAL = final_infos(None, True, None).keys()
-"""The keys of these."""
 
 
 def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:

@@ -65,11 +65,11 @@ library has for one of NumPy.
 
 **Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
 of each mode, which `autoreset_mode_of` reads. `checked_reset` reads what `reset` has returned. `before_resets` are the last observations, and `summed` adds up within
-episodes. `final_infos` are the infos of ends, and `FINAL` their keys. What serves a `FunctionalEnv` is a `ServesFunctional`. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
+episodes. `Episodes.final_infos` are the infos of ends, and `Episodes.FINAL` their keys. What serves a `FunctionalEnv` is a `ServesFunctional`. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
 
     >>> import gymnasium as gym
     >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
-    >>> from arrayferry_gym.extending import FINAL, ServesFunctional, final_infos, refuse_batch, reset_mask_of, summed
+    >>> from arrayferry_gym.extending import ServesFunctional, refuse_batch, reset_mask_of, summed
     >>> envs = gym.make_vec("CartPole-v1", 2)
     >>> episodes, (observations, infos) = Episodes(envs), checked_reset(envs, envs.reset(seed=1))
     >>> step = episodes.step(envs.step(np.array([0, 1])))
@@ -78,7 +78,7 @@ episodes. `final_infos` are the infos of ends, and `FINAL` their keys. What serv
     >>> ended = np.array([False, True])
     >>> before_resets(np, ended, np.array([5, 6]), np.array([7, 8])), summed(np, ended, np.ones(2), np.ones(2))
     (array([7, 6]), array([2., 1.]))
-    >>> [*final_infos(observations, {}, ended)], sorted(FINAL)
+    >>> [*Episodes.final_infos(observations, {}, ended)], sorted(Episodes.FINAL)
     (['final_obs', '_final_obs'], ['_final_info', '_final_obs', 'final_info', 'final_obs'])
     >>> reset_mask_of([True, False], 2), refuse_batch("mine", envs)
     (array([ True, False]), None)
@@ -129,14 +129,12 @@ from ._arrays import (
     to_shape,
 )
 from ._episodes import (
-    FINAL,
     RULES,
     Episodes,
     ServesFunctional,
     autoreset_mode_of,
     before_resets,
     checked_reset,
-    final_infos,
     summed,
 )
 from ._keys import Immutable, Key, is_made, memo_of, parts_of
@@ -153,7 +151,6 @@ from .wrappers._kernels.moments import Moments
 
 __all__ = [
     "ARRAYS",
-    "FINAL",
     "RULES",
     "Chain",
     "Episodes",
@@ -176,7 +173,6 @@ __all__ = [
     "cast_fitting",
     "checked_reset",
     "converted_space",
-    "final_infos",
     "first_wrong",
     "gymnasium_space",
     "held_dtype",

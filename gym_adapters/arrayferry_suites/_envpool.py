@@ -18,7 +18,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import known_options, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym.extending import RULES, final_infos, reset_mask_of
+from arrayferry_gym.extending import RULES, Episodes, reset_mask_of
 
 from ._masks import with_masks
 
@@ -124,7 +124,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         observations, rewards, terminated, truncated, infos = results
         done, ends = terminated | truncated, {}
         if rule.tells_final and done.any():
-            ends = final_infos(observations, with_masks(infos), done)
+            ends = Episodes.final_infos(observations, with_masks(infos), done)
         if rule.same_step and done.any():
             rows = np.flatnonzero(done).astype(np.int32)
             first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))

@@ -217,9 +217,9 @@ TOLD = """
 import os, tempfile
 import pytest
 from arrayferry_gym import _episodes
-told = _episodes.final_infos  # of which one more key is added, before others import it
-_episodes.final_infos = lambda *args: {**told(*args), "final_seed": args[-1], "_final_seed": args[-1]}
-_episodes.FINAL = _episodes.final_infos(None, True, None).keys()
+told = _episodes.Episodes.final_infos  # of which one more key is added, before others import it
+_episodes.Episodes.final_infos = staticmethod(lambda *args: {**told(*args), "final_seed": args[-1], "_final_seed": args[-1]})
+_episodes.Episodes.FINAL = _episodes.Episodes.final_infos(None, True, None).keys()
 from arrayferry_envs import CartPole, make_vec, with_seeds
 from arrayferry_gym._bridged import Bridged
 from arrayferry_gym.vector import JaxToTorch

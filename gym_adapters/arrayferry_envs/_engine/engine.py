@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_gym.extending import RULES, Chain, final_infos, select
+from arrayferry_gym.extending import RULES, Chain, Episodes, select
 from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
@@ -209,6 +209,6 @@ def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, 
     if outcome.final_observation is not None:
         final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}
         ended = outcome.terminated | outcome.truncated
-        ends = final_infos(outcome.final_observation, final_info, ended)
+        ends = Episodes.final_infos(outcome.final_observation, final_info, ended)
         infos = {**infos, **ends} if infos else ends
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos
