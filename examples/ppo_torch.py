@@ -18,6 +18,13 @@ from arrayferry_envs import Trajectory
 from arrayferry_gym import advantages
 
 
+def network() -> torch.nn.Module:
+    """Return a network of logits of actions and a value."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(OBSERVATION, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, ACTIONS + 1)
+    )
+
+
 class TorchAgent:
     """Proximal policy optimisation as in `ppo.py`, in PyTorch.
 
@@ -37,9 +44,7 @@ class TorchAgent:
     def __init__(self, settings: Settings, seed: int) -> None:
         torch.manual_seed(seed)
         self.settings = settings
-        self.net = torch.nn.Sequential(
-            torch.nn.Linear(OBSERVATION, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, ACTIONS + 1)
-        )  # fmt: skip
+        self.net = network()
         self.optimiser = torch.optim.Adam(self.net.parameters(), settings.learning_rate)
         self.schedule = torch.optim.lr_scheduler.LinearLR(
             self.optimiser, start_factor=1.0, end_factor=0.0, total_iters=settings.total

@@ -67,12 +67,9 @@ def one_thread():
 
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("environment", ["numpy", "jax"])
-def test_an_agent_learns_from_workers(environment):
+def test_an_agent_learns_from_workers():
     with local_cluster(2, processes=True) as cluster, distributed.Client(cluster) as client:
-        result = ppo_cluster.run(
-            Settings(updates=100), environment, client, 0, lambda *_: lambda *_: None
-        )
+        result = ppo_cluster.run(Settings(updates=100), client, 0, lambda *_: lambda *_: None)
     assert np.nanmean(result.curves[0][:5]) < 60
     assert result.scores[0] >= 200
 
