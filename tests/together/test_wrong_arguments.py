@@ -235,6 +235,8 @@ MADE = [
     *[(lambda parts=parts: wrappers.merge(parts), words) for words, *several in (
         ("cannot be merged", [RIGHT, OTHER], [OTHER, RIGHT]), ("no statistics", []),
         ("statistics are needed", *([RIGHT, wrong] for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]})))) for parts in several],
+    (lambda: wrappers.vector.NormalizeObservation(gym.make("CartPole-v1")), "a single environment. Import the wrapper for it from arrayferry_gym.wrappers", TypeError),
+    (lambda: wrappers.NormalizeObservation(CartPole().make_vec(2)), "a vector environment. Import the wrapper for it from arrayferry_gym.wrappers.vector", TypeError),
     (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
     (lambda: evaluate(CartPole(), still, None, 0, 5), "evaluate takes .*got 5 after the key", TypeError),
     (lambda: arrayferry_envs.record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),

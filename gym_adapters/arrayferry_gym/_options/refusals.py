@@ -85,6 +85,19 @@ def refuse_batch(name: str, env: Any) -> None:
         raise _batch_error(name, env)
 
 
+def refuse_other(name: str, env: Any, kind: type, module: str) -> None:
+    """Refuse an environment of the other kind, and name the module with the wrappers for it.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if isinstance(env, kind):
+        what = "a vector environment" if kind is VectorEnv else "a single environment"
+        raise TypeError(
+            f"{name} was given {env!r:.80}, which is {what}. Import the wrapper for it from {module}."
+        )
+
+
 def _batch_error(name: str, env: Any) -> TypeError:
     return TypeError(
         f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "

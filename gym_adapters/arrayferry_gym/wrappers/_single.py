@@ -9,13 +9,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_reset
-from arrayferry_gym._options.refusals import refuse_batch
+from arrayferry_gym._options.refusals import refuse_batch, refuse_other
 
 from ._attributes import HasStatistics, kernels_in
 from ._driver import Driver, space_like, step_limit
@@ -42,6 +43,7 @@ class KernelWrapper(
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
         refuse_batch(type(self).__name__, env)
+        refuse_other(type(self).__name__, env, VectorEnv, "arrayferry_gym.wrappers.vector")
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)

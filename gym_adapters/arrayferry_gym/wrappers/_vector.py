@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
@@ -14,6 +14,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
+from arrayferry_gym._options.refusals import refuse_other
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import TO_NUMPY, HasStatistics, add_infos, kernels_in, masks_of
@@ -55,6 +56,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         if not hasattr(env, "single_observation_space"):
+            refuse_other(type(self).__name__, env, Env, "arrayferry_gym.wrappers")
             raise TypeError(
                 f"{type(self).__name__} was given {env!r:.80}, which has no single_observation_space and "
                 "single_action_space. Set them to the spaces of one environment, and let its infos be a dict"
