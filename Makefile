@@ -91,7 +91,7 @@ check: $(CHECK)/.ready  ## check style, types, and core and plugins with NumPy, 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy core plugins
-	@$(FAST_XLA) $(PYTEST) -q $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/%.py)
+	@$(FAST_XLA) $(PYTEST) -q -r fE $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/%.py)
 
 $(CHECK)/.ready: pyproject.toml constraints.txt
 	$(NEW_ENOUGH)
