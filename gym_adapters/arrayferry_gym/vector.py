@@ -36,7 +36,7 @@ from arrayferry_gym._episodes import (
     loses_final,
 )
 from arrayferry_gym._options.env_options import forwarded_mask
-from arrayferry_gym._options.libraries import reward_dtype_of
+from arrayferry_gym._options.libraries import explain, reward_dtype_of
 from arrayferry_gym._options.refusals import check_env, missing_adapter
 from arrayferry_gym.typing import ActT, ArrT, ObsT
 
@@ -142,7 +142,11 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         if self._final_in_batch:
             results = *results, infos.get("final_obs")
         if libraries.target is not None:  # all in one call, which is cheaper for some libraries
-            results = libraries.target(results)
+            try:
+                results = libraries.target(results)
+            except af.ConversionError as error:
+                explain(error, ("observations", "rewards", "terminated", "truncated", "final_obs"))
+                raise
         observations, rewards, ended, cut, *final = results
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)

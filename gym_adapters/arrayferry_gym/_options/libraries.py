@@ -6,8 +6,9 @@ from its metadata; the agent's from its actions.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +169,11 @@ class Libraries:
 
     def to_agent(self, value: AnyTree) -> Any:
         """Convert an observation, or everything that a vector environment returns except infos."""
-        return value if self.target is None else self.target(value)
+        try:
+            return value if self.target is None else self.target(value)
+        except af.ConversionError as error:
+            explain(error)
+            raise
 
     def to_number(self, value: AnyTree, kind: type) -> Any:
         """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
@@ -210,6 +215,30 @@ class Libraries:
                     "or pass convert_info=False",
                 )
         return converted
+
+
+_REMEDIES = {
+    'Pass unsupported="keep" to leave such arrays unchanged.': "Move it to the infos, where it is kept.",
+    ', or pass unsupported="keep"': "",
+    'Pass scalars="keep" to leave Python numbers unchanged.': "Return numbers that fit.",
+    ', or scalars="keep" to leave Python numbers unchanged': "",
+    ' scalars="keep" leaves Python numbers unchanged.': "",
+}
+"""Remedies of `convert` that results of a step do not have, and what to do instead."""
+
+
+def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
+    """Give an error of results remedies that an adapter has.
+
+    Args:
+        error: the error.
+        names: those of the results, if they were converted together. They take the place of their index.
+    """
+    for remedy, other in _REMEDIES.items():
+        error.remedy = error.remedy.replace(remedy, other)
+    if names and (index := re.match(r"\[(\d+)\]", error.path)):
+        error.reason = f"{names[int(index[1])]}: {error.reason}"
+        error.path = error.path[index.end() :]
 
 
 def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backend, Any]:
