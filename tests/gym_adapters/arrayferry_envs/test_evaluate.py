@@ -309,6 +309,16 @@ def test_statistics_of_mapped_trainings_are_read_one_by_one():
         lambda state: evaluate(env, lean, key=0, num_envs=2, wrapper_state=state).returns
     )(env_state.wrappers)
     assert states.shape == (3, 2, 1)
+    rewarded = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+
+    def trained(key):  # those of the inner kernels are the first
+        carry = rollout(rewarded, lean, None, key, 2, 4)[0]
+        states = carry.env_state.wrappers[:-1]
+        return evaluate(env, lean, key=0, num_envs=2, wrapper_state=states).returns, carry
+
+    returns, carry = jax.vmap(trained)(keys)
+    assert returns.tolist() == states.tolist()
+    assert len(carry.env_state.wrappers) == 2
 
 
 def test_statistics_of_wrappers_are_not_updated_meanwhile():
