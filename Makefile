@@ -40,7 +40,7 @@ HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(HANGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves trainers matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test settings orders lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all translated audit-all curves trainers matrix floor drawn histories fuzz mutants bench bench-dask lint lint-docs format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -429,6 +429,16 @@ bench-dask: $(READY)  ## measure streams of 4 GiB, and environments on two worke
 
 # Like mypy, pyright takes no types from the array libraries: it looks for packages where none are installed,
 # whichever environment is active. In tests/types both use those of $(VENV).
+# Each of these tests lists all that is missing.
+MISSING := $(addprefix tests/docs/test_,reference.py contributions.py packaging.py tools.py pages.py) \
+	tests/together/test_errors.py tests/together/test_layers.py \
+	tests/gym_adapters/arrayferry_gym/test_generated_wrappers.py \
+	tests/gym_adapters/arrayferry_gym/test_kernels.py::test_each_kernel_is_tested_here \
+	tests/adversaries/test_relations.py::test_all_kernels_are_drawn \
+	tests/adversaries/test_first_calls.py::test_each_public_function_is_called
+lint-docs: $(READY)  ## list what a new wrapper, suite, option, error or page lacks: rows, names, docstrings, tests
+	@$(PYTEST) -q -r fE --tb=short --deselect tests/docs/test_pages.py::test_block $(MISSING)
+
 lint: $(READY)  ## check the style and the types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
