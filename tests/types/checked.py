@@ -262,7 +262,7 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     CartPole().make_vec(2, xp="jax", check_actions="stric")  # wrong
     evaluate(CartPole(), print, num_envs="4")  # wrong
     evaluate(gym.make("CartPole-v1"), print, episods=4)  # wrong
-    evaluate(CartPole(), print, 4)  # wrong
+    evaluate(CartPole(), print, None, 0, 4)  # wrong
     evaluate("CartPole-v1", print)  # wrong
     CartPole().make(xp="jax", autoreset_mode="SameStep")  # wrong
     FunctionalVectorEnv(CartPole(), 2, xp="torch", validat=True)  # wrong
