@@ -21,7 +21,10 @@ SPECIAL = {"erf", "erfc", "lgamma", "digamma"}  # of no standard
 
 def compare(function, arrays, to, loose):
     expected = jax.tree.leaves(jax.jit(function)(*arrays))
-    found = jax.tree.leaves(translate(function, to)(*(af.convert(x, to) for x in arrays)))
+    given = [af.convert(np.array(x), to) for x in arrays]
+    found = jax.tree.leaves(translate(function, to)(*given))
+    for x, before in zip(given, arrays, strict=True):
+        assert af.convert(x, "numpy").tobytes() == before.tobytes(), "an argument was written to"
     for x, y in zip(found, expected, strict=True):
         x, y = af.convert(x, "numpy"), np.asarray(y)
         assert close(x, y, loose), (arrays, x, y)
