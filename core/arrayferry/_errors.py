@@ -238,7 +238,7 @@ class PluginWarning(UserWarning):
 
 
 class UnconvertedWarning(UserWarning):
-    """A tree has an object that could be read as an array, such as a pandas Series, and it stays as it is.
+    """A tree has an object of numbers, such as a pandas Series, that could be read as an array, and it stays as it is.
 
     Only the first of a class is told. `unknown="convert"` converts such objects.
     """

@@ -134,9 +134,11 @@ _unconverted: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
-    """Warn once for each class that an object that a source reads stays in a tree as it is."""
-    cls = type(value)
-    if cls not in _unconverted:
+    """Warn once for each class that numbers that a source reads stay in a tree as they are."""
+    cls, dtype = type(value), getattr(value, "dtype", None)
+    kind, is_numeric = getattr(dtype, "kind", ""), getattr(dtype, "is_numeric", bool)  # Polars'
+    numbers = kind in "biufc" if isinstance(kind, str) and kind else is_numeric() is True
+    if numbers and cls not in _unconverted:
         warnings.warn(
             f"the {type_name(cls)} at {path()} was not converted, and nor are others of this class in trees. "
             'Pass unknown="convert" to convert their values, or convert them one by one.',

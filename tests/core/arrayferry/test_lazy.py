@@ -101,7 +101,6 @@ def test_chunks_that_do_not_fit():
     assert dask_.chunks.chosen_chunks.get() is None
 
 
-@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 def test_a_tree_keeps_everything_else():
     shared = [X]
     value = {"a": shared, "b": shared, "n": 3, "t": "text", "o": np.array([X, None], object)}
@@ -769,7 +768,6 @@ def test_a_plugin_that_keeps_what_it_computes_is_not_written_through(register):
     assert not held.any()
 
 
-@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 @pytest.mark.parametrize("to", TYPES)
 @pytest.mark.parametrize("nout", [None, 2])
 def test_a_delayed_is_refused_in_words(nout, to, make):
@@ -817,7 +815,6 @@ def test_futures_of_any_client_within_a_graph(clients):
         owners[2].close()
 
 
-@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 def test_a_future_is_refused_in_words(clients):
     future = clients[0].submit(np.ones, 3, pure=False)
     refused(af.ConversionError, r"Dask Future cannot .*x\.result\(\)", future, "torch")

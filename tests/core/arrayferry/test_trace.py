@@ -393,7 +393,6 @@ def described(value, source):
 OPTIONS = [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}]
 
 
-@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 @pytest.mark.parametrize(
     ("name", "target", "options"), crossed(values(), ["numpy", "torch", "jax"], OPTIONS), ids=str
 )

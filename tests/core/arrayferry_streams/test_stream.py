@@ -1093,7 +1093,6 @@ def test_a_state_is_of_the_same_blocks_and_rows():
             other.load_state_dict(state)
 
 
-@pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
 def test_files_are_refused_with_what_to_pass(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"], file["g/y"] = np.arange(4.0), np.ones(4)

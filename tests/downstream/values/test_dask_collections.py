@@ -17,6 +17,8 @@ from refusals import refused
 import arrayferry as af
 from arrayferry_plugins.dask_ import to_dask
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
+
 
 def frame():
     return dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
