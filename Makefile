@@ -316,7 +316,7 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
 		tests/gym_adapters/*/test_from_simulator.py tests/gym_adapters/arrayferry_envs/test_rsl_rl.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
-	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k pettingzoo \
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k gymnasium-wrappers \
 		-m "long or not long"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider -m "long or not long" examples/arrayferry-xland

@@ -114,8 +114,8 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
 
 # The first block of each page is quick, but for these: agents learn in them, or they start several processes.
 LONG = {
-    "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md", "docs/how-to/many-trainings.md",
-    "docs/how-to/cluster.md", "docs/how-to/streams.md", "docs/how-to/processes.md", "docs/how-to/trainers.md",
+    "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md",
+    "docs/how-to/cluster.md", "docs/how-to/streams.md", "docs/how-to/trainers.md",
 }  # fmt: skip
 BLOCKS = [
     pytest.param(

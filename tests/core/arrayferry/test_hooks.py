@@ -99,8 +99,9 @@ def test_a_layer_of_a_stranger(install):
 
 
 def test_the_layer_of_the_page(folder):
-    page = (Path(__file__).parents[3] / "docs/how-to/layer.md").read_text()
-    found = re.findall(r'```\w+ title="(.*?)"\n(.*?)```', page, re.DOTALL)
+    page = (Path(__file__).parents[3] / "docs/how-to/parts.md").read_text()
+    section = page.partition("\n## Write a layer\n")[2]
+    found = re.findall(r'```\w+ title="(.*?)"\n(.*?)```', section, re.DOTALL)
     project, layer, plugin = (text for _, text in found)
     assert [name for name, _ in found] == ["pyproject.toml", "units.py", "mylib_plugin.py"]
     points = tomllib.loads(project)["project"]["entry-points"]["arrayferry.hooks"]
