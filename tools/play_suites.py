@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
         net = Player(int(env.action_space.n))
         space = env.observation_space
         sample = jax.tree.map(jnp.asarray, space.sample())
-        settings = settings._replace(discount=0.99, minibatches=8)
+        settings = settings._replace(gamma=0.99, minibatches=8)
         agent = PPO(settings, Network(lambda key, net=net, x=sample: net.init(key, x), net.apply))
         scaled = wrap(env, kernels.TransformReward(lambda reward, scale=scale: scale * reward))
         params, _ = jax.jit(lambda seed, agent=agent, env=scaled: train(agent, seed, env=env))(0)
