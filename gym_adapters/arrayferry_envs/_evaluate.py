@@ -133,7 +133,7 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
-    # its converters load the plugins
+    # its conversions load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "num_envs= or episodes=")

@@ -92,7 +92,7 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
-    # its converters load the plugins
+    # its conversions load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path= or episodes=")
