@@ -72,7 +72,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)  ## train agents on real environments, and draw their learning curves
-	$(BIN)/python examples/demo.py
+	SDL_VIDEODRIVER=dummy $(BIN)/python examples/demo.py
 
 # XLA compiles in half the time what it optimises less. It ends the process if it does not know a flag, and that of
 # JAX 0.12, which Python 3.12 and newer get, knows these no more.
