@@ -67,11 +67,12 @@ def run(block: Block, names: dict[str, object]) -> None:
                 _run_script(script)
                 return
             exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in BRIDGES:
+    except ImportError as error:  # or a suite's `BackendUnavailableError`
+        name = error.name or getattr(error, "backend", "")
+        if name.partition(".")[0] not in BRIDGES:
             raise
         pytest.skip(
-            f"{error.name} is not installed. `make bridges`, `make downstream` or the group dev has it"
+            f"{name} is not installed. `make bridges`, `make downstream` or the group dev has it"
         )
 
 
