@@ -135,10 +135,8 @@ _unconverted: weakref.WeakSet[type] = weakref.WeakSet()
 
 def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
     """Warn once for each class that numbers that a source reads stay in a tree as they are."""
-    cls, dtype = type(value), getattr(value, "dtype", None)
-    kind, is_numeric = getattr(dtype, "kind", ""), getattr(dtype, "is_numeric", bool)  # Polars'
-    numbers = kind in "biufc" if isinstance(kind, str) and kind else is_numeric() is True
-    if numbers and cls not in _unconverted:
+    cls = type(value)
+    if cls not in _unconverted and _holds_numbers(value):
         warnings.warn(
             f"the {type_name(cls)} at {path()} was not converted, and nor are others of this class in trees. "
             'Pass unknown="convert" to convert their values, or convert them one by one.',
@@ -146,6 +144,14 @@ def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
             stacklevel=caller_level(),
         )
         _unconverted.add(cls)  # if the warning is an error, it is one each time
+
+
+def _holds_numbers(value: AnyTree) -> bool:
+    try:
+        kind = getattr(value.dtype, "kind", None)
+        return kind in {*"biufc"} if isinstance(kind, str) else value.dtype.is_numeric() is True
+    except Exception:  # it has no dtype of NumPy's, pandas' or Polars', or cannot be read any more
+        return False
 
 
 def refuse_object(value: AnyTree) -> NotAnArrayError:

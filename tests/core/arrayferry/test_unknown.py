@@ -319,7 +319,14 @@ def test_a_source_that_stays_in_a_tree_is_told_once_for_each_class(source):
     class Text(Column):
         dtype = np.dtype("U1")
 
-    af.convert([Text(VALUES), Column(VALUES)], "torch")  # nobody expects text to be converted
+    class Closed(Column):
+        @property
+        def dtype(self):
+            raise ValueError("it was closed")
+
+    af.convert(
+        [Text(VALUES), Column(VALUES), Closed(VALUES)], "torch"
+    )  # nobody expects these to be converted
 
     tree, to_torch = {"a": [Untold(VALUES), Untold(VALUES)]}, af.converter("torch")
     said = r"Untold at \['a'\]\[0\] was not converted.*Pass unknown=\"convert\""
