@@ -101,8 +101,9 @@ def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") ->
     for mode in modes:
         if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
             return mode  # type: ignore[no-any-return]
+    where = f" for {of}" if of else ""
     raise af.OptionError(
-        f"autoreset_mode={given!r:.80} is not valid{of and ' for '}{of}",
+        f"autoreset_mode={given!r:.80} is not valid{where}",
         remedy=f"Pass one of {', '.join(map(str, modes))}.",
     )
 
@@ -159,7 +160,35 @@ def nowhere(mask: AnyArray) -> bool:
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 
 
-class Episodes:
+class EpisodeMasks:
+    """Where episodes are in progress, and what each step does there.
+
+    Args:
+        rule: that of the autoreset mode.
+
+    Attributes:
+        over: where no episode is in progress, bool (n,); None for nowhere.
+        masks: what the last step did.
+    """
+
+    masks: StepMasks
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.over: Any = None
+
+    def begin(self, rows: AnyArray = None) -> None:
+        """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
+        self.over = None if rows is None or self.over is None else self.over & ~rows
+
+    def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
+        """Return what a step does with these flags, and note it."""
+        self.masks = self.rule.masks(self.over, terminated, truncated)
+        self.over = self.masks.over
+        return self.masks
+
+
+class Episodes(EpisodeMasks):
     """Turns what vector environments return into `Step`s, in any autoreset mode.
 
     Args:
@@ -169,12 +198,9 @@ class Episodes:
         inside: those of a wrapper that `envs` is, None for none.
 
     Attributes:
-        rule: that of their mode.
         loses_final: whether they do not return the last observations of episodes.
-        masks: what the last step did.
     """
 
-    masks: StepMasks
     _envs: Any
     _given: tuple[Any, ...] = ()
     _converted: dict[Any, tuple[Any, Any]]
@@ -186,10 +212,8 @@ class Episodes:
         # kernels leave `final_obs` a whole batch
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
-        self.rule: Rule = RULES[declared_mode(envs) if mode is None else mode]
+        super().__init__(RULES[declared_mode(envs) if mode is None else mode])
         self.loses_final: bool = loses_final(envs)
-        self.over: Any = None
-        """Where no episode is in progress, bool (n,); None for nowhere."""
 
     @staticmethod
     def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
@@ -205,16 +229,6 @@ class Episodes:
 
     FINAL = final_infos(None, True, None).keys()
     """The keys of these."""
-
-    def begin(self, rows: AnyArray = None) -> None:
-        """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
-        self.over = None if rows is None or self.over is None else self.over & ~rows
-
-    def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return what a step does with these flags, and note it."""
-        self.masks = self.rule.masks(self.over, terminated, truncated)
-        self.over = self.masks.over
-        return self.masks
 
     def step(
         self, results: AnyTree, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None

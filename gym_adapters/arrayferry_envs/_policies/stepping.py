@@ -165,8 +165,9 @@ class Stepping:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
                 with contextlib.suppress(Exception):  # if the observations cannot be converted
                     note = f"It is from the policy, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
-                    other = " policy_xp= names another library."
-                    error.add_note(note + other * (not is_module(self._run.policy)))
+                    if not is_module(self._run.policy):
+                        note += " policy_xp= names another library."
+                    error.add_note(note)
             raise
 
 

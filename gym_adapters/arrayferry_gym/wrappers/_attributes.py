@@ -20,7 +20,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._copies import Copied, layers
-from arrayferry_gym._episodes import Episodes, StepMasks, nowhere
+from arrayferry_gym._episodes import RULES, EpisodeMasks, StepMasks, nowhere
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -310,10 +310,10 @@ class HasKernels(HasStatistics):
     _mode: Any
 
     @functools.cached_property
-    def _recording(self) -> tuple[Episodes, list[HasEpisodes]]:
+    def _recording(self) -> tuple[EpisodeMasks, list[HasEpisodes]]:
         """The episodes, as far as they are recorded, and what records them."""
         recorders = [each for each in self._shown if isinstance(each, HasEpisodes)]
-        return Episodes(self, self._mode), recorders
+        return EpisodeMasks(RULES[self._mode]), recorders
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:

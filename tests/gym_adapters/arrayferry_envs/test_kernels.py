@@ -2,9 +2,11 @@
 
 import copy
 import functools
+import gc
 import io
 import pickle
 import types
+import weakref
 from unittest import mock
 
 import gymnasium as gym
@@ -98,6 +100,20 @@ def test_nested_wrappers_read_ends_once(xp, mode):
             assert len({*map(id, masks[0])}) == 1
         assert len({*map(id, masks[1])}) == 3
     assert nested[-1].state_dict() == apart[-1].state_dict()
+
+
+@pytest.mark.parametrize("xp", ["numpy", "jax"])
+def test_environments_with_recorders_are_released_without_the_garbage_collector(xp):
+    envs = begun(wrap(Cells(), kernels.RecordEpisodeStatistics()).make_vec(2, xp=xp))
+    envs.step(envs.action_space.sample())
+    gc.collect()
+    gc.disable()
+    try:
+        kept = weakref.ref(envs)
+        del envs
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("xp", "served"), crossed(ALL_LIBRARIES, ["make", "make_vec"]))
