@@ -171,11 +171,12 @@ class EpisodeMasks:
         masks: what the last step did.
     """
 
+    rule: Rule
+    over: Any
     masks: StepMasks
 
     def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.over: Any = None
+        self.rule, self.over = rule, None
 
     def begin(self, rows: AnyArray = None) -> None:
         """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
