@@ -184,9 +184,11 @@ class EpisodeMasks:
 
     def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
         """Return what a step does with these flags, and note it."""
-        self.masks = self.rule.masks(self.over, terminated, truncated)
-        self.over = self.masks.over
-        return self.masks
+        return self._note(self.rule.masks(self.over, terminated, truncated))
+
+    def _note(self, masks: StepMasks) -> StepMasks:
+        self.masks, self.over = masks, masks.over
+        return masks
 
 
 class Episodes(EpisodeMasks):
@@ -252,8 +254,8 @@ class Episodes(EpisodeMasks):
             reward = as_rewards(reward)
         given: Any = self.over, terminated, truncated
         if inside is not None and all(map(operator.is_, given, inside._given)):
-            self.masks, self._converted = inside.masks, inside._converted
-            self.over = self.masks.over
+            self._note(inside.masks)
+            self._converted = inside._converted
         else:
             self.take(*self._masks(given[1:]))
             self._converted = {}
