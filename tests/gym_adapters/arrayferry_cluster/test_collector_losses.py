@@ -1,6 +1,7 @@
 """Workers that die, hang or come back, a scheduler that dies, and what comes of the segments."""
 
 import collections
+import contextlib
 import functools
 import gc
 import importlib
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import remote_workers
 from cases import crossed
+from distributed.comm.core import CommClosedError
 from remote_workers import KINDS, WEIGHTS, Failing, acting, connected, eventually, functional, kill
 
 import arrayferry_cluster
@@ -35,13 +37,27 @@ def mortal_cluster():
 @pytest.fixture
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
-    eventually(lambda: remote_workers.restored(mortal_cluster))
-    for module in ("arrayferry_envs", "gymnasium", "jax.numpy"):
-        mortal_cluster.run(importlib.import_module, module)  # which takes no time of a segment
+    eventually(
+        lambda: remote_workers.restored(mortal_cluster) and answered(prepared, mortal_cluster)
+    )
     yield mortal_cluster
     eventually(lambda: remote_workers.restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself
-    eventually(lambda: not remote_workers.held(mortal_cluster) or gc.collect() < 0, 60)
+    empty = lambda: answered(remote_workers.held, mortal_cluster) == []  # noqa: E731
+    eventually(lambda: empty() or gc.collect() < 0, 60)
+
+
+def prepared(client):
+    """Import on each worker what segments need, which takes none of their time."""
+    for module in ("arrayferry_envs", "gymnasium", "jax.numpy"):
+        client.run(importlib.import_module, module)
+    return True
+
+
+def answered(function, client):
+    """Return what the function returns, or None if a worker has just died, which Dask does not know yet."""
+    with contextlib.suppress(CommClosedError):
+        return function(client)
 
 
 def made(kind, client, mode, **options):
