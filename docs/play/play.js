@@ -14,7 +14,11 @@ const games = Object.entries(GAMES);
 const there = await Promise.all(games.map(async ([name]) => (await fetch(`${name}.json`, { method: "HEAD" })).ok));
 games.forEach(([name, game], i) => there[i] && form.game.add(new Option(game.title, name)));
 const left = games.filter((_, i) => !there[i]).map(([, game]) => game.title);
-if (left.length) missing.textContent = `This page was built without ${left.join(", ")}.`;
+if (left.length < games.length) missing.textContent = left.length ? `This page was built without ${left.join(", ")}.` : "";
+else {
+  document.querySelectorAll("form, canvas").forEach((each) => each.remove());
+  output.value = "This page was built without its environments. \"make pages\" builds it with them.";
+}
 form.player.add(new Option("Play by keys", ""));
 form.player.add(new Option("Watch a trained agent", "_agent"));
 
@@ -84,7 +88,7 @@ function release(key) {
 }
 
 addEventListener("keydown", (event) => {
-  if (!(event.key in GAMES[form.game.value].keys) || event.target.tagName === "SELECT") return;
+  if (!(event.key in (GAMES[form.game.value]?.keys ?? {})) || event.target.tagName === "SELECT") return;
   event.preventDefault();
   if (!event.repeat) press(event.key);
 });

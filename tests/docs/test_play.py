@@ -148,3 +148,12 @@ def test_the_page_leaves_out_what_was_not_built(folder):
     assert re.search(r"This page was built without [^<]*2048 \(pgx\)\.", page)
     assert '<option value="game_2048"' not in page
     assert '<option value="taxi"' in page
+
+
+def test_a_page_without_files_says_how_it_is_built(folder):
+    place, url = folder
+    for file in place.glob("*.json"):
+        file.unlink()
+    page = browse(url, "--virtual-time-budget=10000", "--dump-dom")
+    assert '"make pages" builds it with them' in html.unescape(page)
+    assert "<canvas" not in page
