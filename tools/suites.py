@@ -1,10 +1,12 @@
 """Environments of many suites, made by their ids and audited: `make suites`, `make suites-all`.
 
-usage: suites.py run RESULTS [ID ...]      each id in a process of its own; without ids, all that suites here list
+usage: suites.py run RESULTS [ID ...]      each id in a process of its own; without ids, all that suites here list and
+                                           that RESULTS does not have for the installed version
        suites.py table RESULTS ...         what works, for docs/environments.md
 
 An id is made with two environments in SAME_STEP mode. It takes 50 steps in NumPy and in PyTorch, with the same seed and
-actions, and is audited. RESULTS is a JSON file, to which results are added: one for each id and version of its package.
+actions, and is audited. RESULTS is a JSON file, to which each result is added: one for each id and version of its
+package.
 """
 
 from __future__ import annotations
@@ -80,11 +82,13 @@ def run_one(env_id: str) -> dict[str, Any]:
     return found
 
 
-def all_ids() -> list[str]:
-    """Return what the suites list whose packages are installed."""
+def untried_ids(results: dict[tuple[str, str], Any]) -> list[str]:
+    """Return the ids of all installed suites, without those that have a result for the installed version."""
     from arrayferry_envs import suites
 
-    return [each for name, suite in suites().items() if suite.installed for each in suites(name)]
+    installed = {name: suite for name, suite in suites().items() if suite.installed}
+    ids = [(env_id, suite.version) for name, suite in installed.items() for env_id in suites(name)]
+    return [key[0] for key in ids if key not in results]
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -114,14 +118,16 @@ def main() -> None:
         found = {x["id"]: x for name in rest for x in json.loads(Path(name).read_text())}
         print(table(list(found.values())))
         return
-    path, ids = Path(rest[0]), rest[1:] or all_ids()
-    kept = json.loads(path.read_text()) if path.exists() else []
-    with ThreadPoolExecutor(JOBS) as pool:
-        found = list(pool.map(run_one, ids))
-    keys = {(each["id"], each.get("version")) for each in found}
-    kept = [each for each in kept if (each["id"], each.get("version")) not in keys]
+    path = Path(rest[0])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept + found, indent=1) + "\n")
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    results = {(each["id"], each.get("version")): each for each in earlier}
+    ids, found = rest[1:] or untried_ids(results), []
+    with ThreadPoolExecutor(JOBS) as pool:
+        for result in pool.map(run_one, ids):
+            found.append(result)
+            results[result["id"], result.get("version")] = result
+            path.write_text(json.dumps(list(results.values()), indent=1) + "\n")
     sys.exit(any(each["status"] in ("fails", "problem") for each in found))
 
 
