@@ -83,12 +83,20 @@ def run_one(env_id: str) -> dict[str, Any]:
 
 
 def untried_ids(results: dict[tuple[str, str], Any]) -> list[str]:
-    """Return the ids of all installed suites, without those that have a result for the installed version."""
+    """Return the ids of all installed suites, without those that have a result for the installed version.
+
+    Each suite is listed in a process of its own, since packages of others add environments to Gymnasium's.
+    """
     from arrayferry_envs import suites
 
-    installed = {name: suite for name, suite in suites().items() if suite.installed}
-    ids = [(env_id, suite.version) for name, suite in installed.items() for env_id in suites(name)]
-    return [key[0] for key in ids if key not in results]
+    found = []
+    for name, suite in suites().items():
+        if suite.installed:
+            command = [sys.executable, "-m", "arrayferry", "envs", name]
+            listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            ids = [line for line in listed.split() if line.startswith(f"{name}/")]
+            found += [env_id for env_id in ids if (env_id, suite.version) not in results]
+    return found
 
 
 def table(results: list[dict[str, Any]]) -> str:
