@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[1]
 IDS = ROOT / "tools/translated.txt"
 PAGE = ROOT / "docs/environments.md"
 NOTES = {
-    "arrayferry/Pendulum-v0": "upright, a difference grows up to 16,000 times in 50 steps",
-    "gymnax/Craftax-Classic-Symbolic-v1": "translated worlds are those of `jit`",
+    "arrayferry/Pendulum-v0": "near the top, a difference grows up to 16,000 times",
+    "gymnax/Craftax-Classic-Symbolic-v1": "translated worlds equal those of `jit`",
     "brax/inverted_pendulum": "the physics solves systems of equations",
     "brax/reacher": "the physics solves systems of equations",
     "playground/CartpoleBalance": "MuJoCo calls a program of Warp",
@@ -240,7 +240,8 @@ def row(found: dict[str, Any]) -> str:
     cells = [found["id"]]
     for what in ("single", "free"):
         apart = max(found[xp][what][1] for xp in LIBRARIES)
-        cells.append(f"{_number(apart)} ({_number(found['own'][what][1])})")
+        own = found["own"][what][1]
+        cells.append(f"{_number(apart)} ({_number(own)})" if own else _number(apart))
     ratios = [f"{found[xp]['step'] / found['jit']:.2g}" for xp in LIBRARIES]
     cells += [f"{float(ratio):g}" for ratio in ratios]
     return f"| {' | '.join(cells)} |"
@@ -250,11 +251,13 @@ def table(results: list[dict[str, Any]]) -> str:
     """Return the table, and a list of what differs or is refused."""
     lines = [row(found) for found in results if all(xp in found for xp in LIBRARIES)]
     lines.append("")
+    alike: dict[str, list[str]] = {}
     for found in results:
-        if text := verdict(found):
-            lines += textwrap.wrap(
-                f"- {found['id']}: {text}", 118, subsequent_indent="  ", break_on_hyphens=False
-            )
+        alike.setdefault(verdict(found), []).append(found["id"])
+    for text, ids in alike.items():
+        if text:
+            line = f"- {', '.join(ids)}: {text}"
+            lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines)
 
 

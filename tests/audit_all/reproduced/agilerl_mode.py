@@ -1,4 +1,4 @@
-"""The mode that the docstring describes is missing in the metadata."""
+"""The metadata lack the mode that the docstring describes."""
 
 import gymnasium as gym
 from agilerl.vector.dummy_vec_env import DummyVecEnv

@@ -1,4 +1,4 @@
-"""Two resets with one seed have other goals."""
+"""Two resets with one seed have different goals."""
 
 import crazyflow  # noqa: F401
 import gymnasium as gym

@@ -1,4 +1,4 @@
-"""Observations of a Discrete space are int32, not int64 as in the space."""
+"""Observations of a Discrete space are int32; the space says int64."""
 
 import envpool
 

@@ -1,4 +1,4 @@
-"""The seed of `reset` does not count."""
+"""`reset` ignores its seed."""
 
 import envpool
 

@@ -1,4 +1,4 @@
-"""The spaces of four environments are those of one."""
+"""The spaces of four environments are those of a single one."""
 
 import envpool
 

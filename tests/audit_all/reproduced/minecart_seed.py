@@ -1,4 +1,4 @@
-"""Once the cart mines, episodes of one seed differ: NumPy's global generator draws amounts."""
+"""Episodes with one seed differ after the cart mines: NumPy's global generator draws amounts."""
 
 import mo_gymnasium
 import numpy as np

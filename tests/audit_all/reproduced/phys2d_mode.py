@@ -1,4 +1,4 @@
-"""The mode is missing in its metadata, and stated by its base class."""
+"""The metadata have no mode; those of the base class do."""
 
 import gymnasium as gym
 

@@ -1,4 +1,4 @@
-"""The step that resets returns a reward, which depends on the action."""
+"""A step that only resets returns a reward, which depends on the action."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""After a reset right after an end, the first step resets again, so that a seed's run differs."""
+"""After a reset that follows an end, the first step resets again. So one seed gives different runs."""
 
 import gymnasium as gym
 import numpy as np

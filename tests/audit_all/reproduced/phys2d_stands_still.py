@@ -1,4 +1,4 @@
-"""While some environments reset, the others lose their move, but not its reward."""
+"""While some environments reset, the others lose their move, but get its reward."""
 
 import gymnasium as gym
 import numpy as np

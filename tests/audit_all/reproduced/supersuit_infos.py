@@ -1,4 +1,4 @@
-"""Infos that a step returned are changed by a later step."""
+"""A later step changes the infos that a step has returned."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The first automatic reset fails if states are not one array (the class itself, not by `make_vec`)."""
+"""The first automatic reset fails if states are not one array. `make_vec` avoids the failure."""
 
 import numpy as np
 from gymnasium.envs.functional_jax_env import FunctionalJaxVectorEnv
