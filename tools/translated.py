@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 IDS = ROOT / "tools/translated.txt"
 PAGE = ROOT / "docs/environments.md"
 NOTES = {
-    "arrayferry/Pendulum-v0": "near the top, a difference grows up to 16,000 times",
+    "arrayferry/Pendulum-v0": "near the top, differences grow up to 16,000 times",
     "gymnax/Craftax-Classic-Symbolic-v1": "translated worlds equal those of `jit`",
     "brax/inverted_pendulum": "the physics solves systems of equations",
     "brax/reacher": "the physics solves systems of equations",
@@ -39,6 +39,8 @@ NOTES = {
 }
 """Why some differ, or are refused."""
 HEAD, END = "| in PyTorch / `jit` |\n|---|---|---|---|---|\n", "\n## "
+EQUAL = "Without any difference, and the least and greatest times:"
+OTHERS = "Larger differences, and environments that cannot be translated:"
 LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
 COUNT, STEPS, SINGLE, ROWS, LIMIT = 200, 50, 25, 20, 600
 
@@ -227,8 +229,7 @@ def verdict(found: dict[str, Any]) -> str:
     texts = []
     for what, steps in (("single", "one step"), ("free", f"{STEPS} steps")):
         wrong, own = max(found[xp][what][0] for xp in LIBRARIES), found["own"][what]
-        apart = max(found[xp][what][1] for xp in LIBRARIES)
-        if wrong or apart > max(1e-4, 10 * own[1]):
+        if wrong or _apart(found, what) > max(1e-4, 10 * own[1]):
             texts.append(f"{steps}: {f'{wrong} integers and flags' if wrong else 'floats'} differ")
             if own[0]:
                 texts[-1] += f" (between JAX's own `jit` and `jit(vmap)` of {ROWS}: {own[0]})"
@@ -239,26 +240,44 @@ def row(found: dict[str, Any]) -> str:
     """Return the line of the table."""
     cells = [found["id"]]
     for what in ("single", "free"):
-        apart = max(found[xp][what][1] for xp in LIBRARIES)
-        own = found["own"][what][1]
+        apart, own = _apart(found, what), found["own"][what][1]
         cells.append(f"{_number(apart)} ({_number(own)})" if own else _number(apart))
-    ratios = [f"{found[xp]['step'] / found['jit']:.2g}" for xp in LIBRARIES]
-    cells += [f"{float(ratio):g}" for ratio in ratios]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join([*cells, *(times([found], xp) for xp in LIBRARIES)])} |"
+
+
+def times(results: list[dict[str, Any]], xp: str) -> str:
+    """Return the least and the greatest ratio of a library's time and that of `jit`."""
+    ratios = sorted(float(f"{found[xp]['step'] / found['jit']:.2g}") for found in results)
+    return " to ".join(f"{ratio:g}" for ratio in dict.fromkeys([ratios[0], ratios[-1]]))
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Return the table, and a list of what differs or is refused."""
-    lines = [row(found) for found in results if all(xp in found for xp in LIBRARIES)]
-    lines.append("")
+    """Return the table of what differs, and lists: what is equal, and why others differ or are refused."""
+    equal: dict[str, list[dict[str, Any]]] = {}
     alike: dict[str, list[str]] = {}
+    rows, lines = [], []
     for found in results:
         alike.setdefault(verdict(found), []).append(found["id"])
-    for text, ids in alike.items():
-        if text:
-            line = f"- {', '.join(ids)}: {text}"
-            lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(lines)
+        if all(xp in found for xp in LIBRARIES):
+            apart = [_apart(found, what) or found["own"][what][1] for what in ("single", "free")]
+            if verdict(found) or any(apart):
+                rows.append(row(found))
+            else:
+                equal.setdefault(found["id"].partition("/")[0], []).append(found)
+    for suite, each in equal.items():
+        names = ", ".join(found["id"].partition("/")[2] for found in each)
+        spans = ", ".join(f"{times(each, xp)} in {name}" for xp, name in LIBRARIES.items())
+        lines.append(f"- **{suite}**: {names}; {spans}")
+    lines += ["", OTHERS, ""]
+    lines += [f"- {', '.join(ids)}: {text}" for text, ids in alike.items() if text]
+    wrapped = [
+        textwrap.fill(line, 118, subsequent_indent="  ", break_on_hyphens=False) for line in lines
+    ]
+    return "\n".join([*rows, "", EQUAL, "", *wrapped])
+
+
+def _apart(found: dict[str, Any], what: str) -> float:
+    return max(found[xp][what][1] for xp in LIBRARIES)
 
 
 def _number(x: float) -> str:
