@@ -230,7 +230,8 @@ def verdict(found: dict[str, Any]) -> str:
     for what, steps in (("single", "one step"), ("free", f"{STEPS} steps")):
         wrong, own = max(found[xp][what][0] for xp in LIBRARIES), found["own"][what]
         if wrong or _apart(found, what) > max(1e-4, 10 * own[1]):
-            texts.append(f"{steps}: {f'{wrong} integers and flags' if wrong else 'floats'} differ")
+            kind = f"{wrong} integers and flags" if wrong else "floats"
+            texts.append(f"{kind} differ after {steps}")
             if own[0]:
                 texts[-1] += f" (between JAX's own `jit` and `jit(vmap)` of {ROWS}: {own[0]})"
     return ", ".join(texts) + note if texts else ""
