@@ -22,9 +22,9 @@ class DistributedEnvError(ArrayFerryError):
     original: str = ""
     module: str = ""
 
-    def __init__(self, reason: str, *, remedy: str = "", **known: Any) -> None:
+    def __init__(self, reason: str, *, remedy: str = "", **attributes: Any) -> None:
         super().__init__(reason, remedy=remedy)
-        self.__dict__.update(known)
+        self.__dict__.update(attributes)
 
 
 class EnvFailedError(DistributedEnvError, RuntimeError):

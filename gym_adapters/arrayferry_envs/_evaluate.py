@@ -188,8 +188,8 @@ def _counted(
         factor, began = select(np, valid, factor * gamma, factor), step.ended
         rows = np.flatnonzero(began & (count < episodes))
         latest = (total, discounted, length, step.terminated, step.truncated)
-        for held, new in zip(results, latest, strict=True):
-            held[rows, count[rows]] = new[rows]
+        for stored, new in zip(results, latest, strict=True):
+            stored[rows, count[rows]] = new[rows]
         if rows.size:
             count[rows] += 1
             show(int(count.sum()))

@@ -124,8 +124,8 @@ def export(
     """
     check_flag("param_inputs", param_inputs)
     if policy is None and (policy_params is not None or env is None):
-        given = "env=None" if env is None else "policy_params"
-        raise af.OptionError(f"{given} was passed without a policy", remedy="Pass policy=.")
+        argument = "env=None" if env is None else "policy_params"
+        raise af.OptionError(f"{argument} was passed without a policy", remedy="Pass policy=.")
     if not isinstance(kernels, Iterable):
         raise af.OptionError(
             f"kernels={kernels!r:.80} is no sequence", remedy="Pass [kernel, ...]."
@@ -147,11 +147,11 @@ def export(
     if env is None:
         from ._onnx_agents import AgentGraph
 
-        known = {"observation_space": observation_space, "action_space": action_space}
+        spaces = {"observation_space": observation_space, "action_space": action_space}
         if not kernels:  # a model knows only what it sees itself
-            known = {k: getattr(policy, k, None) if x is None else x for k, x in known.items()}
+            spaces = {k: getattr(policy, k, None) if x is None else x for k, x in spaces.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
-        graph = AgentGraph(known, kernels, num_envs, limit, wrapper_state, policy, policy_params)
+        graph = AgentGraph(spaces, kernels, num_envs, limit, wrapper_state, policy, policy_params)
     else:
         from ._onnx import OnnxGraph
 

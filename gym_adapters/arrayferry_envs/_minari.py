@@ -94,8 +94,8 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
         raise _wrong(f"steps is {steps!r:.80}", "Pass what rollout returns, or several of these.")
     described = _described(env)
     spaces = described.observation_space, described.action_space
-    dataset, found = None, Counter[str]()
-    for episodes in _joined(trajectories, spaces, found):
+    dataset, counts = None, Counter[str]()
+    for episodes in _joined(trajectories, spaces, counts):
         buffers = [buffer(infos={}, **episode) for episode in episodes]
         if dataset is not None:
             dataset.update_dataset_from_buffer(buffers)
@@ -106,11 +106,11 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
                 dataset = create(name, buffers, env=described, **options)
     if dataset is None:
         raise _wrong(
-            f"no episode is complete: {found['begun_before']} began before the first step, and {found['unfinished']} have "
+            f"no episode is complete: {counts['begun_before']} began before the first step, and {counts['unfinished']} have "
             "no end",
             "Pass more consecutive segments, or longer ones.",
         )
-    return Stored(dataset, *(found[name] for name in Stored._fields[1:]))
+    return Stored(dataset, *(counts[name] for name in Stored._fields[1:]))
 
 
 def _minari() -> tuple[Any, Any]:
@@ -156,15 +156,15 @@ def _described(env: Any) -> gym.Env[Any, Any]:
 
 
 def _joined(
-    trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], found: Counter[str]
+    trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the episodes that end in each trajectory, and count."""
     # by environment, the parts of the episode that is going on, [] if it has ended, None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
     def drop(parts: list[Any]) -> None:
-        found["unfinished"] += 1
-        found["steps_left_out"] += _length(parts)
+        counts["unfinished"] += 1
+        counts["steps_left_out"] += _length(parts)
 
     for number, trajectory in enumerate(trajectories):
         columns, keys, done, began, lengths = _arrays(trajectory, spaces, f"segment {number}")
@@ -178,21 +178,21 @@ def _joined(
                         drop(parts)
                     parts = []
                 elif key not in episodes:
-                    found["begun_before"] += 1
+                    counts["begun_before"] += 1
                 elif parts is not None and lengths[first, row] != _length(parts) + 1:
                     raise _wrong(
                         f"step {first} of segment {number} does not follow in environment {row}",
                         "Pass segments in the order in which they were collected, each once.",
                     )
                 if parts is None:
-                    found["steps_left_out"] += int(last - first)
+                    counts["steps_left_out"] += int(last - first)
                 else:
                     parts.append([x[first:last, row].copy() for x in columns])
                 episodes[key] = [] if done[last - 1, row] else parts
                 if parts and done[last - 1, row]:
                     complete.append(_episode(parts, spaces))
-                    found["episodes"] += 1
-                    found["steps"] += _length(parts)
+                    counts["episodes"] += 1
+                    counts["steps"] += _length(parts)
         yield complete
     for rest in filter(None, episodes.values()):
         drop(rest)

@@ -94,8 +94,8 @@ class OnnxGraph:
             self.checked.xp = self.checked._results._xp = self.xp
         self.key: Any = None
         self.chain = chain_of(env, self.limit, _refuse)
-        own, draws = env.default_params, env._draws_params
-        self.params = prepare(env_params, own, self.n, inside, None, draws=draws)
+        defaults, draws = env.default_params, env._draws_params
+        self.params = prepare(env_params, defaults, self.n, inside, None, draws=draws)
         self.param_inputs = param_inputs
         self.engine = Engine(self.checked, self.mode, self.chain)
         self.kernels: Any = self.engine.kernel_states()
@@ -250,8 +250,8 @@ class OnnxGraph:
             state = env.select(mask, fresh, state)
             return state, env.observe(state, params)
 
-        env_state, outcome, own = engine.step(rng, env_state, action, params, renew, acting)
-        outcome = with_added(outcome, own)
+        env_state, outcome, additions = engine.step(rng, env_state, action, params, renew, acting)
+        outcome = with_added(outcome, additions)
         state = env.select(begins, fresh, env_state.state)
         again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
         observation = before_resets(xp, begins, first, outcome.observation)

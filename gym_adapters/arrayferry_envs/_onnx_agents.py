@@ -41,43 +41,43 @@ class AgentGraph(OnnxGraph):
     """A policy and the wrappers around it as a graph.
 
     Args:
-        *given: the spaces of the environment inside of the wrappers by their names, and `kernels`, `num_envs`,
+        *options: a dict of the spaces of the environment inside the wrappers, and `kernels`, `num_envs`,
             `max_episode_steps`, `wrapper_state`, `policy` and `policy_params` as for `export`.
-        library: that of its arrays. With "numpy", it computes what is expected of the graph.
+        library: the library of its arrays. With "numpy", it computes the expected results of the graph.
     """
 
-    def __init__(self, *given: Any, library: str = "ndonnx") -> None:
-        self._given = given
-        known, kernels, num_envs, limit, wrapper_state, policy, params = given
-        for name, space in known.items():
+    def __init__(self, *options: Any, library: str = "ndonnx") -> None:
+        self._options = options
+        env_spaces, kernels, num_envs, limit, wrapper_state, policy, params = options
+        for name, space in env_spaces.items():
             if not isinstance(space, spaces.Space):
                 raise af.OptionError(
                     f"a policy is exported alone, but {name} is {space!r:.80}",
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
-        whole = wrap(type("Outside", (_Outside,), known), *kernels)
+        whole = wrap(type("Outside", (_Outside,), env_spaces), *kernels)
         # those that change rewards alone do nothing here
         env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
         super().__init__(env, num_envs, None, False, limit, "Disabled", library)
         values = None if wrapper_state is None else whole._numbers(wrapper_state)
         self.use_statistics(values if env._statistics() else None)
         self.act_by(policy, params)
-        self._sample = sampler(known["observation_space"], self.n)
+        self._sample = sampler(env_spaces["observation_space"], self.n)
 
-    def _turn(self, given: Arrays, take: Any) -> tuple[Arrays, Any, Any]:
+    def _turn(self, inputs: Arrays, take: Any) -> tuple[Arrays, Any, Any]:
         """Return the results of a run, what the policy has seen, and the actions that it has chosen.
 
         Args:
-            given: the observation, where an episode begins, and what the run before has handed on.
+            inputs: the observation, where an episode begins, and the kernel states that the last run handed on.
             take: returns raw random numbers.
         """
-        xp, begins = self.xp, given.get("reset")
+        xp, begins = self.xp, inputs.get("reset")
         acts, chooses = (RawRandom(xp, name, take) for name in ("wrappers", "policy"))
-        pairs = zip(self.kernels, given["last.wrappers"], strict=True)
+        pairs = zip(self.kernels, inputs["last.wrappers"], strict=True)
         states = tuple(state._replace(episode=episode) for state, episode in pairs)
         flags, nothing = (xp.zeros((self.n,), dtype=x) for x in (xp.bool, xp.float32))
         valid = None if begins is None else ~begins
-        step = Step(given["observation"], nothing, flags, flags, {}, valid)
+        step = Step(inputs["observation"], nothing, flags, flags, {}, valid)
         fresh = self.chain.init(xp, 1, None)
         states, _, seen = self.chain.take(xp, states, fresh, step, begins, step.observation, False)
         chosen = self.act(seen, chooses)
@@ -101,27 +101,27 @@ class AgentGraph(OnnxGraph):
         for name in ("environment", "autoreset_mode", "params"):
             del metadata[name]
         metadata["policy_observation_space"] = metadata["observation_space"]
-        metadata |= {name: space_in_json(space) for name, space in self._given[0].items()}
+        metadata |= {name: space_in_json(space) for name, space in self._options[0].items()}
         seen = [described(*each) for each in named({"observation": self._seen}).items()]
-        beside = AgentGraph(*self._given, library="numpy")
+        beside = AgentGraph(*self._options, library="numpy")
         return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
         """Return the inputs and the results of some runs."""
-        rng, found, handed_on = np.random.default_rng(0), [], None
+        rng, vectors, handed_on = np.random.default_rng(0), [], None
         for number in range(RUNS):
-            given = self._first()
+            run_inputs = self._first()
             if number:
-                given["last.wrappers"] = handed_on
-                given |= {"reset": rng.random(self.n) < 0.3} if "reset" in given else {}
-            inputs = named(given)
-            results, seen, chosen = self._turn(given, partial(_drawn, rng, inputs))
+                run_inputs["last.wrappers"] = handed_on
+                run_inputs |= {"reset": rng.random(self.n) < 0.3} if "reset" in run_inputs else {}
+            inputs = named(run_inputs)
+            results, seen, chosen = self._turn(run_inputs, partial(_drawn, rng, inputs))
             handed_on = results["wrappers"]
             parts = {"inputs": inputs, "seen": named({"observation": seen})}
             parts |= {"chosen": named({"action": chosen}), "outputs": named(results)}
             vector = {key: {k: plain(x) for k, x in part.items()} for key, part in parts.items()}
-            found.append(vector)
-        return found
+            vectors.append(vector)
+        return vectors
 
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
@@ -144,15 +144,15 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
         metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
         names = [x.name for x in session.get_outputs()]
         for vector in metadata.get("test_vectors", ()):
-            given, seen = (
+            inputs, seen = (
                 {x["name"]: np.asarray(vector[part][x["name"]], x["dtype"]) for x in metadata[form]}
                 for part, form in (("inputs", "inputs"), ("seen", "policy_inputs"))
             )
-            results = dict(zip(names, session.run(names, given), strict=True))
+            results = dict(zip(names, session.run(names, inputs), strict=True))
             apart.append(_apart(results, vector["outputs"]))
             space = space_of_json(metadata["policy_observation_space"])
             parts = [seen[dotted(f"observation{path}")] for _, path in leaves(space)]
-            runs.append((given, build(space, parts), vector["chosen"]))
+            runs.append((inputs, build(space, parts), vector["chosen"]))
     except Exception as error:
         raise af.OptionError(
             f"{path} is damaged, or no ONNX file: {type(error).__name__}: {error}", remedy=_REMEDY
@@ -163,18 +163,18 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
         return max(apart)
     act = acting(policy, params, [runs[0][1]])
     xp = namespace(af.registry.backend("numpy"))
-    for given, seen, chosen in runs:
+    for inputs, seen, chosen in runs:
         with np.errstate(all="ignore"):
-            found = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, given)))
-        apart.append(_apart(named({"action": found}), chosen))
+            action = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, inputs)))
+        apart.append(_apart(named({"action": action}), chosen))
     return max(apart)
 
 
 _REMEDY = "Pass a file that export(None, path, policy=...) wrote."
 
 
-def _recorded(given: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
-    numbers = given.get(name)
+def _recorded(inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
+    numbers = inputs.get(name)
     if numbers is None or (numbers.shape, numbers.dtype) != (tuple(shape), dtype):
         raise af.OptionError(
             f"the policy draws {kind} numbers of shape {tuple(shape)}, which the file does not have as {name}",
@@ -183,13 +183,13 @@ def _recorded(given: Arrays, name: str, kind: str, shape: Any, dtype: str) -> An
     return numbers
 
 
-def _apart(found: Arrays, wanted: Arrays) -> float:
+def _apart(actual: Arrays, wanted: Arrays) -> float:
     """Return the largest difference of two numbers, inf where names or shapes differ, or only one is NaN."""
-    if found.keys() != wanted.keys():
+    if actual.keys() != wanted.keys():
         return math.inf
     most = 0.0
-    for name, own in found.items():
-        x, y = np.asarray(own), np.asarray(wanted[name])
+    for name, array in actual.items():
+        x, y = np.asarray(array), np.asarray(wanted[name])
         if x.shape != y.shape:
             return math.inf
         whole = {x.dtype.kind, y.dtype.kind} <= set("biuO")

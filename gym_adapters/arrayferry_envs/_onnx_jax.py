@@ -49,36 +49,36 @@ class RecordedEnv:
         keys = translate(
             lambda x: jax.random.key_data(jax.random.split(_typed(x), 3)), self.backend
         )
-        made = keys(key)
-        return made[0, ...], made[1, ...], made[2, ...]
+        key_data = keys(key)
+        return key_data[0, ...], key_data[1, ...], key_data[2, ...]
 
     def reset(self, key: Any, n: int, params: AnyTree, pinned: Any = ()) -> Any:
         return self._call(lambda key, params: self.inner.reset(random_of(_typed(key)), n, params, pinned), key, params)  # fmt: skip
 
-    def step(self, key: Any, *given: Any) -> Any:
-        return self._call(lambda key, *given: self.inner.step(random_of(_typed(key)), *given), key, *given)  # fmt: skip
+    def step(self, key: Any, *arguments: Any) -> Any:
+        return self._call(lambda key, *arguments: self.inner.step(random_of(_typed(key)), *arguments), key, *arguments)  # fmt: skip
 
-    def observe(self, *given: Any) -> Any:
-        return self._call(self.inner.observe, *given)
+    def observe(self, *arguments: Any) -> Any:
+        return self._call(self.inner.observe, *arguments)
 
-    def inform(self, *given: Any) -> Any:
-        return self._call(self.inner.inform, *given)
+    def inform(self, *arguments: Any) -> Any:
+        return self._call(self.inner.inform, *arguments)
 
     def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
         leaves, shared = self.inner.leaves, self.inner.functional._shared
         return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
 
-    def _call(self, method: Callable[..., Any], *given: Any) -> Any:
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Record a function of JAX, whose arguments and results are trees as the environment has them."""
-        arrays, layout = af.flatten(given)
+        arrays, layout = af.flatten(arguments)
         form: Any = None
 
         def run(arrays: AnyTree) -> Any:
             nonlocal form
-            made, form = af.flatten(method(*layout.unflatten(arrays)))
-            return made
+            leaves, form = af.flatten(method(*layout.unflatten(arrays)))
+            return leaves
 
-        return form.unflatten(made) if (made := translate(run, self.backend)(arrays)) else form
+        return form.unflatten(leaves) if (leaves := translate(run, self.backend)(arrays)) else form
 
 
 def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool:
@@ -93,8 +93,8 @@ def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool
     if is_jax_module(policy):
         return True
     try:
-        given = map_arrays(lambda x: np.array(af.convert(x, "numpy")), (params, observation))
-        result = policy(*given, rng)
+        arguments = map_arrays(lambda x: np.array(af.convert(x, "numpy")), (params, observation))
+        result = policy(*arguments, rng)
     except Exception:  # of any kind: it needs a key, for instance
         try:
             result = jax.eval_shape(policy, params, observation, jax.random.key(0))

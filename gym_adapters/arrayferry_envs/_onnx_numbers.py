@@ -29,13 +29,13 @@ class _Namespace(ModuleType):
     """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
 
     def __getattr__(self, name: str) -> Any:
-        found = _OWN.get(name) or getattr(ndx, name)
-        if not callable(found) or isinstance(found, type):
-            return found
+        member = _OWN.get(name) or getattr(ndx, name)
+        if not callable(member) or isinstance(member, type):
+            return member
 
         def call(*args: Any, device: Device = None, **options: Any) -> Any:
             args, options = map_arrays(_constant, (args, options))
-            return found(*args, **options)
+            return member(*args, **options)
 
         return call
 
@@ -81,33 +81,33 @@ def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
 
 def _cumulative_sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
-    known = ndx.astype(x, ndx.int64) if _is_whole(x) else x
-    return ndx.astype(ndx.cumulative_sum(known, **options), x.dtype)
+    widened = ndx.astype(x, ndx.int64) if _is_whole(x) else x
+    return ndx.astype(ndx.cumulative_sum(widened, **options), x.dtype)
 
 
 def _axes(x: AnyArray, axis: Any) -> tuple[int, ...]:
-    given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return tuple(each % x.ndim for each in given)
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(each % x.ndim for each in axes)
 
 
 def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     x = _summands(x, dtype)
     if not _is_whole(x):
         return ndx.prod(x, axis=axis, keepdims=keepdims)
-    for each in (axes := _axes(x, axis)):
-        parts = (ndx.take(x, ndx.asarray([i]), axis=each) for i in range(x.shape[each]))
+    for axis_index in (axes := _axes(x, axis)):
+        parts = (ndx.take(x, ndx.asarray([i]), axis=axis_index) for i in range(x.shape[axis_index]))
         x = functools.reduce(operator.mul, parts)
     return x if keepdims else ndx.squeeze(x, axis=axes)
 
 
 def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
     """Return where the largest or smallest number is, or the first NaN."""
-    found = find(x, **options)
+    extreme = find(x, **options)
     if _is_whole(x):
-        return found
+        return extreme
     isnan = ndx.isnan(x)
     first = ndx.argmax(ndx.astype(isnan, ndx.int32), **options)
-    return ndx.where(ndx.any(isnan, **options), first, found)
+    return ndx.where(ndx.any(isnan, **options), first, extreme)
 
 
 def _var(
@@ -159,25 +159,25 @@ def _power(x: AnyArray, exponent: Any) -> Any:
 
 
 def _power_of(x: AnyArray, base: Any) -> Any:
-    known = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
-    return _PLAIN[1](x, base) if known else _power(ndx.asarray(base), x)
+    supported = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
+    return _PLAIN[1](x, base) if supported else _power(ndx.asarray(base), x)
 
 
-def _by_numpy(_self: Any, function: Any, _kind: Any, *given: Any, **options: Any) -> Any:
+def _by_numpy(_self: Any, function: Any, _kind: Any, *args: Any, **options: Any) -> Any:
     """Call what a function of NumPy is in the standard."""
     name = re.sub("^arc", "a", function.__name__)
     names = {"absolute": "abs", "concatenate": "concat", "dot": "matmul", "power": "pow"}
-    return getattr(XP, names.get(name, name))(*given, **options)
+    return getattr(XP, names.get(name, name))(*args, **options)
 
 
 def _astype(x: AnyArray, dtype: Any, **copy: Any) -> Any:
-    known = isinstance(dtype, ndx.DType)
-    return _PLAIN[2](x, dtype if known else getattr(ndx, np.dtype(dtype).name), **copy)
+    is_dtype = isinstance(dtype, ndx.DType)
+    return _PLAIN[2](x, dtype if is_dtype else getattr(ndx, np.dtype(dtype).name), **copy)
 
 
 OF_NUMPY: dict[str, Callable[..., Any]] = {
     "__array_ufunc__": _by_numpy,
-    "__array_function__": lambda x, f, types, given, options: _by_numpy(x, f, types, *given, **options),
+    "__array_function__": lambda x, f, types, args, options: _by_numpy(x, f, types, *args, **options),
     "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options), "astype": _astype,
 }  # fmt: skip
 """Methods by which arrays of ndonnx are taken by functions that are written in NumPy."""
@@ -232,10 +232,10 @@ class RawRandom(Random):
     def _cast(self, x: AnyArray, dtype: str) -> Any:
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
 
-    def _floats(self, *given: Any) -> Any:
+    def _floats(self, *bounds: Any) -> Any:
         """Return bounds. In integers, their difference may overflow."""
-        kept = ((isinstance(x, int) or not _is_whole(x)) for x in given)
-        return (x if k else self._cast(x, "float64") for x, k in zip(given, kept, strict=True))
+        uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
+        return (x if k else self._cast(x, "float64") for x, k in zip(bounds, uncast, strict=True))
 
     def uniform(
         self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"

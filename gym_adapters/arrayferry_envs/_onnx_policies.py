@@ -75,9 +75,9 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         # copies, since functions of NumPy may write into their arguments
-        given = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
+        arguments = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
         with exact(**OF_NUMPY):
-            result = policy(*given, rng)
+            result = policy(*arguments, rng)
         return checked_results(result, "action", "extras")[0]
 
     return act
@@ -89,30 +89,30 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
     from torch.distributions import Distribution
 
     state = {}  # a module that is used twice has one name here, as all names are put back one by one
-    for path, each in module.named_modules():
+    for path, submodule in module.named_modules():
         for name, x in (
-            *each.named_parameters("", False, False),
-            *each.named_buffers("", False, False),
+            *submodule.named_parameters("", False, False),
+            *submodule.named_buffers("", False, False),
         ):
             state[f"{path}.{name}".lstrip(".")] = x.detach().cpu().clone()
     if params is not None:
-        found = af.convert(params, "torch", unsupported="keep")
-        given, saved = {prefix + name: x for name, x in found.items()}, module.state_dict()
-        if given.keys() != saved.keys():
+        converted = af.convert(params, "torch", unsupported="keep")
+        passed, saved = {prefix + name: x for name, x in converted.items()}, module.state_dict()
+        if passed.keys() != saved.keys():
             raise of_policy(
-                f"policy_params has {sorted(given)!r:.200}, but its module {sorted(saved)!r:.200}"
+                f"policy_params has {sorted(passed)!r:.200}, but its module {sorted(saved)!r:.200}"
             )
-        state |= {name: given[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
+        state |= {name: passed[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
     before = dict(state)
 
     def call(observation: AnyTree) -> Any:
-        given = map_arrays(lambda x: x.clone(), observation)  # modules may write into them
-        return torch.func.functional_call(module, state, (given,), tie_weights=False)
+        copies = map_arrays(lambda x: x.clone(), observation)  # modules may write into them
+        return torch.func.functional_call(module, state, (copies,), tie_weights=False)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         with exact(), contextlib.ExitStack() as after:  # one thread at a time
-            for each in module.modules():
-                after.callback(setattr, each, "training", each.training)
+            for submodule in module.modules():
+                after.callback(setattr, submodule, "training", submodule.training)
             after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
             Distribution.set_default_validate_args(False)  # a check depends on values
             module.eval()
@@ -177,16 +177,16 @@ def _predicting(policy: Any, model: Any) -> Any:
     """Return a module that does what `predict` of Stable-Baselines3 does, with the statistics of a `VecNormalize`."""
     import torch
 
-    known: Any
-    space, known = policy.action_space, getattr(model, "get_vec_normalize_env", bool)()
-    moments = known.obs_rms if known and known.norm_obs else {}
+    normalizer: Any
+    space, normalizer = policy.action_space, getattr(model, "get_vec_normalize_env", bool)()
+    moments = normalizer.obs_rms if normalizer and normalizer.norm_obs else {}
     moments = moments if isinstance(moments, dict) else {None: moments}
     seen = policy.observation_space
-    for key, own in moments.items():
+    for key, statistics in moments.items():
         wanted = (seen if key is None else seen[key]).shape
-        if own.mean.shape != wanted:
+        if statistics.mean.shape != wanted:
             raise of_policy(
-                f"its VecNormalize has statistics of shape {own.mean.shape} inside of other wrappers, but it observes {wanted}",
+                f"its VecNormalize has statistics of shape {statistics.mean.shape} inside of other wrappers, but it observes {wanted}",
                 "Put VecNormalize outside of the wrappers that change observations, or export model.policy.",
             )
 
@@ -196,11 +196,11 @@ def _predicting(policy: Any, model: Any) -> Any:
             self.policy = policy
 
         def forward(self, observation: AnyTree) -> Any:
-            for key, own in moments.items():
+            for key, statistics in moments.items():
                 x = observation if key is None else observation[key]
-                mean, var = map(torch.as_tensor, (own.mean, own.var))
-                x = (x - mean) / (var + known.epsilon).sqrt()
-                x = x.clamp(-known.clip_obs, known.clip_obs)
+                mean, var = map(torch.as_tensor, (statistics.mean, statistics.var))
+                x = (x - mean) / (var + normalizer.epsilon).sqrt()
+                x = x.clamp(-normalizer.clip_obs, normalizer.clip_obs)
                 observation = x.float() if key is None else {**observation, key: x.float()}
             action = policy._predict(observation, deterministic=True).reshape(-1, *space.shape)
             if not isinstance(space, spaces.Box):
@@ -230,9 +230,9 @@ def dotted(path: str) -> str:
 def named(tree: AnyTree) -> dict[str, Any]:
     """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
     arrays, layout = af.flatten(tree)
-    found = dict(zip(map(dotted, layout.paths), arrays, strict=True))
-    if len(found) < len(arrays):
+    by_name = dict(zip(map(dotted, layout.paths), arrays, strict=True))
+    if len(by_name) < len(arrays):
         raise af.OptionError(
             f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."
         )
-    return found
+    return by_name

@@ -22,7 +22,7 @@ from arrayferry._utilities.text import never_raises
 from arrayferry.extending import portable
 from arrayferry.typing import AnyTree, Device, Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
-from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
+from arrayferry_cluster._dask.groups import ActorGroup, GroupStatus, Position, TaskGroup
 from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
 from arrayferry_cluster._trajectories import CollectorStats, Trajectory
 from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
@@ -190,8 +190,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
             bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
             sent, kind = Sent(cluster, data), ActorGroup if env is None else TaskGroup
             for index, (first, last) in enumerate(itertools.pairwise(bounds)):
-                own = layout.unflatten([array[first:last] for array in rows])
-                setup = GroupSetup(index, first, last - first, factories[first:last], own)
+                group_state = layout.unflatten([array[first:last] for array in rows])
+                setup = GroupSetup(index, first, last - first, factories[first:last], group_state)
                 self._runner.groups.append(kind(cluster, sent, setup, timeout))
             spaces = self._runner.spaces() if env is None else [_spaces(env, max_episode_steps)]
             self._runner.positions = (Position(0),) * self.groups
@@ -258,7 +258,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         numbers = [position.number for position in runner.positions]
         steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
         seconds = 0.0 if self._began_at is None else time.perf_counter() - self._began_at
-        lost = sum(group.known.losses for group in runner.groups)
+        lost = sum(group.status.losses for group in runner.groups)
         return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -299,14 +299,14 @@ class Collector(Iterator[Trajectory[ArrT]]):
         self._require_open()
         runner = self._runner
         positions = tuple(Position(*position) for position in state["positions"])
-        given, own = (len(positions), state["seed"]), (self.groups, self.seed)
-        if given != own or isinstance(runner.groups[0], ActorGroup):
+        loaded, expected = (len(positions), state["seed"]), (self.groups, self.seed)
+        if loaded != expected or isinstance(runner.groups[0], ActorGroup):
             raise af.OptionError(
-                f"the state has (groups, seed) = {given}, and {self!r} {own}",
+                f"the state has (groups, seed) = {loaded}, and {self!r} {expected}",
                 remedy="Pass the state of a collector with the same options. That of ordinary environments is not known.",
             )
         for group in runner.groups:
-            group.known = Known(begins=-1)  # they do not begin, but continue
+            group.status = GroupStatus(begins=-1)  # they do not begin, but continue
         runner.positions = positions
         runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
 
@@ -362,8 +362,8 @@ def _environments(
             f"envs={envs!r:.80} is not a list of functions",
             remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
         )
-    given = limit is not UNSET or any(option is not None for option in env_options)
-    if num_envs not in (None, len(makers)) or given:
+    has_env_options = limit is not UNSET or any(option is not None for option in env_options)
+    if num_envs not in (None, len(makers)) or has_env_options:
         raise af.OptionError(
             f"num_envs={num_envs!r:.80}, env_params, wrapper_state and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
             remedy="Leave them out, and set parameters and limits in the functions.",
@@ -389,10 +389,10 @@ def _seconds(timeout: Any) -> float:
 
 def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
     """Check that all environments have the same spaces of observations and actions."""
-    for index, own in enumerate(spaces):
-        if own != spaces[0]:
+    for index, env_spaces in enumerate(spaces):
+        if env_spaces != spaces[0]:
             raise SpaceMismatchError(
-                f"environment {index} has the spaces {own[0]} and {own[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
+                f"environment {index} has the spaces {env_spaces[0]} and {env_spaces[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
                 remedy="Pass environments with the same spaces, or use wrappers that make them so.",
                 indices=(index,),
             )

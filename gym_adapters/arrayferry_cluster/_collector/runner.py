@@ -57,15 +57,15 @@ class Runner:
         """Return the positions after the first segments of some groups."""
         positions = list(self.positions)
         for group in groups:
-            asked = group.ready[0]
-            positions[group.setup.index] = Position(asked.number + 1, asked.reply.state, asked.call)
+            job = group.ready[0]
+            positions[group.setup.index] = Position(job.number + 1, job.reply.state, job.call)
         return tuple(positions)
 
     def close(self) -> None:
         """Release all futures and actors, and the cluster."""
-        homes = [group.known.home for group in self.groups if group.known.home is not None]
+        homes = [group.status.home for group in self.groups if group.status.home is not None]
         for group in self.groups:
-            group.known = group.known._replace(asked=(), home=None, actor=None)
+            group.status = group.status._replace(jobs=(), home=None, actor=None)
             group.plan.release()
         self.positions = tuple(Position(position.number) for position in self.positions)
         self.weights.release()
@@ -99,6 +99,6 @@ class Runner:
 
     def _ask(self, group: Group, most: int) -> None:
         position = self.positions[group.setup.index]
-        while (count := len(group.known.asked)) < most:
+        while (count := len(group.status.jobs)) < most:
             if not group.ask(position.number + count, self.weights, position):
                 return

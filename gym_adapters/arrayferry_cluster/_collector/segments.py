@@ -60,8 +60,8 @@ def _filled(parts: Sequence[Trajectory]) -> list[Trajectory]:
     """Fill the infos that no environment of a group gave with zeros."""
     infos = [dict(part.info) for part in parts]
     for name in infos[0]:
-        given = [info[name] for info in infos if info[name] is not None]
-        like = given[0] if given else np.zeros((0, 0))
+        arrays = [info[name] for info in infos if info[name] is not None]
+        like = arrays[0] if arrays else np.zeros((0, 0))
         for info in infos:
             if info[name] is None:
                 info[name] = np.zeros(info[f"_{name}"].shape + like.shape[2:], like.dtype)

@@ -100,14 +100,14 @@ class Cluster:
             SchedulerLostError: the scheduler cannot be reached.
         """
         try:
-            known: Any = self._ask(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
+            workers: Any = self._ask(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
         except Exception as error:
             raise SchedulerLostError(
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
                 remedy="Make a client in this process that is connected to a scheduler, and another collector.",
             ) from error
-        self._aliases |= {str(each.get("name")): each.get("name") for each in known.values()}
-        self.seen = sorted(at for at, worker in known.items() if self._fits(at, worker))
+        self._aliases |= {str(each.get("name")): each.get("name") for each in workers.values()}
+        self.seen = sorted(at for at, worker in workers.items() if self._fits(at, worker))
         return self.seen
 
     def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is made again here.
 
-Ctrl-C may come at any line. So what is known of a group is in one `Known`, which is replaced as a whole, and a call
+Ctrl-C may come at any line. So what is known of a group is in one `GroupStatus`, which is replaced as a whole, and a call
 that is repeated has the same result.
 """
 
@@ -47,7 +47,7 @@ class Position(NamedTuple):
 
 
 @dataclass(eq=False)
-class Asked:
+class Job:
     """A segment that was asked for.
 
     Attributes:
@@ -67,11 +67,11 @@ class Asked:
     running_since: float | None = None
 
 
-class Known(NamedTuple):
+class GroupStatus(NamedTuple):
     """What is known of a group.
 
     Attributes:
-        asked: what was asked for and not yet returned to the user, in order.
+        jobs: what was asked for and not yet returned to the user, in order.
         restarts: how often the group was restarted, on which the seeds of ordinary environments depend.
         begins: the segment with which it begins, or began when it was restarted.
         losses: how often its worker was lost.
@@ -82,7 +82,7 @@ class Known(NamedTuple):
         sent: the version of the weights that the actor was sent last.
     """
 
-    asked: tuple[Asked, ...] = ()
+    jobs: tuple[Job, ...] = ()
     restarts: int = 0
     begins: int = 0
     losses: int = 0
@@ -103,7 +103,7 @@ class Group(ABC):
         timeout: the seconds that a step, or a compiled segment, may take.
 
     Attributes:
-        known: what is known of it.
+        status: what is known of it.
         plan: what it does.
         setup: which environments it has.
     """
@@ -112,7 +112,7 @@ class Group(ABC):
     """After how many deaths of workers in a row an error says so. Dask itself tries a task several times."""
 
     def __init__(self, cluster: Cluster, plan: Sent, setup: GroupSetup, timeout: float) -> None:
-        self.known = Known()
+        self.status = GroupStatus()
         self.plan = plan
         self.setup = setup
         self._cluster = cluster
@@ -123,18 +123,18 @@ class Group(ABC):
     def forget(self, number: int) -> None:
         """Forget what comes before the first segment that was not returned to the user."""
         self._first = number
-        left = tuple(asked for asked in self.known.asked if asked.number >= number)
-        self.known = self.known._replace(asked=left)
+        left = tuple(job for job in self.status.jobs if job.number >= number)
+        self.status = self.status._replace(jobs=left)
 
     @property
-    def ready(self) -> tuple[Asked, ...]:
+    def ready(self) -> tuple[Job, ...]:
         """The segments that have come, in order."""
-        return tuple(itertools.takewhile(lambda asked: asked.reply is not None, self.known.asked))
+        return tuple(itertools.takewhile(lambda job: job.reply is not None, self.status.jobs))
 
     @property
-    def under_way(self) -> Asked | None:
+    def under_way(self) -> Job | None:
         """The first segment that has not come yet, None if there is none."""
-        return next((asked for asked in self.known.asked if asked.reply is None), None)
+        return next((job for job in self.status.jobs if job.reply is None), None)
 
     @abstractmethod
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
@@ -147,9 +147,9 @@ class Group(ABC):
         """
 
     def _add(self, number: int, call: Any, **changed: Any) -> bool:
-        known = self.known
-        asked = Asked(number, number == known.begins and known.restarts > 0, call)
-        self.known = known._replace(asked=(*known.asked, asked), **changed)
+        status = self.status
+        job = Job(number, number == status.begins and status.restarts > 0, call)
+        self.status = status._replace(jobs=(*status.jobs, job), **changed)
         return True
 
     def settle(self) -> None:
@@ -158,37 +158,37 @@ class Group(ABC):
         Raises:
             DistributedEnvError: the environments or the policy failed, or the workers die again and again.
         """
-        while (asked := self.under_way) is not None and asked.call.done():
+        while (job := self.under_way) is not None and job.call.done():
             try:
-                reply = asked.call.result(timeout=max(self._timeout, 30.0))
+                reply = job.call.result(timeout=max(self._timeout, 30.0))
             except Exception as error:  # Dask keeps it, and all that its traceback refers to
-                return self._failed(asked, error.with_traceback(None))
+                return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del asked  # otherwise the traceback of the error would hold a future
+                del job  # otherwise the traceback of the error would hold a future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
             elif reply == "lost":
-                self._restart(home=None, actor=None, losses=self.known.losses + 1)
+                self._restart(home=None, actor=None, losses=self.status.losses + 1)
             else:
-                asked.arrived = next(_arrivals)
-                asked.reply = reply
-                self.known = self.known._replace(deaths=0)
+                job.arrived = next(_arrivals)
+                job.reply = reply
+                self.status = self.status._replace(deaths=0)
         return None
 
     @abstractmethod
-    def _failed(self, asked: Asked, error: Exception) -> None:
+    def _failed(self, job: Job, error: Exception) -> None:
         """Note that Dask has no result of a call."""
 
     def _drop(self, **changed: Any) -> None:
         """Forget what has not come, so that it is asked for again."""
-        self.known = self.known._replace(asked=self.ready, **changed)
+        self.status = self.status._replace(jobs=self.ready, **changed)
 
     def _restart(self, **changed: Any) -> None:
         """Begin again with the first segment that has not come."""
         number = self._first + len(self.ready)
-        restarts = self.known.restarts + (number > SPACES)
+        restarts = self.status.restarts + (number > SPACES)
         self._drop(restarts=restarts, begins=max(number, 0), sent=-1, **changed)
 
     def _died(self, error: BaseException | None) -> None:
@@ -197,8 +197,8 @@ class Group(ABC):
         Raises:
             EnvFailedError: there were too many.
         """
-        deaths = self.known.deaths + 1
-        self.known = self.known._replace(deaths=deaths % self.most_deaths)
+        deaths = self.status.deaths + 1
+        self.status = self.status._replace(deaths=deaths % self.most_deaths)
         if deaths == self.most_deaths:
             reason = "" if error is None else f": {type(error).__name__}: {error}"
             raise EnvFailedError(
@@ -238,33 +238,33 @@ class TaskGroup(Group):
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
         from arrayferry_cluster._workers.functional_group import segment
 
-        known = self.known
+        status = self.status
         _, state, call = position
-        if known.asked:
-            call, reply = known.asked[-1].call, known.asked[-1].reply
+        if status.jobs:
+            call, reply = status.jobs[-1].call, status.jobs[-1].reply
             state = call if reply is None else reply.state
-        begins = number == known.begins
-        linked = call is not None and number % LINKED > 0 and not known.deaths and not begins
+        begins = number == status.begins
+        linked = call is not None and number % LINKED > 0 and not status.deaths and not begins
         if linked or begins:
             state = call if linked else None
         args = self.plan.future(), self._setup_bytes, number, state, weights.future()
         group = -1 if linked else self.setup.index
         return self._add(number, self._cluster.submit(segment, *args, weights.version, group=group))
 
-    def _failed(self, asked: Asked, error: Exception) -> None:
-        if isinstance(error, TimeoutError) and asked.call.status not in ("error", "cancelled"):
+    def _failed(self, job: Job, error: Exception) -> None:
+        if isinstance(error, TimeoutError) and job.call.status not in ("error", "cancelled"):
             return  # its worker died while the result was fetched, so that it is computed again
         self._cluster.living()
         self._drop()
         self._died(error)
 
     def check(self) -> None:
-        asked, now = self.under_way, time.monotonic()
-        if asked is not None and (worker := self._cluster.running(asked.call.key)) is not None:
-            asked.running_since = asked.running_since or now
-            if now - asked.running_since > self._timeout:
+        job, now = self.under_way, time.monotonic()
+        if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
+            job.running_since = job.running_since or now
+            if now - job.running_since > self._timeout:
                 # so that Dask does not run it on another worker, which would hang too
-                self._cluster.cancel([each.call for each in self.known.asked if not each.reply])
+                self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 
 
@@ -272,54 +272,54 @@ class ActorGroup(Group):
     """A group of ordinary environments: an actor. If its worker is lost, it is made again elsewhere, with other seeds."""
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
-        known, first = self.known, self.under_way
-        if known.home is None:
+        status, first = self.status, self.under_way
+        if status.home is None:
             home = self._cluster.submit(EnvGroup, self.plan.data, self._setup_bytes, actor=True)
-            self.known = known._replace(home=home, since=time.monotonic())
+            self.status = status._replace(home=home, since=time.monotonic())
             return False
-        if known.home.status != "finished":
+        if status.home.status != "finished":
             return False
-        if first is not None and first.number in (SPACES, known.begins):
+        if first is not None and first.number in (SPACES, status.begins):
             return False  # calls may overtake each other
         version = weights.version
-        data = None if known.sent == version else weights.data
-        args = number, known.restarts, number == known.begins, version, data
+        data = None if status.sent == version else weights.data
+        args = number, status.restarts, number == status.begins, version, data
         try:
             with self._cluster.client.as_current():  # which the actor takes
-                if known.actor is None:
-                    known = known._replace(actor=known.home.result(timeout=PATIENCE))
-                    self.known = known
-                reply = known.actor.spaces() if number == SPACES else known.actor.segment(*args)
+                if status.actor is None:
+                    status = status._replace(actor=status.home.result(timeout=PATIENCE))
+                    self.status = status
+                reply = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
         except Exception as error:  # it was just lost
             error.__traceback__ = None
             return False
-        return self._add(number, reply, sent=known.sent if number == SPACES else version)
+        return self._add(number, reply, sent=status.sent if number == SPACES else version)
 
     def settle(self) -> None:
         try:
             super().settle()
         finally:
-            home = self.known.home
+            home = self.status.home
             if home is not None and home.status not in ("finished", "pending"):
                 error = home.exception(timeout=PATIENCE) if home.status == "error" else None
-                self._restart(home=None, actor=None, losses=self.known.losses + 1)
+                self._restart(home=None, actor=None, losses=self.status.losses + 1)
                 self._died(error)
 
-    def _failed(self, asked: Asked, error: Exception) -> None:
+    def _failed(self, job: Job, error: Exception) -> None:
         # there is no connection, or Dask does not know yet
-        if self.known.home.status == "finished":
+        if self.status.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
             self._died(error)
 
     def check(self) -> None:
-        known, indices, where = self.known, tuple(self.setup.indices), str(self)
-        if known.actor is None:
+        status, indices, where = self.status, tuple(self.setup.indices), str(self)
+        if status.actor is None:
             now = time.monotonic()
             if not self._cluster.seen:  # the time counts from when there is a worker
-                self.known = known._replace(since=now)
-            elif known.home is not None and now - known.since > self._timeout:
-                self.known = known._replace(home=None)
+                self.status = status._replace(since=now)
+            elif status.home is not None and now - status.since > self._timeout:
+                self.status = status._replace(home=None)
                 raise EnvTimeoutError(
                     f"no worker made the environments of {self} within {self._timeout:g} s",
                     remedy="They may be busy with other tasks. Wait for these, or pass a longer timeout.",
@@ -328,7 +328,7 @@ class ActorGroup(Group):
         elif self.under_way is not None:
             try:
                 with self._cluster.client.as_current():
-                    activity = known.actor.activity().result(timeout=PATIENCE)
+                    activity = status.actor.activity().result(timeout=PATIENCE)
                 if activity is None or activity[0] <= self._timeout:
                     return
                 _, where, indices = activity
@@ -336,5 +336,5 @@ class ActorGroup(Group):
                 pass
             except Exception:  # it is lost, which `settle` finds
                 return
-            if worker := self._cluster.address(known.home):
+            if worker := self._cluster.address(status.home):
                 raise self._hangs(worker, where, indices)

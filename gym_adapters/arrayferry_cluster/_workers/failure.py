@@ -98,7 +98,7 @@ class Failure(NamedTuple):
         told: Any = {"indices": indices, "worker": worker}
         if setup:
             module = (error.name or "") if isinstance(error, ImportError) else ""
-            made: DistributedEnvError = WorkerSetupError(
+            report: DistributedEnvError = WorkerSetupError(
                 f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {describe_error(error)}",
                 remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
                 "cloudpickle.register_pickle_by_value(module).",
@@ -108,14 +108,14 @@ class Failure(NamedTuple):
         else:
             kind = PolicyFailedError if by_policy else EnvFailedError
             what = "the policy" if by_policy else named(indices)
-            made = kind(
+            report = kind(
                 f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
                 remedy="Correct it, and ask for the next trajectories: its group begins anew.",
                 original=type(error).__name__,
                 **told,
             )
-        made.add_note("On the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
-        return cls(made, cause)
+        report.add_note("On the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
+        return cls(report, cause)
 
     def with_cause(self) -> DistributedEnvError:
         """Return the error for the user, with its cause."""

@@ -38,7 +38,7 @@ class Infos:
         """
         result: dict[str, Any] = {}
         for name in self._names:
-            given = np.array([[name in info for info in infos] for infos in self._steps])
+            provided = np.array([[name in info for info in infos] for infos in self._steps])
             values = [info[name] for infos in self._steps for info in infos if name in info]
             shapes, kinds = {x.shape for x in values}, {x.dtype.kind for x in values}
             if len(shapes) > 1 or not kinds <= set("biufc"):
@@ -49,7 +49,7 @@ class Infos:
             result[name] = None
             if values:
                 stacked = np.stack(values)
-                result[name] = np.zeros(given.shape + stacked.shape[1:], stacked.dtype)
-                result[name][given] = stacked
-            result[f"_{name}"] = given
+                result[name] = np.zeros(provided.shape + stacked.shape[1:], stacked.dtype)
+                result[name][provided] = stacked
+            result[f"_{name}"] = provided
         return result or None

@@ -46,8 +46,8 @@ class RepeatedEnv(AroundEnv):
         return self.env._informs
 
     def _limited(self, limit: int | None) -> int | None:
-        own = self.env._limited(self.env.max_episode_steps)
-        limits = [] if own is None else [-(-own // self.num_repeats)]
+        inner_limit = self.env._limited(self.env.max_episode_steps)
+        limits = [] if inner_limit is None else [-(-inner_limit // self.num_repeats)]
         return min(limits if limit is None else [*limits, limit], default=None)
 
     def reset(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:

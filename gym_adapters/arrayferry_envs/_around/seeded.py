@@ -62,15 +62,15 @@ class SeededEnv(AroundEnv):
         """
         backend, n = af.backend_of(seeds), seeds.shape[0]
         forms: list[af.TreeSpec] = []
-        given, layout = af.flatten(params, everything=True)
+        param_leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
-        pairs = zip(given, defaults, strict=True)
+        pairs = zip(param_leaves, defaults, strict=True)
         batched = [np.shape(x) == (n, *np.shape(default)) for x, default in pairs]
 
         def one(row: Any, seed: Any) -> list[Any]:
-            pairs = zip(given, batched, strict=True)
-            own = layout.unflatten([x[row, ...][None, ...] if each else x for x, each in pairs])
-            leaves, form = af.flatten(function(xp, make_rng(backend, seed, device), 1, own))
+            pairs = zip(param_leaves, batched, strict=True)
+            params = layout.unflatten([x[row, ...][None, ...] if each else x for x, each in pairs])
+            leaves, form = af.flatten(function(xp, make_rng(backend, seed, device), 1, params))
             forms.append(form)
             return leaves
 
@@ -161,13 +161,13 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
         arrayferry.OptionError: there are none, or one is not valid.
     """
     try:
-        known = seeds if isinstance(seeds, range) else tuple(seeds)
-        ends = (known[0], known[-1]) if isinstance(known, range) else known
+        levels = seeds if isinstance(seeds, range) else tuple(seeds)
+        ends = (levels[0], levels[-1]) if isinstance(levels, range) else levels
         ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
         valid = max(ends) <= LARGEST
     except Exception:  # whichever its library raises
-        known, ends, valid = (), (), False
+        levels, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
         raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
-    return known if isinstance(known, range) else ends
+    return levels if isinstance(levels, range) else ends

@@ -123,9 +123,9 @@ class WrappedEnv(AroundEnv):
 
     def _statistics(self) -> list[tuple[str, int, str]]:
         """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
-        known = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
-        names = numbered(own for _, own in known)
-        return [(name, *each) for name, each in zip(names, known, strict=True)]
+        pairs = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
+        names = numbered(own for _, own in pairs)
+        return [(name, *each) for name, each in zip(names, pairs, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
         """Return what `_statistics` does, for a result of `state_dict`, which may include those of other kernels.
@@ -133,8 +133,8 @@ class WrappedEnv(AroundEnv):
         Raises:
             arrayferry.OptionError: some are missing, or none is known here.
         """
-        known = self._statistics()
-        names = [name for name, _, _ in known]
+        statistics = self._statistics()
+        names = [name for name, _, _ in statistics]
         if not values.keys() >= set(names) or (values and not names):
             raise af.OptionError(
                 f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
@@ -142,7 +142,7 @@ class WrappedEnv(AroundEnv):
             )
         for others in values.values():
             Moments.checked(others)
-        return known
+        return statistics
 
     def wrapper_state(self, values: AnyTree) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
@@ -176,17 +176,17 @@ class WrappedEnv(AroundEnv):
         """
         states = list(fresh)
         if isinstance(values, dict):
-            for name, index, own in self._named(values):
+            for name, index, statistic in self._named(values):
                 lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
-                moments = lasting[own].given(xp, values[name], None, any_shape=rewarded)
-                states[index] = states[index]._replace(lasting={**lasting, own: moments})
+                moments = lasting[statistic].given(xp, values[name], None, any_shape=rewarded)
+                states[index] = states[index]._replace(lasting={**lasting, statistic: moments})
             return tuple(states)
         self._check_states(values)
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
-            forms, given = _form(new.lasting), _form(old.lasting)
+            forms, other = _form(new.lasting), _form(old.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
-                given = given[0], [((), dtype) for _, dtype in given[1]]  # before the first reward
-            if forms != given:
+                other = other[0], [((), dtype) for _, dtype in other[1]]  # before the first reward
+            if forms != other:
                 raise af.OptionError(
                     f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
                     remedy="Pass the state of an environment with the same wrappers in the same order, and of one run.",
@@ -196,9 +196,9 @@ class WrappedEnv(AroundEnv):
         )
 
     def _check_states(self, values: AnyTree) -> None:
-        known = _is_state(values) and len(values) == len(self.kernels)
+        matches = _is_state(values) and len(values) == len(self.kernels)
         names = self._statistics()
-        if not known or any(own not in (values[index].lasting or {}) for _, index, own in names):
+        if not matches or any(own not in (values[index].lasting or {}) for _, index, own in names):
             raise af.OptionError(
                 f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(self.kernels)} kernels",
                 remedy="Pass carry.env_state.wrappers of a rollout, or the result of env.state_dict(carry.env_state).",
@@ -268,8 +268,8 @@ def _refuse_arrays(function: Any, name: str) -> None:
     owner = getattr(function, "__self__", function)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
-    held = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
-    if af.flatten([*held, *defaults, getattr(owner, "__dict__", None)])[0]:
+    contents = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
+    if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
             f"{name} holds an array, but it is compiled once and would not see the array change",
             remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
@@ -300,8 +300,8 @@ def freeze(wrapper_state: AnyTree) -> Any:
     import jax
 
     def frozen(part: Any) -> Any:
-        known = isinstance(part, Moments)
-        return part._replace(updating=part.updating & False) if known else part
+        is_moments = isinstance(part, Moments)
+        return part._replace(updating=part.updating & False) if is_moments else part
 
     if wrapper_state is None:
         return None
@@ -325,30 +325,30 @@ def _form(tree: AnyTree) -> tuple[Any, ...]:
     return structure, [(getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays]
 
 
-def check_wrapped(env: Any, given: Any) -> None:
+def check_wrapped(env: Any, wrapper_state: Any) -> None:
     """Check the option `wrapper_state`.
 
     Raises:
         arrayferry.OptionError: the environment has no kernels.
     """
-    if given is not None and not isinstance(env, WrappedEnv):
+    if wrapper_state is not None and not isinstance(env, WrappedEnv):
         raise af.OptionError(
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
 
 
-def warn_if_fresh(env: Any, given: Any) -> None:
+def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
     """Warn if an agent would see statistics that nothing has been counted in."""
-    if given is None and isinstance(env, WrappedEnv) and env._statistics():
+    if wrapper_state is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
             f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.env_state)",
             stacklevel=caller_level(),
         )
 
 
-def lasting_state(env: Any, given: Any) -> Any:
+def lasting_state(env: Any, wrapper_state: Any) -> Any:
     """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
-    check_wrapped(env, given)
-    if _is_state(given):
-        return tuple(State(lasting=state.lasting) for state in given)
-    return None if given is None else env.wrapper_state(given)
+    check_wrapped(env, wrapper_state)
+    if _is_state(wrapper_state):
+        return tuple(State(lasting=state.lasting) for state in wrapper_state)
+    return None if wrapper_state is None else env.wrapper_state(wrapper_state)

@@ -76,20 +76,20 @@ class Call:
             del program.call  # JAX keeps the program
 
 
-def _prepared(env: FunctionalEnv, given: Any, n: int) -> Params:
+def _prepared(env: FunctionalEnv, env_params: Any, n: int) -> Params:
     """Return parameters in JAX. The defaults are arrays, which cost less to pass than numbers, and are made once."""
     backend, defaults = af.registry.backend("jax"), env.default_params
-    if given is not None:
-        return prepare(given, defaults, n, backend, None, draws=env._draws_params)
+    if env_params is not None:
+        return prepare(env_params, defaults, n, backend, None, draws=env._draws_params)
     if not jax.sharding.get_abstract_mesh().empty or in_trace():
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
     how = jax.config.jax_enable_x64, jax.config.jax_default_device
-    known = memo.get(how)
-    if known is not None and known[0] is defaults:
-        return known[1]  # type: ignore[no-any-return]
-    made = prepare(None, defaults, 1, backend, None)
-    params = Params(made.static_part, map(jax.numpy.asarray, made.values), made.batched)
+    cached = memo.get(how)
+    if cached is not None and cached[0] is defaults:
+        return cached[1]  # type: ignore[no-any-return]
+    prepared = prepare(None, defaults, 1, backend, None)
+    params = Params(prepared.static_part, map(jax.numpy.asarray, prepared.values), prepared.batched)
     if not any(map(_may_change, af.flatten(defaults)[0])):
         memo[how] = defaults, params
     return params

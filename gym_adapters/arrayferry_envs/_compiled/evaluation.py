@@ -65,9 +65,9 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
 
     def one(loop: Any) -> Any:
         carry, factor, discounted, key, count, results = loop
-        key, own = jax.random.split(key)
+        key, step_key = jax.random.split(key)
         began = carry.began
-        carry, transition, _ = steps.take(carry, own)
+        carry, transition, _ = steps.take(carry, step_key)
         factor = factor * gamma.astype(total.dtype)
         factor = select(jnp, began, jnp.ones_like(factor), factor)
         reward = factor * transition.reward.astype(total.dtype)

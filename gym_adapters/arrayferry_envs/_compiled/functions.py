@@ -59,8 +59,8 @@ jax.tree_util.register_pytree_node(
 def as_pytree(state: AnyTree) -> Any:
     """Return states as a pytree of arrays."""
     leaves, layout = af.flatten(state)
-    known = jax.tree.leaves(state)
-    if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
+    visible = jax.tree.leaves(state)
+    if len(visible) == len(leaves) and all(a is b for a, b in zip(visible, leaves, strict=True)):
         tree = jax.tree.map(without_weak_type, state)
         if af.flatten(tree)[1] == layout:  # JAX sorts dicts
             return tree
@@ -71,8 +71,8 @@ def as_returned(state: AnyTree) -> Any:
     """Return states as the environment returned them, if JAX knows their containers."""
     if type(state) is not Packed:
         return state
-    known = set(map(id, jax.tree.leaves(state.tree)))
-    return state.tree if known == set(map(id, state.leaves)) else state
+    jax_ids = set(map(id, jax.tree.leaves(state.tree)))
+    return state.tree if jax_ids == set(map(id, state.leaves)) else state
 
 
 def from_pytree(state: AnyTree) -> Any:
@@ -126,8 +126,8 @@ class Functions:
     def _params(self, params: AnyTree, n: int) -> Params:
         if isinstance(params, Params):
             return params
-        own, draws = self.env.default_params, self.env._draws_params
-        return prepare(params, own, n, af.registry.backend("jax"), None, draws=draws)
+        defaults, draws = self.env.default_params, self.env._draws_params
+        return prepare(params, defaults, n, af.registry.backend("jax"), None, draws=draws)
 
     def reset(
         self, key: Any, num_envs: int, params: AnyTree = None, *, wrapper_state: AnyTree = None
@@ -165,11 +165,11 @@ class Functions:
         base = self.env.base
         shape, dtype = self._chain.rewards(base.reward_shape, base.reward_dtype)
         if dtype is None:
-            held = jax.eval_shape(step).reward.dtype
+            reward_dtype = jax.eval_shape(step).reward.dtype
         else:
-            held = held_dtype(dtype, af.registry.backend("jax"))
+            reward_dtype = held_dtype(dtype, af.registry.backend("jax"))
         with jax.numpy_dtype_promotion("standard"):
-            return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
+            return jnp.zeros((n, *shape), jnp.promote_types(reward_dtype, jnp.float32))
 
     def _for_caller(self, env_state: EnvState, result: AnyTree, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
@@ -198,11 +198,11 @@ class Functions:
         n = env_state.elapsed.shape[0]
         engine, prepared = self._engine(n, env_state), self._params(params, n)
         env, tree = engine.env, prepared.tree
-        own, fresh, acting = jax.random.split(checked_key(key), 3)
+        step_key, fresh, acting = jax.random.split(checked_key(key), 3)
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         env_state = env_state._replace(state=from_pytree(env_state.state))
         autoreset = AutoReset(env, fresh, tree, prepared.pinned, prepared.any_batched)
         after, outcome, added = engine.step(
-            random_of(own), env_state, read(action), tree, autoreset, random_of(acting)
+            random_of(step_key), env_state, read(action), tree, autoreset, random_of(acting)
         )
         return self._for_caller(after, with_added(outcome, added), n)  # type: ignore[no-any-return]

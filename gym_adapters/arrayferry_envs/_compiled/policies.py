@@ -40,15 +40,15 @@ def acted(
     Raises:
         arrayferry.OptionError: the policy returned something else.
     """
-    own = () if state is None else (state,)
+    optional_state = () if state is None else (state,)
     try:
-        result = policy(params, observation, key, *own)
+        result = policy(params, observation, key, *optional_state)
     except Exception as error:
         error.add_note(
             "It is from the policy, which JAX compiles. For a policy of another library, pass policy_xp= to evaluate."
         )
         raise
-    names = ("action", "extras", "policy_state")[: 2 + len(own)]
+    names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]
     checked_results(result, *names)
     for name, part in zip(names, result, strict=True):
         for leaf in af.flatten(part)[0]:

@@ -123,9 +123,9 @@ def _key_of(leaf: AnyTree) -> Hashable:
 
 def _by_identity(value: AnyTree) -> Hashable:
     same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
-    own = getattr(value, "__dict__", {}).items()
-    plain = [(name, exact_key(x)) for name, x in own if _is_plain(x)]
-    return same, *plain, *((name, IdentityKey(x)) for name, x in own if type(x) is np.ndarray)
+    fields = getattr(value, "__dict__", {}).items()
+    plain = [(name, exact_key(x)) for name, x in fields if _is_plain(x)]
+    return same, *plain, *((name, IdentityKey(x)) for name, x in fields if type(x) is np.ndarray)
 
 
 def _is_plain(value: AnyTree) -> bool:
@@ -156,12 +156,12 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
         arrayferry.OptionError: it is a method, an object or a closure that holds arrays.
     """
     constants = _constants(jax.make_jaxpr(act)(*args))
-    found = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
-    if not found:
+    by_id = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
+    if not by_id:
         return
-    arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in found.values())
+    arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in by_id.values())
     named = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
-    are_global = found.keys() <= {id(x) for names in named for x in [*names.values()]}
+    are_global = by_id.keys() <= {id(x) for names in named for x in [*names.values()]}
     for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
         function = inspect.unwrap(leaf) if callable(leaf) else None
         is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))

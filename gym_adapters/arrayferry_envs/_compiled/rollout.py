@@ -221,11 +221,11 @@ def _check_carry(carry: Any, call: Call) -> None:
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
         )
-    for name, given, what in (
+    for name, option, what in (
         ("policy_state", call.run.policy_state, "the policy"),
         ("wrapper_state", call.run.wrapper_state, "the wrappers"),
     ):
-        if given is not None:
+        if option is not None:
             raise af.OptionError(
                 f"carry and {name} were both passed, but the carry has the state of {what}",
                 remedy=f"Pass {name} to the first rollout, and then what that returned.",
@@ -326,11 +326,11 @@ class Steps:
         Raises:
             arrayferry.OptionError: its arrays do not match this environment and policy.
         """
-        given = _forms((carry.env_state, carry.observation))
+        carry_forms = _forms((carry.env_state, carry.observation))
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
-        if given != fresh:
+        if carry_forms != fresh:
             raise af.OptionError(
-                f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
+                f"carry is of another environment than {self._name}: it has {', '.join(carry_forms)}, but {self._name} {', '.join(fresh)}",
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
         if carry.began is None:  # only its first two fields were given

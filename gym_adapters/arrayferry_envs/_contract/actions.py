@@ -107,7 +107,7 @@ class Actions(Judge):
     def _way(self, action: AnyTree, fitted: Any) -> Callable[[Any], Any] | None:
         """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
         if fitted is action:
-            return lambda given: given
+            return lambda x: x
         is_number = isinstance(action, (int, np.generic))
         x = np.asarray(action) if is_number else action
         if not hasattr(x, "dtype") or (isinstance(x, np.ndarray) and type(x) is not np.ndarray):
@@ -121,8 +121,8 @@ class Actions(Judge):
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
 
-        def way(given: Any) -> Any:
-            x = np.asarray(given) if is_number else given
+        def way(next_action: Any) -> Any:
+            x = np.asarray(next_action) if is_number else next_action
             if x.dtype != dtype:
                 return None
             return cast(x)[None, ...] if alone else cast(x)
@@ -174,16 +174,16 @@ def caster(
         convert: converts to the library of the environments.
         in_numpy: whether results may be arrays of NumPy, in memory that nobody else holds.
     """
-    backend, own = convert.target, af.backend_of(x)
+    backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
     hosted = isinstance(x, np.ndarray)
-    if own is not backend and not hosted:
-        hosted = not own.is_traced(x) and own.device_of(x) == "cpu"
+    if source is not backend and not hosted:
+        hosted = not source.is_traced(x) and source.device_of(x) == "cpu"
     in_numpy = in_numpy and hosted
     if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
         return convert
-    given: Any = dtype_named(kind)
-    edges = None if np.can_cast(given, name) else _safe_bounds(space, kind, name)
+    source_dtype: Any = dtype_named(kind)
+    edges = None if np.can_cast(source_dtype, name) else _safe_bounds(space, kind, name)
     if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
         checked = "float" in kind and wanted.kind in "iu"
@@ -191,7 +191,7 @@ def caster(
         high: Any = None
         with np.errstate(over="ignore"):
             if edges is not None:
-                low, high = (edge.astype(given) for edge in edges)
+                low, high = (edge.astype(source_dtype) for edge in edges)
 
         def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
@@ -202,15 +202,15 @@ def caster(
             return x if alone or backend.name == "numpy" else convert(x)
 
         return cast_in_numpy
-    if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):
+    if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
         edges = None  # it cannot clip them, but casts them clipped
     elif edges is not None and edges[0].ndim:
         # JAX may be told to refuse what has fewer dimensions
         wide = (None,) * (x.ndim - edges[0].ndim)
-        edges = tuple(af.convert(edge.astype(given)[wide], like=x) for edge in edges)
+        edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
     elif edges is not None:
         edges = tuple(edge.item() for edge in edges)
-    run = _compiled_cast() if own.name == "jax" else _cast
+    run = _compiled_cast() if source.name == "jax" else _cast
     return lambda x: convert(run(x, edges, name))
 
 

@@ -194,21 +194,21 @@ class _Trial:
         begun, ages = state, np.zeros(N)
         rewards, states, ended = [], [state], []
         for number in range(STEPS):
-            given = state, self._action()
-            results = {"observe": self._called("observe", number, *given)}
-            results["info"] = self._called("info", number, *given)
+            arguments = state, self._action()
+            results = {"observe": self._called("observe", number, *arguments)}
+            results["info"] = self._called("info", number, *arguments)
             if in_numpy:
                 self._check_observations(results["observe"])
-            results["step"] = state, reward, *_ = self._called("step", number, *given)
+            results["step"] = state, reward, *_ = self._called("step", number, *arguments)
             ages += 1
             over = _ended(results["step"]) | (ages == self._env.limit)
             if in_numpy:
                 self._check_rows("reset", number)
                 first = self._called("reset", number)
-                ended.append(_ended(self._called("step", number, first, given[1])))
-                for each in (given[0], first, self._mixed_in_time([first, *states])):
+                ended.append(_ended(self._called("step", number, first, arguments[1])))
+                for trial_state in (arguments[0], first, self._mixed_in_time([first, *states])):
                     for method in results:
-                        self._check_rows(method, number, each, given[1])
+                        self._check_rows(method, number, trial_state, arguments[1])
                 self._check_observations(self._called("observe", number, state))
             if over.any():
                 state = self._env.select(self._backend.from_numpy(over), begun, state)
@@ -264,21 +264,21 @@ class _Trial:
         self._casts = casts = list[tuple[Any, str, str]]()
 
         def run(rng: Any, leaves: Any) -> Any:
-            given = layout.unflatten(leaves)
-            result = _result(self._env, method, make_rng(self._backend, rng), given, params.tree)
-            own, layout_of_result = af.flatten(result)
+            inputs = layout.unflatten(leaves)
+            result = _result(self._env, method, make_rng(self._backend, rng), inputs, params.tree)
+            result_leaves, layout_of_result = af.flatten(result)
             layouts.append(layout_of_result)
-            return own, [x for x, *_ in casts]
+            return result_leaves, [x for x, *_ in casts]
 
         if self._backend.name == "jax":
             import jax
 
-            own, uncast = jax.jit(run)(jax.random.key(seed), leaves)
+            result_leaves, uncast = jax.jit(run)(jax.random.key(seed), leaves)
         else:
-            given = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
-            own, uncast = run(seed, given)
+            leaves = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
+            result_leaves, uncast = run(seed, leaves)
         casts[:] = [(x, dtype, what) for x, (_, dtype, what) in zip(uncast, casts, strict=True)]
-        return layouts[-1].unflatten(own)
+        return layouts[-1].unflatten(result_leaves)
 
     def _action(self) -> Any:
         space = self._dynamics.action_space
@@ -374,8 +374,8 @@ class _Trial:
 
         def run(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
-            given = map_arrays(_frozen, _rows((state, action), index))
-            return self._explained(method, lambda: _result(env, method, rng, given, params))
+            inputs = map_arrays(_frozen, _rows((state, action), index))
+            return self._explained(method, lambda: _result(env, method, rng, inputs, params))
 
         everyone = np.arange(N)
 
@@ -385,15 +385,15 @@ class _Trial:
         whole = again()
         for what, index in _BATCHES:
             rng = NamedRows(seed, index)
-            found, expected = run(rng, index), _rows(whole, index)
+            actual, expected = run(rng, index), _rows(whole, index)
             if what is None:  # the row that was replaced may depend on its index
                 others = np.flatnonzero(index == everyone)
-                if not _agree(_rows(found, others), _rows(expected, others)):
+                if not _agree(_rows(actual, others), _rows(expected, others)):
                     self._pure(method, again)
                     raise self._found(method, "the result of an environment depends on the others in its batch",
                                       "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as "
                                       "many random numbers whatever the values are.")  # fmt: skip
-            elif rng.comparable and not _agree(found, expected, floats=1e-4):
+            elif rng.comparable and not _agree(actual, expected, floats=1e-4):
                 self._pure(method, again)
                 raise self._found(method, f"the result of an environment depends on {what}",
                                   "Compute each row from its own state, action, parameters and random numbers: no "
@@ -408,9 +408,9 @@ class _Trial:
         return env
 
 
-def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: AnyTree) -> Any:
+def _result(env: CheckedEnv, method: str, rng: Any, pair: tuple[Any, Any], params: AnyTree) -> Any:
     """Call a method of an environment with a state and an action. Its result is checked."""
-    state, action = given
+    state, action = pair
     if method == "sample_params":
         assert env.sampled is not None
         return env.sampled.draw(env.xp, rng, env.n, params)
@@ -484,10 +484,10 @@ def _different_dtypes(
     functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
     """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
-    known = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
-    for parts in zip(*known.values(), strict=False):
-        names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
+    compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
+    for parts in zip(*compared.values(), strict=False):
+        names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))
         if len(set(names.values())) > 1:
             text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
             yield Problem("reset", first_line(functional, "reset"), f"state{parts[0][0]} is {text}",
-                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
+                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(compared))  # fmt: skip

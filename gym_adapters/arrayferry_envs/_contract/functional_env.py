@@ -222,8 +222,8 @@ class FunctionalEnv(Immutable, ABC):
 
 def is_functional(env: Any) -> bool:
     """Tell whether an environment is a `FunctionalEnv`, or its class."""
-    made = isinstance(env, FunctionalEnv)
-    return made or (isinstance(env, type) and issubclass(env, FunctionalEnv))
+    is_instance = isinstance(env, FunctionalEnv)
+    return is_instance or (isinstance(env, type) and issubclass(env, FunctionalEnv))
 
 
 def checked_env(env: Any) -> FunctionalEnv:

@@ -161,11 +161,11 @@ class Problems(list[Problem]):
 
 def merged(problems: list[Problem]) -> list[Problem]:
     """Report each problem once, with all libraries in which it was found."""
-    found: dict[Any, Problem] = {}
+    unique: dict[Any, Problem] = {}
     for problem in problems:
         key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
-        if key in found:
-            libraries = dict.fromkeys((*found[key].libraries, *problem.libraries))
-            problem = found[key]._replace(libraries=tuple(libraries))
-        found[key] = problem
-    return list(found.values())
+        if key in unique:
+            libraries = dict.fromkeys((*unique[key].libraries, *problem.libraries))
+            problem = unique[key]._replace(libraries=tuple(libraries))
+        unique[key] = problem
+    return list(unique.values())

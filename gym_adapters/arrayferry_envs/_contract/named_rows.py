@@ -33,12 +33,12 @@ class NamedRows(Random):
         shape = tuple(shape)
         of_rows = shape[:1] == (len(self._names),)
         self.comparable = self.comparable and (of_rows or not shape)
-        own = shape[1:] if of_rows else shape
+        row_shape = shape[1:] if of_rows else shape
         drawn = [
-            np.random.default_rng((self._seed, self._count, *name)).random(own)
+            np.random.default_rng((self._seed, self._count, *name)).random(row_shape)
             for name in (self._names[:, None] if of_rows else [()])
         ]
-        self._count += 1 + math.prod(own)
+        self._count += 1 + math.prod(row_shape)
         return np.stack(drawn) if of_rows else drawn[0]
 
     def uniform(

@@ -162,7 +162,7 @@ _CONSTANTS = (float, int, bool, complex, str, type(None))
 
 
 def prepare(
-    given: Any,
+    user_params: Any,
     defaults: Any,
     n: int,
     backend: af.Backend,
@@ -174,8 +174,8 @@ def prepare(
     """Check parameters against their defaults, and convert their values to a library.
 
     Args:
-        given: the parameters: a tree like the defaults, a dict of some of their fields, or None. What a dict names is
-            pinned, and so is what differs from the defaults in a tree. Or parameters that were prepared before.
+        user_params: the parameters: a tree like the defaults, a dict of some of their fields, None, or `Params`. The fields
+            of a dict are pinned, and so are the values in a tree that differ from the defaults.
         defaults: the defaults, whose types tell which parameters are static.
         n: the number of environments.
         backend: the library.
@@ -186,26 +186,26 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
-    by_default = given is base is None
+    by_default = user_params is base is None
     if by_default:
-        known = _PREPARED.get(id(defaults))
-        if known is not None and known[0] is defaults:
-            return known[1]
-    if isinstance(given, Params):
-        base, given = given, None
-    names = given if isinstance(given, Mapping) else ()
+        cached = _PREPARED.get(id(defaults))
+        if cached is not None and cached[0] is defaults:
+            return cached[1]
+    if isinstance(user_params, Params):
+        base, user_params = user_params, None
+    names = user_params if isinstance(user_params, Mapping) else ()
     start = defaults if base is None else base.tree
-    given = completed(given, start)
+    user_params = completed(user_params, start)
     wanted, layout = af.flatten(defaults, everything=True, prefix="params")
-    leaves, own = af.flatten(given, everything=True, prefix="params")
-    if type(given) is not type(defaults) or own.paths != layout.paths:
+    leaves, user_layout = af.flatten(user_params, everything=True, prefix="params")
+    if type(user_params) is not type(defaults) or user_layout.paths != layout.paths:
         raise af.OptionError(
-            f"the parameters are {own!r}, but their defaults are {layout!r}",
+            f"the parameters are {user_layout!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
     copy = None if backend.memory == "immutable" else True  # the user's arrays may change
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
-    static_part, _ = partitioned(own, leaves, wanted)
+    static_part, _ = partitioned(user_layout, leaves, wanted)
     values: list[Any] = []
     batched: list[bool] = []
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
@@ -323,16 +323,16 @@ def field_names(params: AnyTree) -> list[Any]:
     return []
 
 
-def completed(given: Any, defaults: Any) -> Any:
+def completed(overrides: Any, defaults: Any) -> Any:
     """Complete a dict of some of the parameters to all of them."""
-    if given is None or (isinstance(given, Mapping) and not given):
+    if overrides is None or (isinstance(overrides, Mapping) and not overrides):
         return defaults
-    if not isinstance(given, Mapping) or (
-        type(given) is type(defaults) and list(given) == list(defaults)
+    if not isinstance(overrides, Mapping) or (
+        type(overrides) is type(defaults) and list(overrides) == list(defaults)
     ):
-        return given
+        return overrides
     fields = field_names(defaults)
-    for name in given:
+    for name in overrides:
         if name not in fields:
             raise af.OptionError(
                 f"there is no parameter {name!r}",
@@ -341,8 +341,8 @@ def completed(given: Any, defaults: Any) -> Any:
                 else "There are none.",
             )
     if isinstance(defaults, Mapping):
-        return type(defaults)({**defaults, **given})  # type: ignore[call-arg]
+        return type(defaults)({**defaults, **overrides})  # type: ignore[call-arg]
     replace: Any = dataclasses.replace
     if not dataclasses.is_dataclass(defaults):
         replace = type(defaults)._replace
-    return replace(defaults, **given)
+    return replace(defaults, **overrides)

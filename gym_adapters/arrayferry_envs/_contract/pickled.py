@@ -16,11 +16,11 @@ class PickledArrays:
     """Converts to the library."""
 
     def __getstate__(self) -> dict[str, Any]:
-        held = {name: vars(self)[name] for name in self._held if name in vars(self)}
-        own: Any = super().__getstate__()
-        return {**own, **af.convert(held, "numpy", copy=True)}
+        arrays = {name: vars(self)[name] for name in self._held if name in vars(self)}
+        state: Any = super().__getstate__()
+        return {**state, **af.convert(arrays, "numpy", copy=True)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         getattr(super(), "__setstate__", self.__dict__.update)(state)
-        held = {name: state[name] for name in self._held if name in state}
-        self.__dict__.update(self._entered(held))
+        arrays = {name: state[name] for name in self._held if name in state}
+        self.__dict__.update(self._entered(arrays))

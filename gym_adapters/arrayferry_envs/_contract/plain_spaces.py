@@ -34,18 +34,18 @@ def space_in_json(space: Any) -> dict[str, Any]:
     return {"class": kind, **parts, "shape": list(space.shape), "dtype": space.dtype.name}
 
 
-def space_of_json(given: dict[str, Any]) -> Space[Any]:
+def space_of_json(description: dict[str, Any]) -> Space[Any]:
     """Return a space, given what `space_in_json` has returned."""
-    kind = given["class"]
+    kind = description["class"]
     if kind == "Dict":
-        return spaces.Dict({key: space_of_json(x) for key, x in given["spaces"].items()})
+        return spaces.Dict({key: space_of_json(x) for key, x in description["spaces"].items()})
     if kind == "Tuple":
-        return spaces.Tuple([space_of_json(x) for x in given["spaces"]])
-    dtype: Any = dtype_named(given["dtype"])
-    parts: dict[str, Any] = {name: given[name] for name in PARTS[kind]}
+        return spaces.Tuple([space_of_json(x) for x in description["spaces"]])
+    dtype: Any = dtype_named(description["dtype"])
+    parts: dict[str, Any] = {name: description[name] for name in PARTS[kind]}
     if kind == "Box":
-        parts = {k: np.array(x, dtype).reshape(given["shape"]) for k, x in parts.items()}
+        parts = {k: np.array(x, dtype).reshape(description["shape"]) for k, x in parts.items()}
         return spaces.Box(**parts, dtype=dtype.type)
     options: Any = {} if kind == "MultiBinary" else {"dtype": dtype}
-    made: Space[Any] = getattr(spaces, kind)(**parts, **options)
-    return made
+    space: Space[Any] = getattr(spaces, kind)(**parts, **options)
+    return space

@@ -97,8 +97,8 @@ def checked_results(result: AnyTree, *names: str) -> tuple[Any, ...]:
     """
     if isinstance(result, tuple) and len(result) == len(names):
         return result
-    given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+    returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
     raise af.OptionError(
-        f"the policy returned {given}, not an {', '.join(names[:-1])} and {names[-1]}",
+        f"the policy returned {returned}, not an {', '.join(names[:-1])} and {names[-1]}",
         remedy=f"Return ({', '.join(names)}){'; extras may be None' * ('extras' in names)}.",
     )

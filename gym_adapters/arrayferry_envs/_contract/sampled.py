@@ -51,17 +51,17 @@ class SampledParams:
         Those that are pinned keep their values, in arrays like those that were sampled.
         """
         tree = self._env.sample_params(xp, rng, n, params)
-        given, layout = af.flatten(params, everything=True)
+        leaves, layout = af.flatten(params, everything=True)
         by_path = _by_path(tree)
         if type(tree) is not type(params) or by_path.keys() != set(layout.paths):
-            own = af.flatten(tree, everything=True)[1]
+            returned_layout = af.flatten(tree, everything=True)[1]
             raise EnvResultError(
-                f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
+                f"{self._name}.sample_params() returned the parameters {returned_layout!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
         sampled: list[Any] = []
-        pinned = pinned or (False,) * len(given)
-        for path, old, stays in zip(layout.paths, given, pinned, strict=True):
+        pinned = pinned or (False,) * len(leaves)
+        for path, old, stays in zip(layout.paths, leaves, pinned, strict=True):
             new = by_path[path]  # of dicts in any order, as vmap of JAX returns them
             if new is old:
                 sampled.append(None)
@@ -89,8 +89,8 @@ class SampledParams:
 
     def whole(self, state: WithParams, params: AnyTree) -> WithParams:
         """Return states with all parameters, not only those that were sampled."""
-        given, kept, whole = self._whole
-        if given is not params or kept is not state.params:
+        last_params, last_sampled, whole = self._whole
+        if last_params is not params or last_sampled is not state.params:
             leaves, layout = af.flatten(params, everything=True)
             sampled = _by_path(state.params)
             pairs = zip(layout.paths, leaves, strict=True)
@@ -117,20 +117,20 @@ class SampledParams:
                 f"the state that was set, {state!r:.80}, has no parameters, but {self._name} draws them",
                 remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
             )
-        given = _by_path(completed(state.params, self.whole(like, params).params))
+        passed = _by_path(completed(state.params, self.whole(like, params).params))
         leaves, layout = af.flatten(params, everything=True)
-        if given.keys() != set(layout.paths):
+        if passed.keys() != set(layout.paths):
             raise EnvResultError(
-                f"the state that was set has the parameters {list(given)}, but {self._name} has {layout.paths}",
+                f"the state that was set has the parameters {list(passed)}, but {self._name} has {layout.paths}",
                 remedy="Pass a tree like envs.params, or a dict of some of its fields.",
             )
         sampled = _by_path(like.params)
         for path, value in zip(layout.paths, leaves, strict=True):
             if sampled[path] is not None:
-                sampled[path] = given[path]
-            elif tell and given[path] is not None and not equal(given[path], value):
+                sampled[path] = passed[path]
+            elif tell and passed[path] is not None and not equal(passed[path], value):
                 warnings.warn(
-                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self._name} does not draw. It "
+                    f"the state that was set has {passed[path]!r:.60} for params{path}, which {self._name} does not draw. It "
                     f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
                     stacklevel=4,
                 )

@@ -31,8 +31,8 @@ class StepResults:
         self._xp = xp
         self._n = n
         shape, dtype = env.reward_shape, env.reward_dtype
-        known = isinstance(shape, (tuple, list)) and all(type(x) is int and x >= 0 for x in shape)
-        if not known:
+        valid = isinstance(shape, (tuple, list)) and all(type(x) is int and x >= 0 for x in shape)
+        if not valid:
             raise EnvResultError(
                 f"reward_shape of {self._name} is {shape!r:.80}",
                 remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
@@ -116,15 +116,15 @@ class StepResults:
 
     def _of_another_shape(self, reward: AnyArray) -> EnvResultError:
         """Return the error for a reward of a shape that the environment does not state."""
-        rest, given = self._shape[1:], np.shape(reward)
+        rest, shape = self._shape[1:], np.shape(reward)
         remedy = f"Return an array of shape {self._shape}."
-        if hasattr(reward, "dtype") and given[:1] == (self._n,):
-            remedy = f"Set reward_shape = {tuple(given[1:])} in the class, or return an array of shape {self._shape}."
-            if given[1:] == (1,) and not rest:
+        if hasattr(reward, "dtype") and shape[:1] == (self._n,):
+            remedy = f"Set reward_shape = {tuple(shape[1:])} in the class, or return an array of shape {self._shape}."
+            if shape[1:] == (1,) and not rest:
                 remedy = (
                     f"Return one number for each environment, of shape {self._shape}: reward[:, 0]."
                 )
-            got = f"has the shape {tuple(given)}"
+            got = f"has the shape {tuple(shape)}"
         else:
             got = f"is {reward!r:.80}"
         return EnvResultError(

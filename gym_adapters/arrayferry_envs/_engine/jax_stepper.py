@@ -75,10 +75,10 @@ class JaxStepper(Stepper):
         return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
 
     def reset(
-        self, params: Params, mask: AnyArray = None, given: Any = None
+        self, params: Params, mask: AnyArray = None, start: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         values, (begin, _) = self._prepared(params)
-        starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
+        starts = None if start is None else tuple(map(without_weak_type, self.env.leaves(start)))
         before = () if mask is None else self._leaves
         self._leaves, self._kernels, result = begin(
             before, self._kernels, self.rng.key(), mask, values, starts
@@ -110,9 +110,9 @@ class JaxStepper(Stepper):
         self._leaves, self._kernels, self._keys = after, kernels, keys
         return result  # type: ignore[no-any-return]
 
-    def refuse_traced(self, what: str, given: Any = ()) -> None:
+    def refuse_traced(self, what: str, values: Any = ()) -> None:
         """Refuse a call that would leave traced values in an environment made outside the traced function."""
-        if trace_here() != self._made_in and (has_tracers(given) or stages()):
+        if trace_here() != self._made_in and (has_tracers(values) or stages()):
             raise traced_env(self.env.name, what)
 
     @property
@@ -188,14 +188,14 @@ def functions(
 
     def step(leaves: Any, keys: Any, kernels: Any, action: AnyTree, values: AnyTree) -> Any:
         params = separated(values)
-        own, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
-        rng, autoreset = random_of(own), AutoReset(env, fresh, params, pinned, batched)
+        step_key, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
+        rng, autoreset = random_of(step_key), AutoReset(env, fresh, params, pinned, batched)
         acting = random_of(of_kernels[0]) if of_kernels else None
         env_state, outcome, added = engine.step(
             rng, _unpacked(env, leaves, kernels), action, params, autoreset, acting
         )
         leaves, kernels, result = placed(env_state, (as_step_result(env, outcome), added))
-        after = [rng.key() if rng.used else own, autoreset.key]
+        after = [rng.key() if rng.used else step_key, autoreset.key]
         if acting is not None:
             after.append(acting.key())
         return leaves, kernels, jax.random.key_data(jnp.stack(after)), result

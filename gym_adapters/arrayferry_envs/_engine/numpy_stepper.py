@@ -25,15 +25,15 @@ class NumpyStepper(Stepper):
         one = self.first(observation), self.first(reward), terminated[0], truncated[0], info
         return one, added
 
-    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, given: Any = None) -> Any:
+    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
         env, rows = self.env, mask.nonzero()[0]
         if not len(rows):
             return state
-        if given is None:
+        if initial is None:
             fresh = env.reset(self.rng, len(rows), params.rows(rows), params.pinned)
             starts = env.leaves(fresh)
         else:
-            starts = [leaf[rows] for leaf in env.leaves(given)]
+            starts = [leaf[rows] for leaf in env.leaves(initial)]
         leaves = [leaf.copy() for leaf in env.leaves(state)]
         for leaf, start in zip(leaves, starts, strict=True):
             leaf[rows] = start
@@ -41,10 +41,10 @@ class NumpyStepper(Stepper):
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
         leaves = (*self.env.leaves(state), *params.arrays)
-        held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
+        ids = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
         if self.env_state.wrappers:
-            _hold(self.env_state.wrappers, held)
-        return _copied_if_held(tree, held)
+            _hold(self.env_state.wrappers, ids)
+        return _copied_if_held(tree, ids)
 
     def first(self, tree: AnyTree) -> Any:
         """Return the first row of each array in a tree of results, in memory of its own."""
@@ -57,34 +57,34 @@ class NumpyStepper(Stepper):
 _HERE = contextlib.nullcontext()
 
 
-def _hold(tree: AnyTree, held: set[int]) -> None:
+def _hold(tree: AnyTree, ids: set[int]) -> None:
     """Add the ids of the arrays in dicts, tuples and lists, and of those whose memory they share."""
     if isinstance(tree, np.ndarray):
-        held.add(id(tree))
-        held.add(id(tree.base))
+        ids.add(id(tree))
+        ids.add(id(tree.base))
     elif isinstance(tree, (tuple, list, dict)):
         for part in tree.values() if isinstance(tree, dict) else tree:
-            _hold(part, held)
+            _hold(part, ids)
 
 
-def _copied_if_held(value: AnyTree, held: set[int]) -> Any:
+def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
     """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
 
     Args:
         value: an array, or a tree of arrays.
-        held: the ids of the arrays that the states, the parameters, the environment and other results hold. The ids of
-            the arrays of this value are added.
+        ids: the ids of the arrays in the states, the parameters, the environment and other results. The ids of the
+            arrays in this value are added.
     """
     if isinstance(value, np.ndarray):
-        if value.base is None and id(value) not in held:
-            held.add(id(value))
+        if value.base is None and id(value) not in ids:
+            ids.add(id(value))
             return value
         return value.copy()
     if type(value) is tuple:  # quicker than as any tree
-        return tuple([_copied_if_held(part, held) for part in value])
+        return tuple([_copied_if_held(part, ids) for part in value])
     if type(value) is dict:
-        return {key: _copied_if_held(part, held) for key, part in value.items()} if value else value
-    return map_arrays(lambda x: _copied_if_held(x, held) if isinstance(x, np.ndarray) else x, value)
+        return {key: _copied_if_held(part, ids) for key, part in value.items()} if value else value
+    return map_arrays(lambda x: _copied_if_held(x, ids) if isinstance(x, np.ndarray) else x, value)
 
 
 def _first_row(x: AnyArray) -> Any:

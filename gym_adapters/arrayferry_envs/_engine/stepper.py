@@ -73,31 +73,31 @@ class Stepper:
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         backend, device = self.env.backend, self.env.device
-        own = mixed_seed("environments", seed) if isinstance(seed, list) else seed
-        self.rng = make_rng(backend, own, device)
+        env_seed = mixed_seed("environments", seed) if isinstance(seed, list) else seed
+        self.rng = make_rng(backend, env_seed, device)
         if self.engine.chain.acts:
             self.acting = self.engine.chain.rng(backend, seed, device)
 
-    def refuse_traced(self, what: str, given: Any = ()) -> None:
+    def refuse_traced(self, what: str, values: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
 
     def reset(
-        self, params: Params, mask: AnyArray = None, given: Any = None
+        self, params: Params, mask: AnyArray = None, start: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in a mask. Return observations and infos.
 
         Args:
             params: the parameters.
             mask: which environments, bool (n,). None resets all.
-            given: the states with which they start. None draws them.
+            start: the states with which they start. None draws them.
         """
         env, before = self.env, None if mask is None else self.env_state
         env.known = False
         with self._device():
             if before is not None:
-                state = self._renewed(before.state, mask, params, given)
+                state = self._renewed(before.state, mask, params, start)
             else:
-                state = self.fresh(params) if given is None else given
+                state = self.fresh(params) if start is None else start
             self.env_state, observation, info = self.engine.reset(
                 state, params.tree, self.kernels, before, mask
             )
@@ -140,10 +140,10 @@ class Stepper:
         with self._device():
             return self.fresh(params)
 
-    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, given: Any = None) -> Any:
-        """Return states that are fresh where a mask is true, or those of `given` if there are some."""
+    def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
+        """Return the states, replaced where a mask is true: by `initial`, or by fresh states if that is None."""
         env = self.env
-        fresh = self.fresh(params) if given is None else given
+        fresh = self.fresh(params) if initial is None else initial
         return env.select(mask, fresh, state)
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
@@ -175,8 +175,8 @@ class Stepper:
         def detached(x: AnyArray) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
-        held = {"env_state": self.env_state, "_kernels": self._kernels}
-        return {**self.__dict__, **map_arrays(detached, held)}
+        arrays = {"env_state": self.env_state, "_kernels": self._kernels}
+        return {**self.__dict__, **map_arrays(detached, arrays)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "engine" not in state:

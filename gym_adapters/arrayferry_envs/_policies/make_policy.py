@@ -14,9 +14,9 @@ def make_policy(
     policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
 ) -> LibraryPolicy:  # fmt: skip
     """Return a policy in its library. See `LibraryPolicy` for the arguments."""
-    made: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
+    policy_class: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
     if backend.name == "jax":
         from .jax_policy import JaxPolicy
 
-        made = JaxPolicy
-    return made(policy, backend, seed_prefix, count, state, device)
+        policy_class = JaxPolicy
+    return policy_class(policy, backend, seed_prefix, count, state, device)

@@ -164,15 +164,15 @@ class TorchNumbers:
             shared = _generators(torch, self._device)
             if not self._own:
                 self._own = [torch.Generator(x.device).manual_seed(self._seed) for x in shared]
-            before = [each.get_state() for each in shared]
+            before = [default.get_state() for default in shared]
             try:
-                for each, own in zip(shared, self._own, strict=True):
-                    each.set_state(own.get_state())
+                for default, private in zip(shared, self._own, strict=True):
+                    default.set_state(private.get_state())
                 yield
             finally:
-                for each, own, state in zip(shared, self._own, before, strict=True):
-                    own.set_state(each.get_state())
-                    each.set_state(state)
+                for default, private, state in zip(shared, self._own, before, strict=True):
+                    private.set_state(default.get_state())
+                    default.set_state(state)
 
 
 _drawing = threading.RLock()
@@ -181,9 +181,9 @@ _drawing = threading.RLock()
 
 def _generators(torch: Any, device: Device) -> list[Any]:
     """Return PyTorch's own generators of the CPU and of a device."""
-    found = [torch.default_generator]
+    generators = [torch.default_generator]
     if device is not None and (at := torch.device(device)).type == "cuda":
         torch.cuda.init()
         index = torch.cuda.current_device() if at.index is None else at.index
-        found.append(torch.cuda.default_generators[index])
-    return found
+        generators.append(torch.cuda.default_generators[index])
+    return generators

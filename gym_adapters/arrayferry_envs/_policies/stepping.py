@@ -56,15 +56,15 @@ def library_of(
         check_arguments(what, policy, state)
     if not isinstance(key, numbers.Integral) and not hasattr(key, "dtype"):
         raise af.OptionError(f"key={key!r:.80} is no key", remedy="Pass an integer, or a JAX key.")
-    given = None if policy_xp is None else af.registry.backend(policy_xp)
-    if module and given is not None and given.name != "torch":
+    library = None if policy_xp is None else af.registry.backend(policy_xp)
+    if module and library is not None and library.name != "torch":
         raise af.OptionError(
-            f"policy_xp={given.name!r}, but the policy is a module of PyTorch",
+            f"policy_xp={library.name!r}, but the policy is a module of PyTorch",
             remedy="Leave out policy_xp.",
         )
-    if given is None and (module or functional or not isinstance(key, numbers.Integral)):
+    if library is None and (module or functional or not isinstance(key, numbers.Integral)):
         return af.registry.backend("torch" if module else "jax")
-    return given
+    return library
 
 
 def seed_of_key(key: Any) -> int:
@@ -121,11 +121,11 @@ class Stepping:
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
-            own = af.first_array(observation)[1] or af.registry.backend("numpy")
-            chosen = self._made(own, observation)
+            obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
+            chosen = self._made(obs_library, observation)
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._run.policy_state is None else True
-            inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
+            inside = _LeftOpen(envs, obs_library, obs_library, convert_info=False, copy=copies)
             began, number = np.ones(envs.num_envs, np.bool_), 0
             yield None
             while True:
@@ -147,14 +147,14 @@ class Stepping:
                     episodes.begin(began)
                     yield None
 
-    def _made(self, own: af.Backend, observation: AnyTree) -> LibraryPolicy:
+    def _made(self, obs_library: af.Backend, observation: AnyTree) -> LibraryPolicy:
         """Return the policy. Without a library of its own, it has that of the observations."""
-        run, library, n = self._run, self._library or own, self.envs.num_envs
+        run, library, n = self._run, self._library or obs_library, self.envs.num_envs
         device = _device(library, run.policy, run.policy_params, observation)
-        made = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
-        made.load(run.policy_params)
-        made.begin(0)
-        return made
+        policy = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
+        policy.load(run.policy_params)
+        policy.begin(0)
+        return policy
 
     def _acted(
         self, policy: LibraryPolicy, observation: AnyTree, began: AnyArray, number: int
@@ -190,8 +190,8 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
     """Return the device of a policy: that of its weights, or of the first of other arrays. None is the library's own choice."""
     if library is None or library.name in ("jax", "numpy"):
         return None
-    for held in (list(policy.parameters()) if is_module(policy) else None, *others):
-        array, backend = af.first_array(held)
+    for arrays in (list(policy.parameters()) if is_module(policy) else None, *others):
+        array, backend = af.first_array(arrays)
         if array is not None and backend is library:
             return library.device_of(array)
     return None
@@ -232,10 +232,10 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
     refuse_batch(run.what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
     for name in ("num_envs", "env_params", "max_episode_steps", "wrapper_state", "sharding"):
-        given = getattr(run, name)
-        if given is not getattr(Run, name) and (name != "num_envs" or given != n):
+        option = getattr(run, name)
+        if option is not getattr(Run, name) and (name != "num_envs" or option != n):
             raise af.OptionError(
-                f"{name}={given!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
+                f"{name}={option!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
                 remedy="Leave it out.",
             )
     if isinstance(env, VectorEnv):
@@ -278,24 +278,24 @@ def frozen(env: Any) -> Iterator[None]:
     """Let wrappers use their statistics without updating them. Where they cannot be reached, warn."""
     changed = []
     try:
-        for each in _wrappers(env):
-            apart = isinstance(each, AsyncVectorEnv)
-            if apart and any(each.call("has_wrapper_attr", "update_running_mean")):
+        for wrapper in _wrappers(env):
+            apart = isinstance(wrapper, AsyncVectorEnv)
+            if apart and any(wrapper.call("has_wrapper_attr", "update_running_mean")):
                 warnings.warn(
-                    f"{each!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
+                    f"{wrapper!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
-            if getattr(getattr(each, "obs_rms", None), "count", 1) < 1:
+            if getattr(getattr(wrapper, "obs_rms", None), "count", 1) < 1:
                 warnings.warn(
-                    f"{each!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
+                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
                     stacklevel=caller_level(),
                 )
-            for part in HasKernels.held_by(each) or [each]:  # not those inside
+            for part in HasKernels.held_by(wrapper) or [wrapper]:  # not those inside
                 if hasattr(type(part), "update_running_mean") and part.update_running_mean:
                     part.update_running_mean = False
                     changed.append(part)
         yield
     finally:
-        for each in changed:
-            each.update_running_mean = True
+        for wrapper in changed:
+            wrapper.update_running_mean = True

@@ -43,12 +43,12 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     stepper = JaxStepper(engine)
     stepper.seed(0)
     values, _ = stepper._prepared(params)
-    first, keys, own = stepper._kernels, stepper._keys, stepper.rng.key()
-    generator = jax.random.key_impl(own)
+    first, keys, first_key = stepper._kernels, stepper._keys, stepper.rng.key()
+    generator = jax.random.key_impl(first_key)
     begin, step = functions(
         engine, None, params.static_part, params.any_batched, params.pinned, generator
     )
-    leaves, kernels, _ = jax.eval_shape(begin, (), first, own, None, values, None)
+    leaves, kernels, _ = jax.eval_shape(begin, (), first, first_key, None, values, None)
 
     def seeded(first: Any, second: Any, small: Any) -> Any:
         key = jax.random.key(first)
@@ -62,9 +62,9 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     number, action = np.uint32(0), batch_space(envs._chain.outside.action, n).sample()
     traced: dict[str, tuple[Any, ...]] = {
         "seeded": (seeded, number, number, np.bool_(1)),
-        "split": (split, jax.random.key_data(own)),
-        "begin": (begin, (), first, own, None, values, None),
-        "begin_some": (begin, leaves, kernels, own, np.zeros(n, bool), values, None),
+        "split": (split, jax.random.key_data(first_key)),
+        "begin": (begin, (), first, first_key, None, values, None),
+        "begin_some": (begin, leaves, kernels, first_key, np.zeros(n, bool), values, None),
         "step": (step, leaves, keys, kernels, action, values),
         "held": (lambda: (first, values),),
     }
@@ -107,8 +107,8 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         programs, about = read_all(path)
         try:
             count, self._name = about["num_envs"], about["name"]
-            given = about["observation_space"], about["action_space"]
-            observation, action = map(space_of_json, given)
+            described = about["observation_space"], about["action_space"]
+            observation, action = map(space_of_json, described)
             self.autoreset_mode = autoreset_mode_of(about["autoreset_mode"])
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -116,17 +116,17 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
                 f"{os.fspath(path)} holds no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
-        kept = {name: about[name] for name in KEPT} | {"translate": True}
-        for name, given in {"num_envs": num_envs, **fixed}.items():
-            if name not in kept:
+        saved_options = {name: about[name] for name in KEPT} | {"translate": True}
+        for name, option in {"num_envs": num_envs, **fixed}.items():
+            if name not in saved_options:
                 raise af.OptionError(
                     f"{name} was passed, but saved environments have no such option",
                     remedy="Leave it out. Parameters and kernels are in the file, gradients are not.",
                 )
-            if given != kept[name]:
+            if option != saved_options[name]:
                 raise af.OptionError(
-                    f"{name}={given!r:.80}, but {os.fspath(path)} was saved with {name}={kept[name]!r}",
-                    remedy=f"Pass {name}={kept[name]!r}, or save other environments.",
+                    f"{name}={option!r:.80}, but {os.fspath(path)} was saved with {name}={saved_options[name]!r}",
+                    remedy=f"Pass {name}={saved_options[name]!r}, or save other environments.",
                 )
         backend = usable(af.registry.backend(xp))
         self.num_envs, self.check_actions = count, check_actions
@@ -156,8 +156,8 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         return [self._entered(key)]
 
     def _seed(self, seed: Any) -> None:
-        own = mixed_seed("environments", seed) if isinstance(seed, list) else seed
-        self._random = self._stream(own)
+        env_seed = mixed_seed("environments", seed) if isinstance(seed, list) else seed
+        self._random = self._stream(env_seed)
         keys = [self._key(self._random), self._key(self._random)]
         if self._acts:
             seeds = seed if isinstance(seed, list) else [seed]
@@ -180,8 +180,8 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
             run, before = self._programs["begin_some"], self._leaves
         else:
             run, before, mask = self._programs["begin"], (), None
-        made = run(before, self._kernels, key, mask, self._values, None)
-        self._leaves, self._kernels, result = made
+        results = run(before, self._kernels, key, mask, self._values, None)
+        self._leaves, self._kernels, result = results
         return result  # type: ignore[no-any-return]
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

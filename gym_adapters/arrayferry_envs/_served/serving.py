@@ -157,9 +157,9 @@ class Served(ServesFunctional):
             The observations and the infos, in the library that computes.
         """
         stepper = self._stepper
-        mask, given, state = known_options("reset()", options, "reset_mask", "params", "state")
+        mask, new_params, state = known_options("reset()", options, "reset_mask", "params", "state")
         rows = mask
-        stepper.refuse_traced("reset()", (seed, mask, given, state))
+        stepper.refuse_traced("reset()", (seed, mask, new_params, state))
         if mask is not None:
             try:
                 rows = reset_mask_of(mask, self._n)
@@ -167,13 +167,13 @@ class Served(ServesFunctional):
                 raise traced_env(type(self.functional).__name__, "reset()") from None
             mask = af.convert(rows, stepper.backend, device=self._device)
         seed = seed_of(seed, self._n)
-        params = self._params if given is None else self._changed_params(given, mask)
+        params = self._params if new_params is None else self._changed_params(new_params, mask)
         if seed is not None or stepper.rng is None:
             stepper.seed(seed)
         if state is not None:
-            state = self._checked_state(state, params, tell=given is None)
+            state = self._checked_state(state, params, tell=new_params is None)
         result = stepper.reset(params, mask, state)
-        if given is not None:
+        if new_params is not None:
             self._params = params
         self._begun = True
         self._note_reset(rows)
@@ -183,11 +183,11 @@ class Served(ServesFunctional):
         """Return results in the library of the agent."""
         return self._to_agent(tree) if self._converts else tree
 
-    def _changed_params(self, given: Any, mask: AnyArray) -> Params:
+    def _changed_params(self, new_params: Any, mask: AnyArray) -> Params:
         env, before, defaults = self._stepper.env, self._params, self.functional.default_params
         new = prepare(
-            given, defaults, self._n, env.backend, self._traced_on,
-            base=before if isinstance(given, dict) else None, draws=env.sampled is not None,
+            new_params, defaults, self._n, env.backend, self._traced_on,
+            base=before if isinstance(new_params, dict) else None, draws=env.sampled is not None,
         )  # fmt: skip
         env_state = self._stepper.env_state
         if mask is not None and env_state is not None:
@@ -260,10 +260,10 @@ class Served(ServesFunctional):
         stepper.state = self._checked_state(state, self._params)
 
     def _checked_state(self, state: AnyTree, params: Params, *, tell: bool = True) -> Any:
-        env, own = self._stepper.env, self._stepper.example(params)
+        env, example = self._stepper.env, self._stepper.example(params)
         state = af.convert(state, env.backend, device=self._traced_on, copy=True)
         if env.sampled is not None:
-            state = env.sampled.of_whole(state, params.tree, own, tell=tell)
+            state = env.sampled.of_whole(state, params.tree, example, tell=tell)
         return env.check(state, cast_fitting)
 
     @property

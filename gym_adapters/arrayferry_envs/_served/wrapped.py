@@ -52,8 +52,8 @@ class EngineKernel(HeldKernel):
     def device(self) -> Any:
         """The device of its arrays, None for the library's own choice."""
         array, backend = af.first_array(self.state)
-        known = backend is not None and backend.name not in ("jax", "numpy")
-        return array.device if known else None
+        has_device = backend is not None and backend.name not in ("jax", "numpy")
+        return array.device if has_device else None
 
     def shown(self, name: str, dtype: Any = float) -> Any:
         return self._to_agent(super().shown(name, dtype))
@@ -71,10 +71,10 @@ class WrappedServed(HasKernels):
         super()._set_up(*args, **options)  # type: ignore[misc]
         stepper, chain = self._stepper, self._stepper.engine.chain
         numbers = range(len(chain.kernels))
-        held = (EngineKernel(stepper, index, self._to_agent) for index in numbers)
-        self._show(held, vector=isinstance(self, FunctionalVectorEnv))
-        own = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
-        rounding = [kernel for kernel in own if isinstance(kernel, RescaleAction)]
+        kernels = (EngineKernel(stepper, index, self._to_agent) for index in numbers)
+        self._show(kernels, vector=isinstance(self, FunctionalVectorEnv))
+        portable = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
+        rounding = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
         # those that are compiled cannot refuse a number
         self._rounding = rounding if self._stepper.env.traces else []
 

@@ -85,11 +85,11 @@ def make_functional(
     return _functional(find_id(env_id), seeds, options)
 
 
-def _functional(found: EnvId, seeds: Any, options: dict[str, Any]) -> FunctionalEnv:
-    env = found.load(**options)
+def _functional(entry: EnvId, seeds: Any, options: dict[str, Any]) -> FunctionalEnv:
+    env = entry.load(**options)
     if not isinstance(env, FunctionalEnv):
         raise af.OptionError(
-            f"{found.text} is no functional environment, but a {type(env).__name__}",
+            f"{entry.text} is no functional environment, but a {type(env).__name__}",
             remedy="Use make or make_vec.",
         )
     return env if seeds is None else with_seeds(env, seeds)
@@ -209,29 +209,29 @@ def _served(
         options |= {} if mode is AutoresetMode.NEXT_STEP else {"autoreset_mode": mode.value}
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
-    found = find_id(env_id)
-    if count is None and found.suite.gives != "env":  # whose environments may have any options
+    entry = find_id(env_id)
+    if count is None and entry.suite.gives != "env":  # whose environments may have any options
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
-    if found.suite.gives == "functional":
+    if entry.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
-        env = _functional(found, seeds, options)
-        made: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
-        envs = made(xp=xp, device=device, **served)
+        env = _functional(entry, seeds, options)
+        call: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
+        envs = call(xp=xp, device=device, **served)
     else:
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
-        one = partial(with_levels, partial(found.load, **options), seeds)
-        if found.suite.gives == "vector":
+        one = partial(with_levels, partial(entry.load, **options), seeds)
+        if entry.suite.gives == "vector":
             if seeds is not None:
                 raise af.OptionError(
-                    f"seeds was passed, but the suite {found.suite.name!r} resets its environments itself, by seeds of "
+                    f"seeds was passed, but the suite {entry.suite.name!r} resets its environments itself, by seeds of "
                     "its own",
                     remedy="Leave it out, or use a suite of functional environments or of Gymnasium's.",
                 )
-            envs = found.load(count or 1, autoreset_mode=mode, **options)
+            envs = entry.load(count or 1, autoreset_mode=mode, **options)
             if (envs.metadata or {}).get("autoreset_mode") is not mode:
                 raise af.PluginError(
-                    f"load of {found.suite!r} was asked for {mode.name}, but metadata['autoreset_mode'] of {envs!r:.80} "
+                    f"load of {entry.suite!r} was asked for {mode.name}, but metadata['autoreset_mode'] of {envs!r:.80} "
                     "is another mode, or is missing"
                 )
             envs = OneEnv(envs) if count is None else envs

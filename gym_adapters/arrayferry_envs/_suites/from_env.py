@@ -54,12 +54,12 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     for cls in type(env).__mro__:
         suite = owners.get(cls, owners.get(f"{cls.__module__}.{cls.__qualname__}"))
         if suite is not None:
-            given = options if params is None else {"params": params, **options}
-            if (mode := given.get("autoreset_mode")) is not None:
-                given["autoreset_mode"] = autoreset_mode_of(mode)
-            suite._check_options(suite.adapt, 1, given, _name(env))
-            made = suite.adapt(env, **given)
-            return made if isinstance(made, FunctionalEnv) else around(made, target_xp="numpy")
+            arguments = options if params is None else {"params": params, **options}
+            if (mode := arguments.get("autoreset_mode")) is not None:
+                arguments["autoreset_mode"] = autoreset_mode_of(mode)
+            suite._check_options(suite.adapt, 1, arguments, _name(env))
+            envs = suite.adapt(env, **arguments)
+            return envs if isinstance(envs, FunctionalEnv) else around(envs, target_xp="numpy")
     raise TypeError(f"from_env was given {_shown(env)}. {_meant(env)}")
 
 
@@ -92,10 +92,10 @@ def _meant(env: Any) -> str:
             "Agents of JaxMARL have observations and rewards of their own. Write a pettingzoo.ParallelEnv around its "
             "reset and step_env, for arrayferry_gym.pettingzoo.ParallelConversion"
         )
-    known = {name: suite for name, suite in all_suites().items() if suite.env_types}
-    if packages & {suite.package for suite in known.values()}:
+    suites = {name: suite for name, suite in all_suites().items() if suite.env_types}
+    if packages & {suite.package for suite in suites.values()}:
         return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
     return (
-        f"It takes environments of {', '.join(known) or 'no suite'}, of Craftax and Kinetix, and the FuncEnv of Gymnasium. "
+        f"It takes environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and the FuncEnv of Gymnasium. "
         'For an id write make_functional. For others write a FunctionalEnv with library = "jax", or a suite'
     )

@@ -50,8 +50,8 @@ class EnvId(NamedTuple):
             env = self.suite.load(self.name, *args, **options)
             if isinstance(env, type) and issubclass(env, FunctionalEnv):
                 env = env()
-            made = isinstance(env, (FunctionalEnv, gym.Env, VectorEnv))
-            return env if made else self.suite.adapt(env)
+            is_env = isinstance(env, (FunctionalEnv, gym.Env, VectorEnv))
+            return env if is_env else self.suite.adapt(env)
         except Exception as error:
             try:
                 names = self.suite.listed()
@@ -66,8 +66,8 @@ class EnvId(NamedTuple):
                     [f"{self.suite.name}/{each}" for each in near],
                     f"suites({self.suite.name!r}) lists its ids.",
                 ) from error
-            given = f" with {', '.join(options)}" if options else ""
-            error.add_note(f"This happened when {self.text!r} was made{given}.")
+            with_options = f" with {', '.join(options)}" if options else ""
+            error.add_note(f"This happened when {self.text!r} was made{with_options}.")
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,16 +110,16 @@ def named_suite(name: str, env_id: str) -> Suite:
         UnknownEnvError: there is no such suite.
         arrayferry.BackendUnavailableError: its package is not installed.
     """
-    known = all_suites()
-    if name in known:
-        suite: Suite = known[name]
+    suites = all_suites()
+    if name in suites:
+        suite: Suite = suites[name]
         suite.needed()
         return suite
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, suites, 1)
     guess = [near[0] + env_id.removeprefix(name)] if near else []
     if env_id in gym.registry:
         guess = [f"gymnasium/{env_id}"]
-    remedy = f"The suites are {', '.join(known) or 'none'}."
+    remedy = f"The suites are {', '.join(suites) or 'none'}."
     if PLUGIN not in (chosen_plugins() or [PLUGIN]):
         remedy = f"{PLUGINS_VARIABLE} leaves out the plugin {PLUGIN!r}, which has the suites of arrayferry. {remedy}"
     raise _unknown(f"there is no suite {name!r}", env_id, guess, remedy)

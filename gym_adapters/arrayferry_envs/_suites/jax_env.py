@@ -72,17 +72,17 @@ def _parts_of(value: AnyTree) -> Hashable | None:
         is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         data = np.asarray(jax.random.key_data(value) if is_key else value)
         return str(value.dtype), value.weak_type, value.sharding, data
-    own = parts_of(value)
+    parts = parts_of(value)
     cls: Any = type(value)
-    if own is None and cls.__eq__ is object.__eq__:
+    if parts is None and cls.__eq__ is object.__eq__:
         try:
-            made: Any = object.__reduce_ex__(value, 2)
+            reduced: Any = object.__reduce_ex__(value, 2)
         except TypeError:  # only C code can read its state, such as that of a function
             return None
-        if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
+        if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
             # It is all attributes, which a copy may have although they are not pickled.
-            return made[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
-    return own
+            return reduced[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
+    return parts
 
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
@@ -162,9 +162,9 @@ class JaxEnv(FunctionalEnv):
         """Return the shapes and dtypes of the results of a step."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
         rest = action, self.default_params
-        return jax.eval_shape(lambda kept: self._advanced(jax.random.key(0), kept, *rest), first)
+        return jax.eval_shape(lambda state: self._advanced(jax.random.key(0), state, *rest), first)
 
-    def _advanced(self, key: Any, kept: Any, action: AnyTree, params: AnyTree) -> Any:
+    def _advanced(self, key: Any, state: Any, action: AnyTree, params: AnyTree) -> Any:
         """Take a step of one environment.
 
         Raises:
@@ -173,7 +173,7 @@ class JaxEnv(FunctionalEnv):
         if not self._takes_int64 and not isinstance(self.action_space, spaces.Box):
             # choices are int64 in Gymnasium
             action = jax.tree.map(lambda x: x.astype("i4") if x.dtype == "i8" else x, action)
-        results = self.advance(key, kept, action, params)
+        results = self.advance(key, state, action, params)
         if not isinstance(results, tuple) or len(results) != 4:
             count = len(results) if isinstance(results, tuple) else 1
             raise EnvResultError(
@@ -197,16 +197,16 @@ class JaxEnv(FunctionalEnv):
     def _mapped(self, function: Any, params: AnyTree, *arguments: Any) -> Any:
         """Call a function of one environment for all environments. Its last argument is the parameters."""
         n = jax.tree.leaves(arguments)[0].shape[0]
-        given, layout = af.flatten(params, everything=True)
+        leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
-        pairs = zip(given, defaults, strict=True)
+        pairs = zip(leaves, defaults, strict=True)
         batched = [hasattr(x, "shape") and x.shape == (n, *np.shape(old)) for x, old in pairs]
-        rows = [x for x, own in zip(given, batched, strict=True) if own]
+        rows = [x for x, own in zip(leaves, batched, strict=True) if own]
 
         def one(rows: AnyArray, *arguments: Any) -> Any:
             rest = iter(rows)
-            own = [next(rest) if each else x for x, each in zip(given, batched, strict=True)]
-            return function(*arguments, layout.unflatten(own) if given else params)
+            values = [next(rest) if each else x for x, each in zip(leaves, batched, strict=True)]
+            return function(*arguments, layout.unflatten(values) if leaves else params)
 
         return jax.vmap(one)(rows, *arguments)
 
@@ -220,25 +220,25 @@ class JaxEnv(FunctionalEnv):
     ) -> tuple[JaxState, Any, Any, Any]:
         """Take a step."""
         keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
-        kept, reward, terminated, truncated = self._mapped(
+        after, reward, terminated, truncated = self._mapped(
             self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(reward.dtype, jnp.integer):
             # else a warning to the author of the environment
             reward = reward.astype(jnp.float32)
-        return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
+        return self._kept(after), reward, terminated.astype(bool), truncated.astype(bool)
 
     def observe(self, xp: Namespace, state: JaxState, params: AnyTree) -> Any:
         """Return the observations."""
         return self._mapped(self._observed, params, state.tree)
 
-    def _observed(self, kept: Any, params: AnyTree) -> Any:
-        return as_builtin(self.observation_of(kept, params))
+    def _observed(self, state: Any, params: AnyTree) -> Any:
+        return as_builtin(self.observation_of(state, params))
 
     def info(self, xp: Namespace, state: JaxState, params: AnyTree) -> dict[str, Any]:
         """Return the infos."""
         return self._mapped(  # type: ignore[no-any-return]
-            lambda *kept: as_builtin(self.info_of(*kept)), params, state.tree
+            lambda *arguments: as_builtin(self.info_of(*arguments)), params, state.tree
         )
 
     def render(self, state: JaxState, index: int) -> Any:

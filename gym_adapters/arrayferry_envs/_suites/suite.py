@@ -131,18 +131,18 @@ class Suite(Part):
         return names
 
     def _check_options(
-        self, function: Any, given: int, options: Iterable[str], whose: str = ""
+        self, function: Any, positional: int, options: Iterable[str], whose: str = ""
     ) -> None:
         """Refuse options that a function of the suite does not have, as far as its signature tells.
 
         Args:
             function: the function.
-            given: how many arguments it gets by position.
+            positional: the number of its positional arguments.
             options: the names of the options.
-            whose: what has them, for the error. The default is the suite.
+            whose: the owner of the options, for the error. The default is the suite.
 
         Raises:
-            arrayferry.OptionError: it does not have one of them.
+            arrayferry.OptionError: the function lacks one of them.
         """
         try:
             # a decorator may add options to those of what it wraps
@@ -150,12 +150,12 @@ class Suite(Part):
         except (TypeError, ValueError):  # it does not tell
             return
         parameters = [*signature.parameters.values()]
-        known = [x.name for x in parameters[given:] if x.kind is not x.VAR_POSITIONAL]
-        unknown = [name for name in options if name not in known]
+        names = [x.name for x in parameters[positional:] if x.kind is not x.VAR_POSITIONAL]
+        unknown = [name for name in options if name not in names]
         if unknown and all(x.kind is not x.VAR_KEYWORD for x in parameters):
             raise af.OptionError(
                 f"{unknown[0]} was passed, but {whose or f'the suite {self.name!r}'} has none",
-                remedy=f"The options are {', '.join(known)}." if known else "Leave it out.",
+                remedy=f"The options are {', '.join(names)}." if names else "Leave it out.",
             )
 
     @never_raises
