@@ -28,11 +28,11 @@ class DistributedEnvError(ArrayFerryError):
 
 
 class EnvFailedError(DistributedEnvError, RuntimeError):
-    """An environment raised an error, which is the cause if this process can load it; or its workers die again and again."""
+    """An environment raised an error, or its workers die repeatedly. The original error is the cause, if it can be unpickled."""
 
 
 class PolicyFailedError(DistributedEnvError, RuntimeError):
-    """A policy raised an error, or returned something that cannot be used. Its own error is the cause, if this process can load it."""
+    """A policy raised an error or returned an invalid result. The original error is the cause, if it can be unpickled."""
 
 
 class EnvTimeoutError(DistributedEnvError, TimeoutError):
@@ -40,11 +40,11 @@ class EnvTimeoutError(DistributedEnvError, TimeoutError):
 
 
 class NoWorkerError(DistributedEnvError, ConnectionError):
-    """There is no worker, and none joined in time."""
+    """There is no worker, and no worker joined in time."""
 
 
 class NotReadyError(DistributedEnvError, RuntimeError):
-    """The collector cannot do that now: it is closed, or belongs to another process."""
+    """The collector is closed, or belongs to another process."""
 
 
 class SchedulerLostError(DistributedEnvError, ConnectionError):
@@ -52,11 +52,11 @@ class SchedulerLostError(DistributedEnvError, ConnectionError):
 
 
 class SpaceMismatchError(DistributedEnvError, RuntimeError):
-    """The spaces of an environment do not fit those of the first."""
+    """The spaces of an environment differ from the spaces of the first one."""
 
 
 class WorkerSetupError(DistributedEnvError, ImportError):
-    """A worker lacks something that it needs to make the environments."""
+    """A worker lacks a module or function that the environments need."""
 
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:

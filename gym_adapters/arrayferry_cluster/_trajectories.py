@@ -1,4 +1,4 @@
-"""What a collector brings back: `Trajectory`, and how many."""
+"""The results of a collector: `Trajectory`, and `CollectorStats`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from arrayferry_gym.typing import ArrT
 
 
 class CollectorStats(NamedTuple):
-    """What a collector has done so far.
+    """The progress of a collector.
 
     Attributes:
-        steps: the number of environment steps that were returned.
-        segments: the number of segments that were returned, from all groups.
+        steps: the number of environment steps returned so far.
+        segments: the number of segments returned so far, in all groups.
         seconds: the time since the first segment was requested.
-        lost: how often a group of ordinary environments lost its worker.
+        lost: the number of times that a group of ordinary environments lost its worker.
     """
 
     steps: int
@@ -24,24 +24,24 @@ class CollectorStats(NamedTuple):
 
 
 class Trajectory(NamedTuple, Generic[ArrT]):
-    """Environment steps: trees of arrays (time, environment, ...), like `Trajectory` of a rollout, with their origin.
+    """Environment steps and their origin: trees of arrays (time, environment, ...), like the `Trajectory` of a rollout.
 
     Attributes:
         observation: the observation that the policy received.
-        action: the action that it chose, before it was adjusted to fit the action space.
+        action: the action that the policy chose, before it was adjusted to fit the action space.
         reward: the rewards; float64 for ordinary environments.
         terminated: whether the episode has terminated.
-        truncated: whether it was truncated.
-        final_observation: the observation after the step, before any reset: the next state of the same episode, even
-            at its end. None if it was left out.
+        truncated: whether the episode was truncated.
+        final_observation: the observation after the step and before any reset. At the end of an episode, it shows the
+            last state of that episode. None if the collector leaves it out.
         extras: the policy's other results, such as log-probabilities and values.
-        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
-            there.
-        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end.
-        episode_length: the number of its steps up to this one, int32.
-        info: a dict of the requested infos, from after the step and before any reset. For ordinary environments, it
-            has a second array for each, with "_" before the name: whether the environment provided it.
-        version: which weights the policy used, (environment,): 0 for the first, 1 after the first `update`.
+        began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
+            state.
+        episode_return: the sum of the rewards of the episode up to this step. At the last step, it is the return.
+        episode_length: the number of steps of the episode up to this one, int32.
+        info: a dict of the requested infos, as they were after the step and before any reset. For ordinary
+            environments, each info has a mask "_name": whether the environment provided it.
+        version: the version of the policy's weights, (environment,): 0 for the first, 1 after the first `update`.
         group: the group of each environment, (environment,).
         restarted: whether the environments were restarted since the group's previous segment, because a worker was
             lost or an error occurred, bool (environment,).

@@ -92,7 +92,7 @@ _JAX = {
 }
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _JAX:

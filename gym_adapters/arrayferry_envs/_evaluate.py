@@ -1,4 +1,4 @@
-"""`evaluate`: the episodes of an agent, of any library, in environments of any kind."""
+"""`evaluate`: runs episodes of an agent of any library, in environments of any kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._evaluate_options import EvaluateOptions
 
     class Module(Protocol):
-        """A module of PyTorch, which may not be installed."""
+        """A module of PyTorch. PyTorch itself may not be installed."""
 
         def state_dict(self, *args: Any, **options: Any) -> Any: ...
 
@@ -68,28 +68,30 @@ def evaluate(
 ) -> Evaluation[Any]:
     """Run several episodes in each of many environments, with a policy of any library.
 
-    The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
-    for the slowest environment.
+    Only the first `episodes` episodes of each environment count, so that short episodes do not count more often than
+    long ones. The run ends when the slowest environment has finished them.
 
-    A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv`. It has no reverse-mode gradients: for
-    these, and for equal amounts of work, use `rollout`. Anything else is stepped from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
-    each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
-    last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
+    A policy in JAX and a `FunctionalEnv` run in one compiled `lax.while_loop`, without reverse-mode gradients. For
+    gradients, or for a fixed number of steps, use `rollout`. Everything else is stepped from Python: a `FunctionalEnv` as
+    a vector environment in the policy's library, other environments unchanged, in any autoreset mode. They are reset first,
+    with the key as the seed, and stay open in the state after the last step. Wrappers with statistics, such as
+    `NormalizeObservation`, do not update them.
 
     Args:
-        env: a `FunctionalEnv`; a vector environment of Gymnasium, an adapter around one, or a single environment, of which
-            a policy gets batches of one.
-        policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
-            and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key, or an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which is called with
-            the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and returns
-            `(action, policy_state)`. A copy of it is used, in evaluation mode. What a module itself remembers is not
-            reset between episodes: use `policy_state`. A module inside a function stays in its mode: call its `eval()`.
-        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
-            `state_dict`, None for the weights that it has.
-        key: the seed of the environments and of the policy's key: an integer, or a JAX key. Numbers that PyTorch draws by
-            itself in the policy, as in `Categorical.sample`, follow from it, and its own generators are left as they were.
-        num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
+        env: a `FunctionalEnv`; a vector environment of Gymnasium, or an adapter around one; or a single environment, as a
+            batch of one.
+        policy: a function as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
+            observations. With `policy_state` it is
+            `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which maps
+            observations to actions; with `policy_state`, it maps `(observation, policy_state)` to
+            `(action, policy_state)`. The module is copied, and runs in evaluation mode. State inside a module is not reset
+            between episodes: use `policy_state`. A module inside a function keeps its mode: call its `eval()`.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
+            `state_dict`, or None for its current weights.
+        key: the seed of the environments and of the policy's key: an integer, or a JAX key. It also seeds the numbers that
+            PyTorch draws by itself in the policy, as in `Categorical.sample`; PyTorch's generators are restored afterwards.
+        num_envs: the number of environments of a `FunctionalEnv`. Other environments have their own number.
         episodes: the number of episodes in each environment.
         gamma: the discount factor for each further step, from 0 to 1.
         env_params: as in `rollout`, for a `FunctionalEnv`.
@@ -97,17 +99,17 @@ def evaluate(
         policy_state: as in `rollout`: arrays (num_envs, ...).
         wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics are used but not updated.
-            Without it, statistics begin anew, with a warning.
+            Without it, the environment begins with new statistics, and a warning is issued.
         sharding: as in `rollout`.
         policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
-            `FunctionalEnv` or a JAX key; otherwise that of the observations.
+            `FunctionalEnv` or a JAX key; and otherwise the library of the observations.
         progress: whether to show progress in a terminal, with rich.
 
     Returns:
-        The results of each episode: arrays of JAX from compiled code, else of NumPy.
+        The results of each episode: JAX arrays from compiled code, NumPy arrays otherwise.
 
     Raises:
-        TypeError: `env` is no such environment, or anything after the key has no keyword.
+        TypeError: `env` is not an environment, or an argument after the key was passed without a keyword.
         arrayferry.OptionError: an argument is invalid.
 
     Examples:
@@ -133,7 +135,7 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
-    # its conversions load the plugins
+    # imported here, since the converters of the module load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "num_envs= or episodes=")
@@ -168,7 +170,7 @@ def evaluate(
 def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, gamma: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
-    """Count the first episodes of each environment."""
+    """Return the results of the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # None is a reset
     first = next(taken)
     count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)

@@ -10,16 +10,15 @@ from arrayferry_gym.typing import ArrT
 class Evaluation(NamedTuple, Generic[ArrT]):
     """The episodes of an evaluation: `episodes` in each of `n` environments.
 
-    Compiled code returns arrays of JAX, whose sums are in float32, or in the dtype of the rewards if that is wider. Otherwise
-    they are arrays of NumPy, whose sums are in float64.
+    Compiled code returns JAX arrays, with sums in float32, or in the dtype of the rewards if that is wider. Otherwise the
+    arrays are NumPy arrays, with sums in float64.
 
     Attributes:
         returns: the sums of the rewards, (n, episodes).
-        discounted_returns: the same, each reward multiplied by the discount to the power of the number of steps
-            before it.
+        discounted_returns: the sums of the discounted rewards: the reward of step t, counted from 0, times gamma ** t.
         lengths: the numbers of steps, int32 (n, episodes).
-        terminated: whether each has terminated, bool (n, episodes).
-        truncated: whether each has been truncated, bool (n, episodes).
+        terminated: whether each episode has terminated, bool (n, episodes).
+        truncated: whether each episode was truncated, bool (n, episodes).
     """
 
     returns: ArrT

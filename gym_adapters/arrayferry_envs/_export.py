@@ -1,4 +1,4 @@
-"""`export`: an environment or a policy as an ONNX file, which runs it without Python; `check_export` compares them."""
+"""`export` writes an environment or a policy as an ONNX file, to run it without Python. `check_export` checks the file."""
 
 from __future__ import annotations
 
@@ -34,62 +34,61 @@ def export(
     observation_space: Space[Any] | None = None,
     action_space: Space[Any] | None = None,
 ) -> dict[str, Any]:
-    """Write an environment, a policy, or both as an ONNX file: dynamics, wrappers, and what chooses actions, as one graph.
+    """Write an environment, a policy, or both as an ONNX file: dynamics, wrappers and policy, as one graph.
 
-    Each run of the graph is a step of all environments, or a reset of those in its input "reset". ONNX has no state and
-    no random numbers, so both are inputs:
+    Each run of the graph is a step of all environments, or a reset of the environments in its input "reset". ONNX has no
+    state and no random numbers, so both are inputs:
 
-    - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the run
-      before. In the first run they are zeros, and "reset" is true everywhere.
-    - "reset", bool (n,), begins episodes: their rewards are 0, and no action is taken.
-    - "action..." are the actions, clipped to their space. With a policy, they are outputs, and "last.observation..." are
-      the observations of the run before.
-    - "random..." are uniform numbers in [0, 1) or normal ones, new ones in each run. Which is which is in the metadata.
-    - "last.key", uint32 (2,), of environments in JAX: the key of all random numbers of their steps and resets, such as the
-      numbers of `jax.random.key(0)` in the first run, and the output "key" of the run before in others. A run splits it in
-      three: the next "key", one for steps, and one for resets.
-    - "params...", if `param_inputs`, are numbers that would be constants otherwise. Their values are in the metadata. Of
-      those that an environment draws, there are only those that have an effect.
+    - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the last
+      run. In the first run they are zeros, and "reset" is true everywhere.
+    - "reset", bool (n,), begins episodes: at a reset, the reward is 0, and no action is taken.
+    - "action..." are the actions, which are clipped to their space. With a policy, they are outputs, and
+      "last.observation..." are the observations of the last run.
+    - "random..." are random numbers, new in each run: uniform in [0, 1) or normal. The metadata says which.
+    - "last.key", uint32 (2,), for environments in JAX, is the key of all random numbers of their steps and resets. In the
+      first run, pass the key data of any key, such as `jax.random.key(0)`; later, the output "key" of the last run. A run
+      splits it into three keys: the next "key", a key for steps, and a key for resets.
+    - "params...", with `param_inputs`, are parameters that are otherwise constants. Their values are in the metadata.
+      Parameters that the environment draws are inputs only if they have an effect.
 
-    The outputs are those of a step of a vector environment: "observation...", "reward", "terminated", "truncated",
+    The outputs are the results of a vector environment's step: "observation...", "reward", "terminated", "truncated",
     "info...", and in SAME_STEP mode "final_observation...". Names of parts of trees have dots: "last.state.position".
 
-    **A policy alone**, where `env` is None, takes "observation..." of the environment and returns "action..." for it: the
-    kernels see the observation, the policy acts, kernels change the action, and it is clipped to its space. Kernels with a
-    memory, such as a stack of frames, have "reset" and "last.wrappers..." as above. The metadata has "test_vectors": inputs,
-    outputs, and what the policy has seen and chosen, for three runs that follow each other.
+    **A policy alone**, with `env=None`, maps the environment's "observation..." to "action...": kernels change the
+    observation, the policy acts, kernels change the action, and it is clipped to its space. Kernels with a memory, such as
+    a stack of frames, have "reset" and "last.wrappers..." as above. The metadata has "test_vectors": the inputs, the
+    outputs, and the policy's observations and actions in three consecutive runs.
 
     Args:
-        env: the environment, or one that `wrap` returned, in Array API code or in JAX. None for a policy alone.
+        env: the environment, which may be wrapped by `wrap`, in Array API code or in JAX. None for a policy alone.
         path: the file to write.
-        num_envs: how many environments a run of the graph steps, n.
-        policy: a function in Array API code, of NumPy or of JAX, `policy(policy_params, observation, rng) -> action, extras`;
-            a module of PyTorch or Flax that returns actions, in evaluation mode, or one of Equinox, which takes one
-            observation; or a model or policy of Stable-Baselines3, which
-            acts as its `predict` with deterministic=True. A model includes the statistics of its `VecNormalize`. None
-            to leave actions to the caller.
-        policy_params: the parameters of the policy, which become constants. Modules of JAX hold their own, but for those of
-            `flax.linen`, whose variables these are.
-        env_params: parameters of the environment, or a dict of those that differ from the defaults.
-        param_inputs: whether parameters that are numbers or arrays are inputs. Their values are in the metadata.
+        num_envs: the number of environments that a run of the graph steps, n.
+        policy: a function in Array API code, NumPy or JAX, `policy(policy_params, observation, rng) -> action, extras`; a
+            module of PyTorch or Flax that returns actions, in evaluation mode; a module of Equinox, for one observation; or
+            a model or policy of Stable-Baselines3, exported as its `predict` with deterministic=True. A model includes the
+            statistics of its `VecNormalize`. None to leave actions to the caller.
+        policy_params: the parameters of the policy, which become constants. For `flax.linen`, they are the module's
+            variables. Other modules of JAX contain their parameters.
+        env_params: parameters of the environment, or a dict of the parameters that differ from the defaults.
+        param_inputs: whether parameters that are numbers or arrays are inputs.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
-        autoreset_mode: when episodes that have ended are reset: SAME_STEP, NEXT_STEP, or DISABLED by "reset" alone.
+        autoreset_mode: when finished episodes are reset: SAME_STEP, NEXT_STEP, or DISABLED (only by "reset").
         wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.
-            They are constants, which no step updates.
-        kernels: the wrappers around a policy alone, innermost first. `wrap` puts them around an environment.
-        observation_space: of a policy alone, the space of an observation of the environment, inside of the kernels. The
-            default without kernels is that of a model of Stable-Baselines3.
-        action_space: likewise, of an action.
+            They become constants, which no step updates.
+        kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
+        observation_space: for a policy alone, the environment's observation space, inside the kernels. Without kernels, it
+            defaults to the space of a Stable-Baselines3 model.
+        action_space: for a policy alone, the environment's action space, likewise.
 
     Returns:
-        The metadata, which the file has as JSON by the name "arrayferry": inputs and outputs with dtypes and shapes, spaces,
-        parameters, the step limit, and versions.
+        The metadata, which the file stores as JSON under the name "arrayferry": inputs and outputs with dtypes and shapes,
+        spaces, parameters, the step limit, and versions.
 
     Raises:
-        arrayferry.OptionError: the environment or the policy cannot be exported: it needs a library other than JAX, or
-            what ONNX lacks. The message names the line.
-        arrayferry.BackendUnavailableError: ndonnx is not installed, or onnxscript, which modules of PyTorch need.
+        arrayferry.OptionError: the environment or the policy cannot be exported: it needs a library other than JAX, or an
+            operation that ONNX lacks. The message names the line.
+        arrayferry.BackendUnavailableError: ndonnx is not installed; or a PyTorch module needs onnxscript.
 
     Examples:
         >>> import tempfile
@@ -139,16 +138,16 @@ def export(
     )
     if any(x is not None for x in others):
         raise af.OptionError(
-            "env_params, param_inputs and autoreset_mode are of an environment; kernels, observation_space and action_space "
-            "of a policy alone",
-            remedy="Leave out the others. Kernels are put around an environment by wrap(env, *kernels).",
+            "env_params, param_inputs and autoreset_mode are for an environment; kernels, observation_space and "
+            "action_space are for a policy alone",
+            remedy="Leave out the others. To put kernels around an environment, use wrap(env, *kernels).",
         )
     graph: Any
     if env is None:
         from ._onnx_agents import AgentGraph
 
         spaces = {"observation_space": observation_space, "action_space": action_space}
-        if not kernels:  # a model knows only what it sees itself
+        if not kernels:  # the spaces of a model are those outside the kernels
             spaces = {k: getattr(policy, k, None) if x is None else x for k, x in spaces.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
         graph = AgentGraph(spaces, kernels, num_envs, limit, wrapper_state, policy, policy_params)
@@ -169,20 +168,20 @@ def export(
 def check_export(
     path: str | os.PathLike[str], policy: Any = None, policy_params: AnyTree = None
 ) -> float:
-    """Run the file of a policy in onnxruntime, and return the largest difference from its test vectors.
+    """Run a policy's file in onnxruntime, and return the largest difference from its test vectors.
 
     Args:
-        path: a file that `export` wrote of a policy alone, without an environment.
-        policy: the policy. If it is passed, it is called with what it has seen in the test vectors too, and the result
-            includes the largest difference from what it has chosen there.
-        policy_params: its parameters, as for `export`.
+        path: a file that `export` wrote for a policy alone.
+        policy: the policy. If it is passed, it is also called with its observations in the test vectors, and the result
+            includes the largest difference from its actions there.
+        policy_params: the policy's parameters, as for `export`.
 
     Returns:
-        The largest absolute difference of two numbers, inf where only one is NaN, or shapes or names differ.
+        The largest absolute difference of two numbers; inf if only one is NaN, or shapes or names differ.
 
     Raises:
-        arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws other numbers than in it.
-        FileNotFoundError: there is no file.
+        arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws different random numbers.
+        FileNotFoundError: the file does not exist.
         arrayferry.BackendUnavailableError: onnxruntime or ndonnx is not installed.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The ids of the reference environments. Registering them imports none of them."""
+"""The ids of the reference environments, registered without importing the environments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LIMITS: dict[str, int | None] = {
     "classic.pendulum:Pendulum": 200,
 }
 REFERENCE = {f"arrayferry_envs.{name}": limit for name, limit in _LIMITS.items()}
-"""The paths of the classes, and their limits of steps."""
+"""The paths of the classes, and their step limits."""
 
 
 def register_all() -> None:
-    """Register the reference environments, and the id that names one of any suite by its option `name`."""
+    """Register the reference environments, and an id whose option `name` selects an environment of any suite."""
     for path, limit in REFERENCE.items():
         register_id(f"arrayferry/{path.partition(':')[2]}-v0", path, limit)
     gym.register(
@@ -34,7 +34,7 @@ def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> Non
         env_id: the id.
         env: the class, or its path.
         limit: the number of steps after which an episode is truncated, None for no limit.
-        **options: options with which it is made.
+        **options: options for making the environment.
     """
     single = "_single" if limit is None else "_unlimited"
     gym.register(

@@ -1,4 +1,4 @@
-"""`to_minari`: trajectories as a data set of whole episodes."""
+"""`to_minari`: stores trajectories as a data set of whole episodes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FIELDS = (
     "observation", "action", "final_observation", "reward", "terminated", "truncated", "began",
     "episode_length",
 )  # fmt: skip
-"""What a trajectory has."""
+"""The required fields of a trajectory."""
 OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""What specs of vector environments have, and `gymnasium.make` does not take."""
+"""The keywords in specs of vector environments that `gymnasium.make` does not accept."""
 
 
 class Stored(NamedTuple):
-    """What `to_minari` has stored, and what it has left out.
+    """The data set that `to_minari` stored, and the numbers of stored and omitted episodes.
 
     Attributes:
         dataset: the `MinariDataset`.
-        episodes: the number of episodes in it.
-        steps: the number of their steps.
-        begun_before: the number of episodes that were left out because they began before the first step.
-        unfinished: the number of those that were left out because they have no end.
-        steps_left_out: the number of steps of both.
+        episodes: the number of stored episodes.
+        steps: the number of stored steps.
+        begun_before: the number of episodes omitted because they began before the first step.
+        unfinished: the number of episodes omitted because they have no end.
+        steps_left_out: the number of steps in the omitted episodes.
     """
 
     dataset: Any
@@ -49,30 +49,30 @@ class Stored(NamedTuple):
 
 
 def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
-    """Store trajectories as a data set of Minari, whose elements are whole episodes.
+    """Store trajectories as a Minari data set of whole episodes.
 
-    Episodes are joined across segments. An episode of n steps has n + 1 observations, the last of them the true one
-    before any reset, and n actions, rewards, terminations and truncations, all in their dtypes. Actions are as the
-    policy chose them. Images are stored without loss. Infos are left out.
+    Episodes are joined across segments. An episode of n steps has n + 1 observations, the last one from before the
+    reset, and n actions, rewards, terminations and truncations, with unchanged dtypes. Actions are stored as the policy
+    chose them. Images are stored without loss. Infos are omitted.
 
-    Episodes are in the order in which they end. Each segment is written before the next is taken, so that `steps` may be
-    larger than memory, and that an error leaves the episodes before it in the data set.
+    Episodes are in the order in which they end. Each segment is written before the next is read, so that `steps` may be
+    larger than memory. If an error occurs, the data set keeps the episodes written before.
 
     Args:
-        steps: the `Trajectory` that `rollout` or a `Collector` returns, or anything with these
-            fields, with arrays (time, environment, ...) of any library; or an iterable of consecutive ones. Those of a
-            `Collector` may be of several groups, in the order in which it yields them.
+        steps: the `Trajectory` that `rollout` or a `Collector` returns, or an object with the same fields, with arrays
+            (time, environment, ...) of any library; or an iterable of consecutive trajectories. Trajectories of several
+            groups of a `Collector` must be in the order in which it yields them.
         name: the name of the data set, with a version: "cart_pole/random-v0".
-        env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored, and
-            its spec, if it has one that can be written as JSON.
-        **metadata: what else `minari.create_dataset_from_buffers` takes. Minari recommends `author`, `author_email`,
+        env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored. Its
+            spec is stored if it can be written as JSON.
+        **metadata: further arguments of `minari.create_dataset_from_buffers`. Minari recommends `author`, `author_email`,
             `code_permalink`, `algorithm_name`, `description` and `eval_env`.
 
     Raises:
-        arrayferry.BackendUnavailableError: Minari, or h5py or Pillow, which it needs, is not installed.
+        arrayferry.BackendUnavailableError: Minari, h5py or Pillow is not installed.
         arrayferry.OptionError: the steps do not fit the spaces, or have no final observations; segments are not
             consecutive; no episode is complete.
-        ValueError: there is a data set of this name.
+        ValueError: a data set of this name exists.
 
     Examples:
         >>> import os, tempfile
@@ -101,7 +101,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
             dataset.update_dataset_from_buffer(buffers)
         elif buffers:
             options = {"jpeg_encoding": False, **metadata}
-            with warnings.catch_warnings():  # for each of the metadata that is left out
+            with warnings.catch_warnings():  # Minari warns of each missing entry of the metadata
                 warnings.filterwarnings("ignore", ".*(is set to None|env_spec is None)")
                 dataset = create(name, buffers, env=described, **options)
     if dataset is None:
@@ -114,7 +114,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
 
 
 def _minari() -> tuple[Any, Any]:
-    """Return what creates a data set, and the class of episodes.
+    """Return the function that creates a data set, and the class of episode buffers.
 
     Raises:
         arrayferry.BackendUnavailableError: a package is not installed.
@@ -134,7 +134,7 @@ def _minari() -> tuple[Any, Any]:
 
 
 def _described(env: Any) -> gym.Env[Any, Any]:
-    """Return an object with the spaces of a single environment and its spec, None if that cannot be written."""
+    """Return an object with the spaces and the spec of a single environment. A spec that is not JSON becomes None."""
     shown, batch = gym.Env[Any, Any](), isinstance(env, VectorEnv)
     if not isinstance(env, (FunctionalEnv, gym.Env, VectorEnv)):
         raise TypeError(f"env must be an environment, but is {env!r:.80}")
@@ -149,7 +149,7 @@ def _described(env: Any) -> gym.Env[Any, Any]:
             spec.max_episode_steps, spec.kwargs = limit, kwargs
         if spec is not None:
             spec.to_json()
-    except Exception:  # of any kind, as specs hold anything
+    except Exception:  # specs may contain any object, so any error may occur
         spec = None
     shown.spec = spec
     return shown
@@ -158,8 +158,8 @@ def _described(env: Any) -> gym.Env[Any, Any]:
 def _joined(
     trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the episodes that end in each trajectory, and count."""
-    # by environment, the parts of the episode that is going on, [] if it has ended, None if its beginning is missing
+    """Yield the episodes that end in each trajectory, and count episodes and steps."""
+    # for each environment, the parts of its current episode: [] if it has ended, None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
     def drop(parts: list[Any]) -> None:
@@ -203,7 +203,7 @@ def _length(parts: list[Any]) -> int:
 
 
 def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[str, Any]:
-    """Put the parts of an episode together."""
+    """Concatenate the parts of an episode."""
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     observed, acted = (len(list(leaves(space))) for space in spaces)
     first, actions = columns[:observed], columns[observed : observed + acted]
@@ -219,9 +219,9 @@ def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[st
 
 
 def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
-    """Return the arrays of a trajectory in NumPy, and what names its environments.
+    """Return from a trajectory, in NumPy: the arrays to store, a key for each environment, and three arrays of the steps.
 
-    The arrays are a list of those that are stored, and which steps end and begin episodes, and their numbers in these.
+    These tell which steps end an episode, which begin one, and the number of each step in its episode.
     """
     for name in FIELDS:
         if getattr(trajectory, name, None) is None:

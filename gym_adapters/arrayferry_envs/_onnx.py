@@ -64,7 +64,7 @@ class OnnxGraph:
     Args:
         env: the environment.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
-        library: that of its arrays.
+        library: the library of its arrays.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class OnnxGraph:
         if base.library is not None and not of_jax:
             raise af.OptionError(
                 f"{env!r:.80} needs {base.library}, and cannot be exported",
-                remedy="Only environments in Array API code can, and those in JAX.",
+                remedy="Write it in Array API code or in JAX.",
             )
         self.env = env
         self.n = count_of("num_envs", num_envs)
@@ -104,7 +104,7 @@ class OnnxGraph:
         self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: AnyTree) -> None:
-        """Use the statistics of wrappers, which are not updated."""
+        """Use the statistics of wrappers, without updating them."""
         env = self.env
         check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
@@ -131,7 +131,7 @@ class OnnxGraph:
 
         def act(observation: AnyTree, rng: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):  # samples may be what no environment returns
+                with np.errstate(all="ignore"):  # samples may differ from observations
                     return acts()(self.xp, observation, rng)
             except TranslationError as error:
                 raise of_policy(error.reason, error.remedy) from error
@@ -146,7 +146,7 @@ class OnnxGraph:
         self.act = act
 
     def _fitted(self, action: AnyTree) -> Any:
-        """Check that actions of a policy have the form of their space, and return them in its dtypes."""
+        """Check that a policy's actions have the shapes of their space, and return them in its dtypes."""
         space = self.chain.outside.action
 
         def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
@@ -167,14 +167,14 @@ class OnnxGraph:
         return build(space, parts)
 
     def written(self) -> tuple[bytes, dict[str, Any]]:
-        """Return the file, and its metadata.
+        """Return the content of the file, and its metadata.
 
         Raises:
-            arrayferry.OptionError: it is not possible.
+            arrayferry.OptionError: the graph cannot be exported.
         """
         outputs = self._outputs()
         model = ndx.build(self.inputs, outputs)
-        # parameters that are drawn may have no effect
+        # the environment may replace parameters by sampled ones
         for name in self.inputs.keys() - _read(model.graph):
             if name.startswith("params."):
                 del self.inputs[name]
@@ -184,10 +184,10 @@ class OnnxGraph:
         return model.SerializeToString(), metadata
 
     def _outputs(self) -> Arrays:
-        """Trace a run, and return its outputs. Its inputs are then those of the graph.
+        """Trace a run, set the inputs of the graph, and return its outputs.
 
         Raises:
-            arrayferry.OptionError: it is not possible.
+            arrayferry.OptionError: the run cannot be exported.
         """
         try:
             with exact():
@@ -208,12 +208,12 @@ class OnnxGraph:
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
         outputs, after = self._run(form)
-        if _form(after) != _form(form):  # rewards with several numbers change statistics
+        if _form(after) != _form(form):  # vector rewards change the shapes of statistics
             outputs, after = self._run(after)
         return outputs
 
     def _run(self, form: Any) -> tuple[Arrays, Any]:
-        """Trace one run, given arrays like those that are handed on; without them, only a reset."""
+        """Trace one run, given arrays in the form that a run hands on. With None, trace only a reset."""
         env, xp, engine = self.checked, self.xp, self.engine
         self.inputs = {}
         begins = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
@@ -235,7 +235,7 @@ class OnnxGraph:
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        # where an episode begins, the last state may be none that an environment has
+        # where an episode begins, the last state may be invalid
         state = env.select(begins, fresh, last["state"])
         env_state = EnvState(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
@@ -255,7 +255,7 @@ class OnnxGraph:
         state = env.select(begins, fresh, env_state.state)
         again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
         observation = before_resets(xp, begins, first, outcome.observation)
-        # nothing is said of a step where there was none
+        # where there was no step, its results are zeros
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
         added, reward, terminated, truncated = mapped(
             lambda x: select(xp, begins, xp.zeros_like(x), x), said
@@ -277,7 +277,7 @@ class OnnxGraph:
         return outputs, handed_on
 
     def _handed_on(self, env_state: EnvState, observation: AnyTree) -> dict[str, Any]:
-        """Return what a run hands on to the next."""
+        """Return the arrays that a run hands on to the next run."""
         tree = {
             "state": env_state.state, "elapsed": env_state.elapsed, "ended": env_state.ended,
             "wrappers": [state.episode for state in env_state.wrappers],
@@ -289,13 +289,13 @@ class OnnxGraph:
         return tree
 
     def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
-        """Return raw random numbers, as an input."""
+        """Return raw random numbers as an input of the graph."""
         self.kinds[name] = kind
         self.inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
         return raw
 
     def _params(self) -> Any:
-        """Return the parameters, as inputs if they are to be."""
+        """Return the parameters, as inputs with `param_inputs`."""
         if not self.param_inputs:
             return self.params.tree
         numbers = {float: np.float32, int: np.int64, bool: np.bool_}
@@ -303,7 +303,7 @@ class OnnxGraph:
         return self._arguments({"params": self.params.static_part.join(values)})["params"]
 
     def _arguments(self, tree: AnyTree) -> Any:
-        """Return inputs of the form of a tree of arrays, whose names are their places."""
+        """Return inputs with the structure of a tree of arrays. Their names are their paths."""
         arrays, layout = af.flatten(tree)
         forms = ((tuple(x.shape), getattr(ndx, dtype_name(x.dtype))) for x in arrays)
         tree = layout.unflatten(ndx.argument(shape=shape, dtype=dtype) for shape, dtype in forms)
@@ -311,7 +311,7 @@ class OnnxGraph:
         return tree
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
-        """Return what a program needs to know to run the graph, in values of JSON."""
+        """Return the metadata that a program needs to run the graph, as JSON values."""
         outside, values = self.chain.outside, self.params.values
         arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
         params = named({"params": self.params.static_part.join(arrays)})
@@ -342,7 +342,7 @@ OF_JAX = "Write it with functions that jax.jit can trace."
 
 
 def _refuse(kernel: Kernel, error: Exception) -> None:
-    """Refuse a kernel, given an error that it has raised."""
+    """Refuse a kernel, given the error that it raised."""
     line = authors_line(error) or line_of(type(kernel).step)
     if not isinstance(error, af.ArrayFerryError):
         raise af.OptionError(
@@ -375,7 +375,7 @@ def described(name: str, x: AnyArray) -> dict[str, Any]:
 
 
 def sampler(space: Any, n: int) -> Callable[[], Any]:
-    """Return a function that draws n samples of a space. In large ranges of floats they are near 0, as observations are."""
+    """Return a function that draws n samples of a space. Samples of wide float ranges are near 0, as observations are."""
     batch: Any = batch_space(space, n)
     batch.seed(0)
     rng = np.random.default_rng(0)

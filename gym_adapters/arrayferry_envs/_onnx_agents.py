@@ -1,4 +1,4 @@
-"""A policy without its environment as an ONNX graph, with test vectors. This module imports ndonnx."""
+"""A policy alone as an ONNX graph, with test vectors. This module imports ndonnx."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ._onnx_numbers import RawRandom
 from ._onnx_policies import acting, dotted, named
 
 RUNS = 3
-"""The number of test vectors, each of which follows the one before."""
+"""The number of test vectors, which are consecutive runs."""
 
 
 class _Outside(FunctionalEnv):
-    """An environment of which only the spaces are known."""
+    """An environment with spaces only."""
 
     def reset(self, xp: Namespace, rng: Any, n: Any, params: AnyTree = None, *_: Any) -> Any: ...
 
@@ -56,7 +56,7 @@ class AgentGraph(OnnxGraph):
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
         whole = wrap(type("Outside", (_Outside,), env_spaces), *kernels)
-        # those that change rewards alone do nothing here
+        # kernels that only change rewards have no effect here
         env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
         super().__init__(env, num_envs, None, False, limit, "Disabled", library)
         values = None if wrapper_state is None else whole._numbers(wrapper_state)
@@ -65,7 +65,7 @@ class AgentGraph(OnnxGraph):
         self._sample = sampler(env_spaces["observation_space"], self.n)
 
     def _turn(self, inputs: Arrays, take: Any) -> tuple[Arrays, Any, Any]:
-        """Return the results of a run, what the policy has seen, and the actions that it has chosen.
+        """Return the results of a run, and the observations and actions of the policy.
 
         Args:
             inputs: the observation, where an episode begins, and the kernel states that the last run handed on.
@@ -86,7 +86,7 @@ class AgentGraph(OnnxGraph):
         return {"action": self.checked.clip(action), "wrappers": handed_on}, seen, chosen
 
     def _first(self) -> Arrays:
-        """Return the inputs of a first run, but for random numbers: samples."""
+        """Return the inputs of a first run without random numbers. Observations are samples."""
         handed_on = [state.episode for state in self.kernels]
         begins = {"reset": np.ones(self.n, bool)} if af.flatten(handed_on)[0] else {}
         return {"observation": self._sample(), **begins, "last.wrappers": handed_on}
@@ -107,7 +107,7 @@ class AgentGraph(OnnxGraph):
         return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
-        """Return the inputs and the results of some runs."""
+        """Return the test vectors: the inputs and results of some runs."""
         rng, vectors, handed_on = np.random.default_rng(0), [], None
         for number in range(RUNS):
             run_inputs = self._first()
@@ -131,7 +131,7 @@ def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: st
 
 
 def difference(path: Any, policy: Any, params: AnyTree) -> float:
-    """Return what `check_export` does."""
+    """Return the result of `check_export`."""
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
@@ -155,7 +155,7 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
             runs.append((inputs, build(space, parts), vector["chosen"]))
     except Exception as error:
         raise af.OptionError(
-            f"{path} is damaged, or no ONNX file: {type(error).__name__}: {error}", remedy=_REMEDY
+            f"{path} is damaged or not ONNX: {type(error).__name__}: {error}", remedy=_REMEDY
         ) from error
     if not runs:
         raise af.OptionError(f"{path} has no test vectors", remedy=_REMEDY)
@@ -177,14 +177,14 @@ def _recorded(inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> A
     numbers = inputs.get(name)
     if numbers is None or (numbers.shape, numbers.dtype) != (tuple(shape), dtype):
         raise af.OptionError(
-            f"the policy draws {kind} numbers of shape {tuple(shape)}, which the file does not have as {name}",
+            f"the policy draws {kind} numbers of shape {tuple(shape)}, but the file has no such input {name}",
             remedy="Pass the policy that was exported.",
         )
     return numbers
 
 
 def _apart(actual: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference of two numbers, inf where names or shapes differ, or only one is NaN."""
+    """Return the largest difference of two numbers; inf if names or shapes differ, or only one is NaN."""
     if actual.keys() != wanted.keys():
         return math.inf
     most = 0.0

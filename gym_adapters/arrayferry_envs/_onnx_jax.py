@@ -1,4 +1,4 @@
-"""`RecordedEnv`: environments in JAX as part of an ONNX graph, and policies in JAX. This module imports JAX."""
+"""`RecordedEnv`, environments in JAX as part of an ONNX graph; and policies in JAX. This module imports JAX."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._contract.policies import checked_results
 from ._engine.autoreset import random_of
 
 GENERATOR = "threefry2x32"
-"""The generator of the keys."""
+"""The random number generator of the keys."""
 
 
 def _typed(key: Any) -> Any:
@@ -28,12 +28,12 @@ def _typed(key: Any) -> Any:
 
 
 class RecordedEnv:
-    """What the engine uses of a `CheckedEnv`, whose methods JAX traces and ndonnx records. Random numbers are keys.
+    """The methods of a `CheckedEnv` that the engine uses, traced by JAX and recorded by ndonnx. They take JAX keys.
 
     Args:
         inner: the environments, in JAX.
-        backend: ndonnx.
-        xp: its namespace.
+        backend: the backend of ndonnx.
+        xp: the namespace of ndonnx.
     """
 
     traces = False
@@ -69,7 +69,7 @@ class RecordedEnv:
         return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Record a function of JAX, whose arguments and results are trees as the environment has them."""
+        """Record a function of JAX. Its arguments and results are trees of the environment."""
         arrays, layout = af.flatten(arguments)
         form: Any = None
 
@@ -82,20 +82,20 @@ class RecordedEnv:
 
 
 def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool:
-    """Tell whether a policy is of JAX: a module, or a function that takes keys, or returns arrays of JAX for NumPy's.
+    """Tell whether a policy is in JAX: a module, a function with a key, or one that returns JAX arrays for NumPy arrays.
 
     Args:
         policy: the policy.
-        params: its parameters.
+        params: the parameters of the policy.
         observation: a batch of observations in NumPy.
-        rng: random numbers of NumPy.
+        rng: random numbers in NumPy.
     """
     if is_jax_module(policy):
         return True
     try:
         arguments = map_arrays(lambda x: np.array(af.convert(x, "numpy")), (params, observation))
         result = policy(*arguments, rng)
-    except Exception:  # of any kind: it needs a key, for instance
+    except Exception:  # of any type: for example, the policy needs a key
         try:
             result = jax.eval_shape(policy, params, observation, jax.random.key(0))
         except Exception:
@@ -110,12 +110,12 @@ def is_jax_module(policy: Any) -> bool:
 
 
 def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Callable[..., Any]:
-    """Return a function that acts by a policy in JAX, as `acting` does.
+    """Do what `acting` does, for a policy in JAX.
 
     Args:
-        policy: a function of parameters, observations and a key; or a module of Flax, which takes observations; or one
-            of Equinox, which takes one observation.
-        params: its parameters.
+        policy: a function of parameters, observations and a key; a module of Flax for a batch of observations; or a module
+            of Equinox for one observation.
+        params: the parameters of the policy.
         example: a batch of observations in NumPy.
         in_graph: the namespace of the graph.
     """
@@ -128,7 +128,7 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
             return policy.apply(params, observation)
         if params is not None:
             raise af.OptionError(
-                f"policy_params was passed, but {type(policy).__name__} holds its own",
+                f"policy_params was passed, but {type(policy).__name__} holds its own parameters",
                 remedy="Leave it out.",
             )
         alone = any(kind.__module__.startswith("equinox") for kind in type(policy).__mro__)
@@ -153,4 +153,4 @@ def _takes_three(policy: Any) -> bool:
         bound = inspect.signature(policy).bind("params", "observation", "key")
     except TypeError:
         return False
-    return len(bound.arguments) == 3  # those of *args, as of flax.linen.Sequential, are one
+    return len(bound.arguments) == 3  # *args, as in flax.linen.Sequential, counts as one

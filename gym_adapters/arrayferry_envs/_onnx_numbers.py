@@ -1,7 +1,7 @@
-"""ndonnx computing as NumPy does, and random numbers from raw ones. This module imports ndonnx.
+"""Makes ndonnx compute as NumPy does, and makes random numbers from raw ones. This module imports ndonnx.
 
-onnxruntime adds integers of 64 bits as floats, selects uint64 as float64, and does not say where a NaN is. Functions in
-which that matters are written in other operations here, or refused.
+onnxruntime adds 64-bit integers as floats, selects uint64 as float64, and its argmax ignores NaN. Functions that this
+affects are replaced here by other operations, or refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from arrayferry_gym import Random, check_integers
 
 
 class _Namespace(ModuleType):
-    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
+    """The namespace of ndonnx, whose functions here also accept NumPy arrays, and indices of any integer dtype."""
 
     def __getattr__(self, name: str) -> Any:
         member = _OWN.get(name) or getattr(ndx, name)
@@ -63,7 +63,7 @@ def _where(condition: Any, x: AnyArray, y: AnyArray, /) -> Any:
 
 
 def _summands(x: AnyArray, dtype: Any) -> Any:
-    """Return numbers in the dtype of their sum."""
+    """Cast numbers to the dtype of their sum."""
     if dtype is None and not ndx.isdtype(x.dtype, "real floating"):
         dtype = ndx.uint64 if dtype_name(x.dtype).startswith("u") else ndx.int64
     return x if dtype is None else ndx.astype(x, dtype)
@@ -74,7 +74,7 @@ def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     if not _is_whole(x):
         return ndx.sum(x, **options)
     whole = ndx.astype(x, ndx.int64)
-    high = whole // 2**32  # halves, whose sums are exact in float64
+    high = whole // 2**32  # the sums of the upper and lower 32 bits are exact in float64
     low = ndx.sum(whole - high * 2**32, **options)
     return ndx.astype(ndx.sum(high, **options) * 2**32 + low, x.dtype)
 
@@ -101,7 +101,7 @@ def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool
 
 
 def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
-    """Return where the largest or smallest number is, or the first NaN."""
+    """Return the index of the largest or smallest number, or of the first NaN."""
     extreme = find(x, **options)
     if _is_whole(x):
         return extreme
@@ -122,7 +122,7 @@ def _var(
 
 
 def _logaddexp(x: AnyArray, y: AnyArray, /) -> Any:
-    most = ndx.maximum(x, y)  # infinities have no difference
+    most = ndx.maximum(x, y)  # the difference of equal infinities would be NaN
     return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
 
 
@@ -145,7 +145,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x), "var": _var,
     "vecdot": lambda x, y, /, *, axis=-1: _sum(x * y, axis=axis, dtype=(x * y).dtype), "where": _where,
 }  # fmt: skip
-"""Functions of the standard in place of those of ndonnx."""
+"""Functions of the Array API standard that replace functions of ndonnx."""
 
 _PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
 
@@ -164,7 +164,7 @@ def _power_of(x: AnyArray, base: Any) -> Any:
 
 
 def _by_numpy(_self: Any, function: Any, _kind: Any, *args: Any, **options: Any) -> Any:
-    """Call what a function of NumPy is in the standard."""
+    """Call the function of the Array API standard that corresponds to a function of NumPy."""
     name = re.sub("^arc", "a", function.__name__)
     names = {"absolute": "abs", "concatenate": "concat", "dot": "matmul", "power": "pow"}
     return getattr(XP, names.get(name, name))(*args, **options)
@@ -180,16 +180,16 @@ OF_NUMPY: dict[str, Callable[..., Any]] = {
     "__array_function__": lambda x, f, types, args, options: _by_numpy(x, f, types, *args, **options),
     "argmax": lambda x, axis=None, **options: XP.argmax(x, axis=axis, **options), "astype": _astype,
 }  # fmt: skip
-"""Methods by which arrays of ndonnx are taken by functions that are written in NumPy."""
+"""Methods that let functions written in NumPy accept arrays of ndonnx."""
 
 _tracing = threading.RLock()
 
 
 @contextlib.contextmanager
 def exact(**more: Any) -> Iterator[None]:
-    """Let arrays of ndonnx compute as `XP` in a block, by operators and in functions that ask for their namespace.
+    """In a block, make `XP` the namespace of ndonnx arrays, with matching power operators.
 
-    Where ndonnx warns that it casts to a dtype with fewer digits, that is an error.
+    A warning of ndonnx about a cast to a dtype with fewer digits becomes an error.
 
     Args:
         **more: further methods of arrays.
@@ -212,13 +212,12 @@ def _set_methods(methods: dict[str, Any]) -> None:
 
 
 class RawRandom(Random):
-    """Random numbers from raw ones.
+    """Random numbers made from raw ones.
 
     Args:
         xp: the namespace of the numbers.
-        name: what they are for.
-        take: called with the name, the kind ("uniform" or "normal"), the shape and the dtype of raw numbers; returns
-            them.
+        name: the part of the run that uses them, such as "policy".
+        take: returns raw numbers, given their name, kind ("uniform" or "normal"), shape and dtype.
     """
 
     def __init__(self, xp: Namespace, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
@@ -233,7 +232,7 @@ class RawRandom(Random):
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
 
     def _floats(self, *bounds: Any) -> Any:
-        """Return bounds. In integers, their difference may overflow."""
+        """Return bounds, with integer arrays as float64, since their difference may overflow."""
         uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
         return (x if k else self._cast(x, "float64") for x, k in zip(bounds, uncast, strict=True))
 
@@ -258,8 +257,8 @@ class RawRandom(Random):
         if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
             raise NotImplementedError("a file draws from fewer than 2**63 integers")
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
-        low, high = (self._cast(x, "int64") for x in (low, high))  # their difference is right
-        numbers = self._raw("uniform", shape, "float64")  # float32 has no odd numbers from 2**24
+        low, high = (self._cast(x, "int64") for x in (low, high))  # the difference is exact
+        numbers = self._raw("uniform", shape, "float64")  # float32 lacks odd numbers above 2**24
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
         return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
 
@@ -267,6 +266,6 @@ class RawRandom(Random):
         xp = self._xp
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
-        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
+        # the index with the shortest exponential waiting time, as in `HostRandom`
         waits = -xp.log1p(-self._cast(numbers, "float64")) + 1e-300
         return self._cast(xp.argmax(self._cast(logits, "float64") - xp.log(waits), axis=-1), dtype)

@@ -1,4 +1,4 @@
-"""Policies in an ONNX graph, and beside it: functions, and modules of PyTorch. This module imports ndonnx."""
+"""Policies inside and outside of an ONNX graph: functions, and modules of PyTorch. This module imports ndonnx."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ._policies.policies import is_module
 
 
 def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
-    """Return a function that acts by a policy: `act(xp, observation, rng) -> action`, with XP in the graph, or in NumPy.
+    """Return a function `act(xp, observation, rng) -> action` that calls a policy: in the graph if `xp` is XP, or in NumPy.
 
     Args:
         policy: as for `export`.
-        params: its parameters, likewise.
-        examples: batches of observations in NumPy: two if it is to be exported. It is called with them.
+        params: the parameters of the policy, as for `export`.
+        examples: batches of observations in NumPy, with which the policy is called: two for an export, else one.
 
     Raises:
-        arrayferry.OptionError: it is no policy that can be exported.
+        arrayferry.OptionError: the policy cannot be exported.
     """
     agent = policy if is_module(policy) else getattr(policy, "policy", None)
     if is_module(agent) and hasattr(agent, "_predict"):  # of Stable-Baselines3
@@ -56,7 +56,7 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
     first, _, again = map(called, (one, other, one))
     if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
         reason = "a call changes what later ones return, or draws numbers by itself"
-        raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
+        raise of_policy(f"{reason}, but a file has no state", ALONE)
 
 
 def _halves(xp: Namespace) -> RawRandom:
@@ -74,7 +74,7 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
     constants = map_arrays(lambda x: af.convert(x, "numpy"), params)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        # copies, since functions of NumPy may write into their arguments
+        # copies, since NumPy functions may write to their arguments
         arguments = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
         with exact(**OF_NUMPY):
             result = policy(*arguments, rng)
@@ -84,11 +84,11 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
 
 
 def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = None) -> Any:
-    """Return such a function for a module of PyTorch, which stays as it is. The names of parameters lack a prefix."""
+    """Do what `acting` does, for a module of PyTorch, which is not changed. Names in `params` lack the prefix."""
     import torch
     from torch.distributions import Distribution
 
-    state = {}  # a module that is used twice has one name here, as all names are put back one by one
+    state = {}  # a shared module has only one name here, since each name is restored by itself
     for path, submodule in module.named_modules():
         for name, x in (
             *submodule.named_parameters("", False, False),
@@ -100,13 +100,13 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         passed, saved = {prefix + name: x for name, x in converted.items()}, module.state_dict()
         if passed.keys() != saved.keys():
             raise of_policy(
-                f"policy_params has {sorted(passed)!r:.200}, but its module {sorted(saved)!r:.200}"
+                f"policy_params has {sorted(passed)!r:.200}, but its module has {sorted(saved)!r:.200}"
             )
         state |= {name: passed[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
     before = dict(state)
 
     def call(observation: AnyTree) -> Any:
-        copies = map_arrays(lambda x: x.clone(), observation)  # modules may write into them
+        copies = map_arrays(lambda x: x.clone(), observation)  # modules may write to observations
         return torch.func.functional_call(module, state, (copies,), tie_weights=False)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
@@ -114,7 +114,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
             for submodule in module.modules():
                 after.callback(setattr, submodule, "training", submodule.training)
             after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
-            Distribution.set_default_validate_args(False)  # a check depends on values
+            Distribution.set_default_validate_args(False)  # its checks depend on values
             module.eval()
             after.enter_context(torch.no_grad())
             after.enter_context(torch.random.fork_rng([]))
@@ -125,19 +125,19 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         written = [name for name, x in state.items() if x is not before[name] or x._version]
         if written:
             reason = f"a call changes what later ones return {written}"
-            raise of_policy(f"{reason}, and a file keeps nothing", ALONE)
+            raise of_policy(f"{reason}, but a file has no state", ALONE)
         return action
 
     return act
 
 
 def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
-    """Return actions by PyTorch's own exporter.
+    """Add a function of PyTorch to the graph with PyTorch's exporter, and return its actions.
 
     Args:
-        call: takes an observation of PyTorch, and returns actions.
-        example: an observation of NumPy.
-        observation: the observation of ndonnx.
+        call: the function, from an observation in PyTorch to actions.
+        example: an observation in NumPy.
+        observation: the observation in ndonnx.
     """
     import spox
     import torch
@@ -153,7 +153,7 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
     module: Any = torch.nn.Module()
     module.forward = lambda observation: call(observation)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PyTorch to itself
+        warnings.simplefilter("ignore")  # PyTorch warns of its own code
         options: Any = {"kwargs": {"observation": shown}, "dynamo": True, "verbose": False}
         try:
             program: Any = torch.onnx.export(module, (), **options)
@@ -174,7 +174,7 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
 
 
 def _predicting(policy: Any, model: Any) -> Any:
-    """Return a module that does what `predict` of Stable-Baselines3 does, with the statistics of a `VecNormalize`."""
+    """Return a module that computes `predict` of Stable-Baselines3, with the statistics of a `VecNormalize`."""
     import torch
 
     normalizer: Any
@@ -186,8 +186,8 @@ def _predicting(policy: Any, model: Any) -> Any:
         wanted = (seen if key is None else seen[key]).shape
         if statistics.mean.shape != wanted:
             raise of_policy(
-                f"its VecNormalize has statistics of shape {statistics.mean.shape} inside of other wrappers, but it observes {wanted}",
-                "Put VecNormalize outside of the wrappers that change observations, or export model.policy.",
+                f"its VecNormalize has statistics of shape {statistics.mean.shape}, inside other wrappers, but the policy observes {wanted}",
+                "Put VecNormalize outside the wrappers that change observations, or export model.policy.",
             )
 
     class Predicting(torch.nn.Module):  # type: ignore[misc]
@@ -213,9 +213,9 @@ def _predicting(policy: Any, model: Any) -> Any:
 
 IN_ARRAY_API = (
     "Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
-    "A module of PyTorch, and a policy of JAX, are exported as they are."
+    "Or pass a module of PyTorch or a policy in JAX."
 )
-ALONE = "Let it return an action that follows from the observation and the weights alone."
+ALONE = "Let it compute the action from the observation and the weights alone."
 
 
 def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
@@ -223,7 +223,7 @@ def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
 
 
 def dotted(path: str) -> str:
-    """Return a path as "['state'][0]" with dots: "state.0"."""
+    """Return a path such as "['state'][0]" in the form with dots: "state.0"."""
     return re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".")
 
 

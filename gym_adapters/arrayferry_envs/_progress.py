@@ -1,4 +1,4 @@
-"""Progress on a terminal."""
+"""Shows progress in a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ INSTALL = "In a checkout of arrayferry, run: pip install '.[video]'"
 
 @contextlib.contextmanager
 def shown(progress: bool, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show the progress of something in a terminal. Yields a function that takes how much is done.
+    """Show progress in a terminal, and yield a function that updates it to a number of completed units.
 
     Args:
         progress: whether to show it.
-        what: what is done, as "drawing".
-        total: how much there is to do, None if that is not known.
+        what: the name of the work, such as "drawing".
+        total: the total number of units, None if it is not known.
 
     Raises:
         arrayferry.OptionError: rich is not installed.

@@ -1,4 +1,4 @@
-"""Videos of an agent."""
+"""`record`: writes a video of an agent."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def record(
 ) -> Path:
     """Write a video of an agent, of any library, in an environment of any kind.
 
-    Environments are stepped as by `evaluate`: they are reset first, stay open, and statistics of wrappers are not updated. A
-    vector environment that resets in the same step does not show the last state of an episode.
+    Environments are stepped as in `evaluate`: they are reset first and stay open, and wrappers do not update their
+    statistics. With a vector environment in SAME_STEP mode, the video lacks the last state of each episode.
 
     An existing file is replaced when the video is complete.
 
@@ -55,16 +55,16 @@ def record(
         env: a `FunctionalEnv`; or a vector environment, an adapter or a single environment of Gymnasium, made with
             `render_mode="rgb_array"`.
         policy: as in `evaluate`.
-        path: the file, which ends in ".mp4" or ".gif".
+        path: the file, whose name ends in ".mp4" or ".gif".
         policy_params: as in `evaluate`.
         key: as in `evaluate`.
-        episodes: how many episodes to show.
-        num_steps: after how many steps to stop anyway, None for no limit.
-        index: which of several environments to show.
+        episodes: the number of episodes to show.
+        num_steps: the maximum number of steps, None for no limit.
+        index: the index of the environment to show.
         fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
         env_params: as in `evaluate`, for a `FunctionalEnv`.
         max_episode_steps: as in `evaluate`, for a `FunctionalEnv`.
-        policy_state: as in `evaluate`. A `FunctionalEnv` is one environment: arrays (1, ...).
+        policy_state: as in `evaluate`. A `FunctionalEnv` runs as one environment: arrays (1, ...).
         wrapper_state: as in `evaluate`.
         policy_xp: as in `evaluate`.
         progress: whether to show progress in a terminal.
@@ -73,10 +73,10 @@ def record(
         The path.
 
     Raises:
-        TypeError: `env` is no such environment, or anything after the key has no keyword.
-        arrayferry.OptionError: an argument is invalid, the environment has no images, or a package that videos need is not
+        TypeError: `env` is not an environment, or an argument after the key was passed without a keyword.
+        arrayferry.OptionError: an argument is invalid, the environment has no images, or a package for videos is not
             installed.
-        EnvResultError: an image is no array of dtype uint8 and shape (height, width, 3).
+        EnvResultError: an image is not an array of dtype uint8 and shape (height, width, 3).
 
     Examples:
         >>> import os, tempfile
@@ -92,7 +92,7 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
-    # its conversions load the plugins
+    # imported here, since the converters of the module load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path= or episodes=")
@@ -122,7 +122,7 @@ def record(
         raise af.OptionError(wrong, remedy="Pass 30, for instance.")
     if path.suffix.lower() not in (".mp4", ".gif"):
         wrong = f"path={str(path)!r} does not end in '.mp4' or '.gif'"
-        raise af.OptionError(wrong, remedy="Use one of these.")
+        raise af.OptionError(wrong, remedy="Use one of these endings.")
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
     drawn = _images(steps, index, episodes, num_steps, progress)
     try:
@@ -133,7 +133,7 @@ def record(
                 if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != shape:
                     raise EnvResultError(
                         f"{envs!r:.80}.render() returned {image.dtype} of shape {image.shape} as image {number}",
-                        remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
+                        remedy="Return uint8 of shape (height, width, 3), with the same size for all states.",
                     )
                 write(image)
         unfinished.replace(path)
@@ -145,7 +145,7 @@ def record(
 def _images(
     steps: Stepping, index: int, episodes: int, num_steps: int | None, progress: bool
 ) -> Generator[Any, None, None]:
-    """Draw one of the environments before and after each step."""
+    """Yield images of one environment, before and after each step."""
     from ._policies.stepping import TO_HOST
 
     ended = taken = 0
@@ -191,7 +191,7 @@ def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
 
 
 def _even(image: Any) -> Any:
-    """Return an image whose sides are even, as codecs need them."""
+    """Return an image padded to even sides, which codecs need."""
     height, width, _ = image.shape
     padded = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
     return np.ascontiguousarray(padded)

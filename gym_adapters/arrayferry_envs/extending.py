@@ -1,9 +1,9 @@
-"""What packages that build on `arrayferry_envs` use besides its environments and rollouts: suites, clusters.
+"""Functions for packages that build on `arrayferry_envs`, such as suites and clusters.
 
     from arrayferry_envs.extending import first_carry, library_of, make_policy
 
-**Policies.** `library_of` finds the library of a policy and checks how it can be called, `make_policy` makes one that is
-called with batches, and `is_module` tells modules of PyTorch. `policy_rows` takes the state of a policy apart.
+**Policies.** `library_of` finds the library of a policy and checks its signature, `make_policy` makes a policy that is
+called with batches, and `is_module` recognizes modules of PyTorch. `policy_rows` flattens the state of a policy.
 `jax_weights` converts parameters for a policy in JAX.
 
     >>> import numpy as np
@@ -20,7 +20,8 @@ called with batches, and `is_module` tells modules of PyTorch. `policy_rows` tak
     >>> policy_rows({"memory": np.zeros((2, 5))}, 2)[0][0].shape, jax_weights({"w": np.ones(1, np.float32)})
     ((2, 5), {'w': Array([1.], dtype=float32)})
 
-**Environments.** `EnvBatch` steps ordinary ones, with rewards of any shape. `first_carry` is where a rollout begins.
+**Environments.** `EnvBatch` steps ordinary environments, with rewards of any shape. `first_carry` is the initial carry of
+a rollout.
 
     >>> import gymnasium as gym
     >>> from gymnasium.vector import AutoresetMode
@@ -30,7 +31,7 @@ called with batches, and `is_module` tells modules of PyTorch. `policy_rows` tak
     >>> envs.step(np.array([1]))[1], envs.infos
     (array([1.]), [{}])
 
-**Libraries.** `usable` returns one that can be used here.
+**Libraries.** `usable` returns a library, or raises an error if it is not usable here.
 
     >>> from arrayferry_envs.extending import usable
     >>> usable(af.registry.backend("numpy"))
@@ -58,7 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # with it, type checkers would accept every name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "first_carry":

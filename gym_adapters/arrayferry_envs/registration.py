@@ -20,9 +20,9 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
     Args:
         env_id: the id, "mine/Walk-v0".
-        env: the class, or its path: "package.module:Class", which is imported only when an environment is made.
-        **options: options of `FunctionalVectorEnv`, except `num_envs`, to use as defaults. Options that a single
-            environment does not have apply to vector environments only.
+        env: the class, or its path "package.module:Class", which is imported when an environment is made.
+        **options: default options of `FunctionalVectorEnv`, except `num_envs`. Options that a single environment does not
+            have apply to vector environments only.
 
     Raises:
         arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.
@@ -45,7 +45,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     if "num_envs" in options:
         raise af.OptionError(
             "num_envs cannot be registered",
-            remedy="Pass it to gymnasium.make_vec, which would not override it.",
+            remedy="Pass it to gymnasium.make_vec, which could not override a registered one.",
         )
     limit = options.get("max_episode_steps", getattr(env, "max_episode_steps", None))
     if limit is not None:
@@ -54,7 +54,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
 
 def _named(env: Any) -> Any:
-    """Return the path of a class, which a spec can store as JSON, or the class if it cannot be imported."""
+    """Return the path of a class, so that a spec can be stored as JSON; the class itself if the path cannot be imported."""
     if isinstance(env, str):
         return env
     path = f"{env.__module__}:{env.__qualname__}"

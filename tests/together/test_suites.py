@@ -98,7 +98,7 @@ def test_options_go_where_they_belong():
 
 def test_functional_environments():
     assert isinstance(make_functional("arrayferry/Pendulum-v0"), Pendulum)
-    with pytest.raises(af.OptionError, match="is no functional environment, but a TimeLimit"):
+    with pytest.raises(af.OptionError, match="is not a functional environment, but a TimeLimit"):
         make_functional("gymnasium/CartPole-v1")
     with pytest.raises(af.OptionError, match=r"takes no xp\. Pass it to make_vec"):
         make_functional("arrayferry/CartPole-v0", xp="torch")

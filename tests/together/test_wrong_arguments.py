@@ -209,7 +209,7 @@ MADE = [
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
     (lambda: arrayferry_envs.freeze({"obs_rms": 1}), r"freeze\(env.wrapper_state\(statistics\)\)"),
-    *[(lambda state=state: arrayferry_envs.freeze(state), "freeze takes states") for state in ((1,), 3)],
+    *[(lambda state=state: arrayferry_envs.freeze(state), "freeze needs states") for state in ((1,), 3)],
     (lambda: wrap(CartPole(), kernels.ClipAction), r"wrap\(\) was given"),
     (lambda: arrayferry_envs.FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2), r"is wrapped\. Call its make\(\) or make_vec", TypeError),
     (lambda: wrappers.TimeAwareObservation(gym.make("CartPole-v1").unwrapped), "max_episode_steps", ValueError),
@@ -248,14 +248,14 @@ MADE = [
     (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
     (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all of it first"),
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
-    (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
-    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has none"),
+    (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has no such option"),
+    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no such option"),
     *[(lambda env=env: from_env(env), words, TypeError) for env, words in (
-        (gym.make("CartPole-v1"), r"ArrayConversion\(env\), or inside jit.*host_callbacks\.py"), (CartPole(), "already"), ("CartPole-v1", "takes environments of gymnax"),
+        (gym.make("CartPole-v1"), r"ArrayConversion\(env\)\. Inside jit.*host_callbacks\.py"), (CartPole(), "already"), ("CartPole-v1", "converts environments of gymnax"),
         ((CartPole(), 2), r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make"),
-        (CartPoleFunctional, "not its class"), (of_module("gymnaxes.env"), "takes environments of gymnax"),
+        (CartPoleFunctional, "not its class"), (of_module("gymnaxes.env"), "converts environments of gymnax"),
         (of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"), "pass the environment inside"),
-        (of_module("jaxmarl.environments.mpe"), r"JaxMARL.*Write a pettingzoo\.ParallelEnv around its reset and step_env"))],
+        (of_module("jaxmarl.environments.mpe"), r"JaxMARL.*Write a pettingzoo\.ParallelEnv around reset and step_env"))],
 ]  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def test_what_goes_on_from_another_place():
     for changed, words in (
         ({"policy_state": STATE}, "both passed"),
         ({"num_envs": 5}, "carry has 4 environments"),
-        ({"env": arrayferry_envs.Pendulum()}, "carry is of another environment than"),
+        ({"env": arrayferry_envs.Pendulum()}, "carry is from another environment than"),
     ):
         with pytest.raises(af.OptionError, match=words):
             rollout(**{**RUNS["rollout"][1], "carry": carry, **changed})

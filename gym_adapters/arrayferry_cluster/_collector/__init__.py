@@ -1,1 +1,1 @@
-"""Segments of trajectories that are collected on workers."""
+"""Collects segments of trajectories on workers."""

@@ -35,69 +35,68 @@ from .runner import Runner
 from .segments import joined
 
 _inherited: list[Any] = []
-"""Runners of the process that this one was forked from. To end their connections here would break them there."""
+"""Runners of the parent process, after a fork. Closing their connections here would break them in the parent."""
 
 
 @uncompiled
 class Collector(Iterator[Trajectory[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
-    The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
-    returns `num_steps` steps. Iterating yields them, each a `Trajectory`. Episodes that end are reset in the same step.
+    The environments are divided into groups. Each group runs on one worker, which also computes the policy. Iterating
+    yields a `Trajectory` of `num_steps` steps at a time. Episodes that end are reset in the same step.
 
-    Results are determined by the seed, the groups and the weights. They do not depend on where a group runs. Numbers that
-    PyTorch draws by itself in the policy, as in `Categorical.sample`, follow from the seed too; those that a
-    policy draws from `numpy.random` or `random` do not.
+    The seed, the groups and the weights determine the results, whichever workers the groups run on. They also determine
+    the numbers that PyTorch draws by itself in the policy, as in `Categorical.sample`, but not numbers from
+    `numpy.random` or `random`.
 
-    If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
-    is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and
-    `Trajectory.restarted` reports it once.
+    If a worker dies, Dask runs the segment of a `FunctionalEnv` again, with the same result. A group of ordinary
+    environments is made again on another worker, with seeds derived from its original seeds. Its unfinished segment is
+    collected again, and `Trajectory.restarted` reports it once.
 
     Args:
-        envs: functions that make one environment each; or a `FunctionalEnv`, of which each group runs a compiled
+        envs: functions that make one environment each; or a `FunctionalEnv`, with which each group runs a compiled
             `rollout`.
-        policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
+        policy: a function as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key, or an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which is called
-            with the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and
-            returns `(action, policy_state)`.
-        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
-            `state_dict`, None for the weights that it has.
+            The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which
+            maps observations to actions; with `policy_state`, it maps `(observation, policy_state)` to
+            `(action, policy_state)`.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
+            `state_dict`, or None for its current weights.
         num_steps: the number of steps of a segment, in each environment.
         num_envs: the number of environments of a `FunctionalEnv`.
-        groups: the number of groups, None for one on each current worker. Pass `collector.groups` to repeat a run
-            elsewhere.
-        workers: the addresses or names of the workers that may be used, None for all.
-        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`. Ordinary environments need them only
-            while they are placed.
-        seed: the seed of all random numbers. None takes one from the operating system, available as
+        groups: the number of groups, None for one on each current worker. To repeat a run elsewhere, pass
+            `collector.groups`.
+        workers: the addresses or names of the workers to use, None for all.
+        resources: Dask resources that a worker must have, such as `{"GPU": 1}`. A group of ordinary environments
+            occupies them only until it is placed.
+        seed: the seed of all random numbers. None takes a seed from the operating system, available as
             `collector.seed`.
-        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client, or starts
-            workers on this machine if there is none.
-        mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the segment of the
-            group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
-            waiting.
+        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client; without
+            one, it starts workers on this machine.
+        mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the first segment
+            that is ready, while collection continues: a group has at most two segments in progress or waiting.
         xp: the library of the trajectories.
-        device: their device, None for the library's default.
-        timeout: seconds that a step may take, or a segment of a `FunctionalEnv`, with its compilation. After that, its
-            worker is restarted.
-        policy_xp: the library of the policy, for its observations and parameters. None means NumPy, JAX with a
-            `FunctionalEnv`, or PyTorch with a module.
+        device: the device of the trajectories, None for the library's default.
+        timeout: the seconds that a step may take; for a `FunctionalEnv`, a segment with its compilation. After that,
+            the worker is restarted.
+        policy_xp: the library of the policy's observations and parameters. None means JAX for a `FunctionalEnv`, PyTorch
+            for a module, and NumPy otherwise.
         policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
-        env_params: the parameters of a `FunctionalEnv`, or a dict of those that differ from the defaults.
+        env_params: the parameters of a `FunctionalEnv`, or a dict of the parameters that differ from the defaults.
         max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, None for no
             limit.
         infos: the names of the infos to return.
         final_observation: whether to return the observations before resets.
-        wrapper_state: for a `FunctionalEnv` made by `wrap`: the statistics with which each group begins, as for `rollout`.
+        wrapper_state: for a `FunctionalEnv` made by `wrap`: the initial statistics of each group, as for `rollout`.
 
     Attributes:
         groups: the number of groups.
         num_envs: the number of environments.
         num_steps: as given.
         seed: the seed.
-        version: how often the weights were updated.
+        version: the number of updates of the weights.
         single_observation_space: the space of one observation.
         single_action_space: the space of one action.
 
@@ -214,7 +213,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             NotReadyError: the collector is closed.
             arrayferry.OptionError: this is the thread of the client's event loop.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
-                next call continues: collected segments are kept, and groups that failed are restarted.
+                next call continues: it keeps the collected segments, and restarts the groups that failed.
         """
         self._require_open()
         runner = self._runner
@@ -222,7 +221,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
         trajectories: Trajectory[ArrT] = self._convert(joined(groups))
-        try:  # Ctrl-C prevents both or neither
+        try:  # Ctrl-C prevents both the new positions and the return, or neither
             runner.positions = after
             return trajectories
         except BaseException:
@@ -230,15 +229,13 @@ class Collector(Iterator[Trajectory[ArrT]]):
             raise
 
     def update(self, policy_params: AnyTree) -> None:
-        """Take a snapshot of new policy parameters, and return immediately.
-
-        Segments requested from now on use them.
+        """Take a snapshot of new policy parameters, for all segments requested later, and return immediately.
 
         Args:
-            policy_params: as in the constructor. For a module its `state_dict`, or the module itself.
+            policy_params: as in the constructor. For a module, its `state_dict` or the module itself.
 
         Raises:
-            arrayferry.OptionError: they cannot be sent.
+            arrayferry.OptionError: the parameters cannot be pickled.
         """
         self._require_open()
         if self._has_module and is_module(policy_params):
@@ -248,12 +245,12 @@ class Collector(Iterator[Trajectory[ArrT]]):
 
     @property
     def version(self) -> int:
-        """How often the weights were updated."""
+        """The number of updates of the weights."""
         return self._runner.weights.version
 
     @property
     def stats(self) -> CollectorStats:
-        """What was done so far."""
+        """The numbers of steps and segments so far, the time, and the number of lost workers."""
         runner = self._runner
         numbers = [position.number for position in runner.positions]
         steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
@@ -262,9 +259,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
         return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Return the statistics of the kernels in each group, after the trajectories returned so far.
+        """Return the statistics of the kernels of each group, after the trajectories returned so far.
 
-        Each is a result of `env.state_dict`. `arrayferry_gym.wrappers.merge` combines those of groups that began without any.
+        Each has the form of `env.state_dict`. If groups began without statistics, `arrayferry_gym.wrappers.merge` combines
+        their results.
 
         Raises:
             arrayferry.OptionError: the environment was not made by `wrap`.
@@ -278,10 +276,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
         return [self._env.state_dict(state.env_state) for state in states if state is not None]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environments of a `FunctionalEnv` are after the trajectories returned so far.
+        """Return the state of a `FunctionalEnv`'s environments after the trajectories returned so far.
 
-        With the same weights, a collector that loads it returns what this one will return. It can be pickled. The state
-        of ordinary environments is not known.
+        It can be pickled. A collector that loads it continues with the same results as this one, given the same weights.
+        The state of ordinary environments is not included.
         """
         self._require_open()
         positions = [position[:2] for position in self._runner.positions]
@@ -291,10 +289,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
         """Continue from the state of another collector with the same options.
 
         Args:
-            state: the result of its `state_dict`.
+            state: the result of the other collector's `state_dict`.
 
         Raises:
-            arrayferry.OptionError: it is of another number of groups or seed, or the environments are ordinary.
+            arrayferry.OptionError: the number of groups or the seed differs, or the environments are ordinary.
         """
         self._require_open()
         runner = self._runner
@@ -303,10 +301,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
         if loaded != expected or isinstance(runner.groups[0], ActorGroup):
             raise af.OptionError(
                 f"the state has (groups, seed) = {loaded}, and {self!r} {expected}",
-                remedy="Pass the state of a collector with the same options. That of ordinary environments is not known.",
+                remedy="Pass the state of a collector with the same options. The state of ordinary environments is not known.",
             )
         for group in runner.groups:
-            group.status = GroupStatus(begins=-1)  # they do not begin, but continue
+            group.status = GroupStatus(begins=-1)  # the group continues in every segment
         runner.positions = positions
         runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
 
@@ -316,11 +314,11 @@ class Collector(Iterator[Trajectory[ArrT]]):
         if self._process != os.getpid():
             raise NotReadyError(
                 "this Collector belongs to the process that this one was forked from",
-                remedy="Make another one in this process, with a client of its own.",
+                remedy="Make another Collector in this process, with a new client.",
             )
 
     def close(self) -> None:
-        """Release the environments, and close the cluster if it was started for them. It does not wait for any that hang."""
+        """Release the environments, and close the cluster if the collector started it. Hanging environments do not delay it."""
         if self.closed:
             return
         self.closed = True
@@ -332,8 +330,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def __del__(self) -> None:
         if self.closed or self._process != os.getpid():
             self.close()
-        else:  # garbage may be collected in the thread of the client, which must not wait for itself
-            with contextlib.suppress(RuntimeError):  # the interpreter ends, and Dask with it
+        else:  # this may run in the thread of the client, which must not wait for itself
+            with contextlib.suppress(RuntimeError):  # when Python exits, Dask ends anyway
                 threading.Thread(target=self._runner.close).start()
 
     def __enter__(self) -> Collector:
@@ -393,12 +391,12 @@ def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
         if env_spaces != spaces[0]:
             raise SpaceMismatchError(
                 f"environment {index} has the spaces {env_spaces[0]} and {env_spaces[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
-                remedy="Pass environments with the same spaces, or use wrappers that make them so.",
+                remedy="Pass environments with the same spaces, or wrappers that give them the same spaces.",
                 indices=(index,),
             )
 
 
 def _pickled_weights(params: AnyTree) -> bytes:
-    """Pickle the parameters of a policy as they are now."""
+    """Pickle the current parameters of a policy."""
     params = af.convert(params, "numpy", unsupported="keep", unknown="keep")
     return to_bytes(params, "the parameters of the policy")

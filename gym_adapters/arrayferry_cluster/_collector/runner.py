@@ -1,4 +1,4 @@
-"""`Runner`: the segments of all groups, each once."""
+"""`Runner`: collects each segment of each group once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import SPACES, Group, Position
 
 AHEAD = 2
-"""The maximum number of segments of a group under way or not yet returned."""
+"""The maximum number of a group's segments that are in progress or not yet returned."""
 
 
 class Runner:
@@ -19,12 +19,12 @@ class Runner:
     Args:
         cluster: the workers.
         weights: the first parameters of the policy.
-        timeout: how long to wait for workers, and for a group that hangs.
+        timeout: the seconds to wait for workers, and for a group that hangs.
 
     Attributes:
         groups: the groups.
         weights: the newest weights.
-        positions: of all groups. It is replaced as a whole when segments are returned to the user.
+        positions: the positions of all groups. The tuple is replaced when segments are returned to the user.
     """
 
     def __init__(self, cluster: Cluster, weights: Sent, timeout: float) -> None:
@@ -41,12 +41,12 @@ class Runner:
         return [each for group in self.all_ready() for each in group.ready[0].reply]
 
     def all_ready(self) -> Sequence[Group]:
-        """Wait for the next segments of all groups, and return these."""
+        """Wait for the next segments of all groups, and return the groups."""
         self._wait(1, all)
         return self.groups
 
     def first_ready(self) -> Sequence[Group]:
-        """Wait for a segment, and return the group whose segment came first. Its next one is collected meanwhile."""
+        """Wait for a segment, and return the group whose segment arrived first. Its next segment is requested at once."""
         self._wait(AHEAD, any)
         ready = [group for group in self.groups if group.ready]
         first = min(ready, key=lambda group: group.ready[0].arrived)
@@ -54,7 +54,7 @@ class Runner:
         return [first]
 
     def after(self, groups: Sequence[Group]) -> tuple[Position, ...]:
-        """Return the positions after the first segments of some groups."""
+        """Return all positions as they will be after the first ready segments of some groups."""
         positions = list(self.positions)
         for group in groups:
             job = group.ready[0]
@@ -73,10 +73,10 @@ class Runner:
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
-        """Ask for segments and receive them, until there are enough. Meanwhile, check that workers exist and no group hangs.
+        """Request and receive segments until enough groups are ready. Meanwhile, check that workers exist and no group hangs.
 
         Raises:
-            DistributedEnvError: a group failed. What the others have collected is kept.
+            DistributedEnvError: a group failed. The segments of the other groups are kept.
             arrayferry.OptionError: this is the thread of the client's event loop.
         """
         self._cluster.check_thread()

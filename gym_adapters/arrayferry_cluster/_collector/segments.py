@@ -1,4 +1,4 @@
-"""`joined`: the segments of groups, put together along the axis of environments."""
+"""`joined`: concatenates the segments of groups along the axis of environments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from arrayferry_cluster._trajectories import Trajectory
 
 
 def joined(groups: Sequence[Group]) -> Trajectory:
-    """Put the first segments of groups together.
+    """Concatenate the first ready segments of groups.
 
     Raises:
-        arrayferry.OptionError: they cannot be put together.
+        arrayferry.OptionError: the segments differ in structure or shapes.
     """
     for group in groups:
         _check(group)
@@ -32,7 +32,7 @@ def joined(groups: Sequence[Group]) -> Trajectory:
             steps = [np.concatenate(column, axis=1) for column in columns]
     except ValueError as error:
         raise af.OptionError(
-            f"what the groups returned cannot be put together: {error}",
+            f"the results of the groups cannot be put together: {error}",
             remedy="Return the same structure and shapes for all environments, or pass groups=1.",
         ) from error
     counts = [group.setup.num_envs for group in groups]
@@ -52,12 +52,12 @@ def _check(group: Group) -> None:
             if array.shape[1:2] != (count,):
                 raise af.OptionError(
                     f"{name} of the {count} environments of {group} has the shape {array.shape[1:]} in a step",
-                    remedy="Return arrays whose first axis is that of the environments.",
+                    remedy="Return arrays whose first axis is the axis of environments.",
                 )
 
 
 def _filled(parts: Sequence[Trajectory]) -> list[Trajectory]:
-    """Fill the infos that no environment of a group gave with zeros."""
+    """Use zeros for infos that no environment of a group provided."""
     infos = [dict(part.info) for part in parts]
     for name in infos[0]:
         arrays = [info[name] for info in infos if info[name] is not None]

@@ -1,1 +1,1 @@
-"""Groups on the workers of a Dask cluster: how they are reached, and what is done when a worker is lost."""
+"""Groups on the workers of a Dask cluster: requests to them, and recovery when a worker is lost."""

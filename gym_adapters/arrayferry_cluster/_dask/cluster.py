@@ -1,4 +1,4 @@
-"""The Dask cluster that groups run on: that of a given client, of the current client, or a new one."""
+"""The Dask cluster on which groups run: the cluster of a given or the current client, or a new one."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from arrayferry_cluster._errors import NoWorkerError, SchedulerLostError
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds until a scheduler or worker that does not answer a short question counts as gone."""
+"""The seconds after which a scheduler or worker that does not answer counts as lost."""
 
 
 class Cluster:
     """Workers of a Dask cluster.
 
     Args:
-        client: a client, the address of a scheduler, or None for the current client or a cluster on this machine.
-        n_workers: how many workers such a cluster has.
-        workers: the addresses or names of the workers that may be used, None for all.
-        resources: Dask resources that such a worker must have.
+        client: a client, the address of a scheduler, or None for the current client or else a cluster on this machine.
+        n_workers: the number of workers of a cluster on this machine.
+        workers: the addresses or names of the workers to use, None for all.
+        resources: Dask resources that a worker must have.
 
     Attributes:
         client: the client.
-        seen: the addresses of the workers that were there when it was last asked.
+        seen: the addresses of usable workers in the scheduler's last answer.
 
     Raises:
-        arrayferry.OptionError: the client is not a client or asynchronous, or another option is invalid.
+        arrayferry.OptionError: the client is asynchronous or no client, or another option is invalid.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
     """
@@ -57,13 +57,13 @@ class Cluster:
             )
         self._workers = names or None
         self._resources = amounts
-        self._aliases: dict[str, Any] = {}  # names of workers that are no strings
-        self._hung: set[str] = set()  # workers that cannot be restarted
+        self._aliases: dict[str, Any] = {}  # names of workers by their text, as some are numbers
+        self._hung: set[str] = set()  # workers that hang and cannot be restarted
         self._empty_since: float | None = None
-        self._wanted: Any = None  # a task, for which an adaptive cluster starts a worker
+        self._wanted: Any = None  # a task, so that an adaptive cluster starts a worker
         self.seen: list[str] = []
         if client is None:
-            with contextlib.suppress(ValueError):  # there is none
+            with contextlib.suppress(ValueError):  # there is no current client
                 client = get_client()
         self._owned = client is None or isinstance(client, str)
         self.client: Client = _open_client(client, n_workers) if self._owned else client
@@ -75,20 +75,20 @@ class Cluster:
         self.check_thread()
 
     def check_thread(self) -> None:
-        """Refuse the thread of the client's event loop, which would wait for itself."""
+        """Refuse to run in the thread of the client's event loop, which would wait for itself."""
         if self.client.asynchronous:
             raise af.OptionError(
-                "client= or the current client is asynchronous, and a Collector is not",
-                remedy="Make and use it in another thread, as by asyncio.to_thread, or pass a client that was made without asynchronous=True.",
+                "client= or the current client is asynchronous, but a Collector is synchronous",
+                remedy="Use the Collector in another thread, as by asyncio.to_thread, or pass a client made without asynchronous=True.",
             )
 
     def close(self) -> None:
-        """Close what was started here."""
+        """Close the client, and its workers, if they were started here."""
         if self._owned:
             self.client.close()
 
     def _ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Ask the cluster in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
+        """Call a function in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
         return answer.result(patience)
@@ -104,7 +104,7 @@ class Cluster:
         except Exception as error:
             raise SchedulerLostError(
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
-                remedy="Make a client in this process that is connected to a scheduler, and another collector.",
+                remedy="Connect a new client to a scheduler in this process, and make another collector.",
             ) from error
         self._aliases |= {str(each.get("name")): each.get("name") for each in workers.values()}
         self.seen = sorted(at for at, worker in workers.items() if self._fits(at, worker))
@@ -117,10 +117,10 @@ class Cluster:
         return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
 
     def check_workers(self, timeout: float) -> list[str]:
-        """Return the workers that may be used.
+        """Return the addresses of the workers that may be used.
 
         Raises:
-            NoWorkerError: there was none for `timeout` seconds of such calls.
+            NoWorkerError: repeated calls found no worker for `timeout` seconds.
             SchedulerLostError: the scheduler cannot be reached.
         """
         living, now = self.living(), time.monotonic()
@@ -138,8 +138,8 @@ class Cluster:
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
         """Submit a task or an actor, and return its future.
 
-        Dask would run a task on the worker that has its inputs, and move it only if it takes long. So each group prefers
-        one of the workers. This spreads the groups over all workers, also over those that come back.
+        By default, Dask runs a task on the worker that has its inputs, and moves only tasks that take long. To spread the
+        groups over all workers, including workers that rejoin, each group prefers one worker.
 
         Raises:
             SchedulerLostError: the scheduler cannot be reached.
@@ -150,7 +150,7 @@ class Cluster:
         if prefers:
             workers = [self.seen[group % len(self.seen)]]
         options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
-        # parameters and states are large, but are sent only once: no warning is needed
+        # Dask would warn of large parameters and states, but they are sent only once
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             try:
                 return self.client.submit(function, *args, actor=actor, pure=False, **options)
@@ -159,9 +159,9 @@ class Cluster:
                 raise
 
     def cancel(self, futures: list[Any]) -> None:
-        """Delete results, even if something refers to them: Dask's future of an actor's call refers to itself."""
+        """Delete results, even if something refers to them: the future of an actor's call refers to itself in Dask."""
         if futures:
-            with contextlib.suppress(Exception):  # the scheduler is gone
+            with contextlib.suppress(Exception):  # the scheduler is lost
                 self._ask(lambda: self.client.cancel(futures))
 
     def address(self, future: Any) -> str:
@@ -172,20 +172,21 @@ class Cluster:
         return ""
 
     def running(self, key: str) -> str | None:
-        """Return the worker that computes a task now, None if none does."""
-        with contextlib.suppress(Exception):  # a worker is just lost, or Dask will give it up
-            there = self._ask(self.client.processing)  # a scheduler logs an error for other keys
+        """Return the address of the worker that computes a task now, None if no worker does."""
+        with contextlib.suppress(Exception):  # the worker was just lost, or the task is cancelled
+            # the scheduler logs an error if call_stack is given a key that is not in progress
+            there = self._ask(self.client.processing)
             if any(key in keys for keys in there.values()):
                 return next(iter(self._ask(lambda: self.client.call_stack(keys=[key]))), None)
         return None
 
     def restart(self, address: str) -> bool:
-        """Restart a worker that hangs. Return whether that was possible; if not, it is not used again."""
+        """Restart a worker that hangs, and return whether it was possible. If not, the worker is not used again."""
         try:
             self._ask(
                 lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
             )  # fmt: skip
-        except Exception:  # it has no nanny
+        except Exception:  # the worker has no nanny
             self._hung.add(address)
             return False
         return True
@@ -194,17 +195,17 @@ class Cluster:
 def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
     try:
         answer.set_result(question())
-    except BaseException as error:  # Dask raises errors that refer to themselves
+    except BaseException as error:  # errors of Dask refer to themselves, so only the text is kept
         answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
 
 
 class Sent:
-    """Bytes that tasks share. They are the result of a task, so that Dask makes them again if their worker is lost.
+    """Bytes that tasks share, as the result of a task: Dask makes them again if their worker is lost.
 
     Args:
         cluster: the cluster.
         data: the bytes.
-        version: their version.
+        version: the version of the data.
     """
 
     def __init__(self, cluster: Cluster, data: bytes, version: int = 0) -> None:
@@ -229,7 +230,7 @@ def _same(data: bytes) -> bytes:
 
 
 def _open_client(address: str | None, n_workers: int) -> Client:
-    """Return a client of the scheduler at an address, or of workers that are started on this machine."""
+    """Return a client of the scheduler at an address, or start workers on this machine and return their client."""
     options: dict[str, Any] = {"timeout": PATIENCE}
     if address is None:
         options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "direct_to_workers": True}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is made again here.
+"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is restarted here.
 
-Ctrl-C may come at any line. So what is known of a group is in one `GroupStatus`, which is replaced as a whole, and a call
-that is repeated has the same result.
+Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and repeated calls have the
+same result.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from arrayferry_cluster._workers.plan import GroupSetup, to_bytes
 from .cluster import PATIENCE, Cluster, Sent
 
 SPACES = -1
-"""The number of the call that asks for the spaces, before the first segment."""
+"""The number of the call that requests the spaces, before the first segment."""
 
 LINKED = 8
-"""How many segments of a `FunctionalEnv` pass their state on to the next on the workers, before it is sent from here.
+"""The number of segments of a `FunctionalEnv` after which the state is sent from here, rather than between workers.
 
-Such linked segments run where their state is. If it is lost, Dask runs them again from the last state that was sent.
-A segment that is not linked may run on another worker.
+The segments between are linked: they get the state from the segment before, and run where that is. If it is lost, Dask
+repeats them from the last state that was sent. A segment that is not linked may run on another worker.
 """
 
 _arrivals = itertools.count()
 
 
 class Position(NamedTuple):
-    """How far a group has come, for the user.
+    """The position of a group in the segments that were returned to the user.
 
     Attributes:
         number: the number of the next segment.
-        state: where it begins; None for ordinary environments, and to begin with resets.
-        call: the future of the segment before it, which has that state on a worker.
+        state: the state with which it begins; None for ordinary environments, and to begin with resets.
+        call: the future of the segment before, whose worker has that state.
     """
 
     number: int
@@ -48,15 +48,15 @@ class Position(NamedTuple):
 
 @dataclass(eq=False)
 class Job:
-    """A segment that was asked for.
+    """A segment that was requested.
 
     Attributes:
-        number: its number.
-        restarted: whether its group was restarted with it.
-        call: the future of its reply.
-        reply: the reply, None before it has come.
-        arrived: counts the replies of all groups.
-        running_since: when its task was first seen running.
+        number: the number of the segment.
+        restarted: whether the group was restarted with this segment.
+        call: the future of the reply.
+        reply: the reply, None before it has arrived.
+        arrived: the number of the reply among the replies of all groups.
+        running_since: the time when the task was first seen running.
     """
 
     number: int
@@ -68,18 +68,18 @@ class Job:
 
 
 class GroupStatus(NamedTuple):
-    """What is known of a group.
+    """The status of a group.
 
     Attributes:
-        jobs: what was asked for and not yet returned to the user, in order.
-        restarts: how often the group was restarted, on which the seeds of ordinary environments depend.
-        begins: the segment with which it begins, or began when it was restarted.
-        losses: how often its worker was lost.
-        deaths: how often in a row its worker died.
-        home: the future of its actor, None if it has none.
-        actor: the actor, None if it is not there yet.
-        since: when the actor was submitted.
-        sent: the version of the weights that the actor was sent last.
+        jobs: the segments that were requested but not yet returned to the user, in order.
+        restarts: the number of restarts, on which the seeds of ordinary environments depend.
+        begins: the number of the first segment since the group was made or restarted.
+        losses: the number of times that its worker was lost.
+        deaths: the number of deaths of workers in a row.
+        home: the future of the actor, None without an actor.
+        actor: the actor, None until it exists.
+        since: the time when the actor was submitted.
+        sent: the version of the weights last sent to the actor.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -99,17 +99,17 @@ class Group(ABC):
     Args:
         cluster: the workers.
         plan: the `Plan`, pickled.
-        setup: which environments it has.
+        setup: the environments of the group.
         timeout: the seconds that a step, or a compiled segment, may take.
 
     Attributes:
-        status: what is known of it.
-        plan: what it does.
-        setup: which environments it has.
+        status: the status.
+        plan: the `Plan`, pickled.
+        setup: the environments of the group.
     """
 
     most_deaths = 20
-    """After how many deaths of workers in a row an error says so. Dask itself tries a task several times."""
+    """The number of deaths of workers in a row that raises an error. Dask itself tries a task several times."""
 
     def __init__(self, cluster: Cluster, plan: Sent, setup: GroupSetup, timeout: float) -> None:
         self.status = GroupStatus()
@@ -121,29 +121,29 @@ class Group(ABC):
         self._first = SPACES  # the first segment that was not returned to the user
 
     def forget(self, number: int) -> None:
-        """Forget what comes before the first segment that was not returned to the user."""
+        """Forget the segments before the first that was not returned to the user."""
         self._first = number
         left = tuple(job for job in self.status.jobs if job.number >= number)
         self.status = self.status._replace(jobs=left)
 
     @property
     def ready(self) -> tuple[Job, ...]:
-        """The segments that have come, in order."""
+        """The segments that have arrived, in order."""
         return tuple(itertools.takewhile(lambda job: job.reply is not None, self.status.jobs))
 
     @property
     def under_way(self) -> Job | None:
-        """The first segment that has not come yet, None if there is none."""
+        """The first segment that has not arrived yet, None if there is none."""
         return next((job for job in self.status.jobs if job.reply is None), None)
 
     @abstractmethod
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
-        """Ask for the next segment, and return whether that was possible yet.
+        """Request the next segment, and return whether the group could accept the request.
 
         Args:
-            number: its number.
+            number: the number of the segment.
             weights: the parameters of the policy.
-            position: how far the group has come.
+            position: the position of the group.
         """
 
     def _add(self, number: int, call: Any, **changed: Any) -> bool:
@@ -153,19 +153,19 @@ class Group(ABC):
         return True
 
     def settle(self) -> None:
-        """Receive the segments that have come.
+        """Receive the segments that have arrived.
 
         Raises:
-            DistributedEnvError: the environments or the policy failed, or the workers die again and again.
+            DistributedEnvError: the environments or the policy failed, or the workers die repeatedly.
         """
         while (job := self.under_way) is not None and job.call.done():
             try:
                 reply = job.call.result(timeout=max(self._timeout, 30.0))
-            except Exception as error:  # Dask keeps it, and all that its traceback refers to
+            except Exception as error:  # Dask keeps the error, and so the objects in its traceback
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del job  # otherwise the traceback of the error would hold a future
+                del job  # otherwise the traceback of the error would refer to a future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
@@ -179,23 +179,23 @@ class Group(ABC):
 
     @abstractmethod
     def _failed(self, job: Job, error: Exception) -> None:
-        """Note that Dask has no result of a call."""
+        """Handle a call for which Dask has no result."""
 
     def _drop(self, **changed: Any) -> None:
-        """Forget what has not come, so that it is asked for again."""
+        """Forget the segments that have not arrived, so that they are requested again."""
         self.status = self.status._replace(jobs=self.ready, **changed)
 
     def _restart(self, **changed: Any) -> None:
-        """Begin again with the first segment that has not come."""
+        """Begin again with the first segment that has not arrived."""
         number = self._first + len(self.ready)
         restarts = self.status.restarts + (number > SPACES)
         self._drop(restarts=restarts, begins=max(number, 0), sent=-1, **changed)
 
     def _died(self, error: BaseException | None) -> None:
-        """Count a death.
+        """Count a death of a worker.
 
         Raises:
-            EnvFailedError: there were too many.
+            EnvFailedError: there were too many deaths in a row.
         """
         deaths = self.status.deaths + 1
         self.status = self.status._replace(deaths=deaths % self.most_deaths)
@@ -216,12 +216,12 @@ class Group(ABC):
         """
 
     def _hangs(self, worker: str, where: str, indices: tuple[int, ...]) -> EnvTimeoutError:
-        """Restart a worker, and return the error that says so."""
+        """Restart a worker that hangs, and return an error that reports it."""
         self._restart(home=None, actor=None)
         what = "was restarted" if self._cluster.restart(worker) else "has no nanny to restart it"
         return EnvTimeoutError(
             f"{named(indices)} did not answer within {self._timeout:g} s, in {where} on the worker {worker}, which {what}",
-            remedy="Ask for the next trajectories: its group begins anew. Or pass a longer timeout.",
+            remedy="Request the next trajectories: this restarts the group. Or pass a longer timeout.",
             indices=indices,
             worker=worker,
         )
@@ -231,7 +231,7 @@ class Group(ABC):
 
 
 class TaskGroup(Group):
-    """A group of a `FunctionalEnv`. A segment is a task. Dask passes it the state after the segment before."""
+    """A group of a `FunctionalEnv`. Each segment is a task, to which Dask passes the state after the last segment."""
 
     most_deaths = 3
 
@@ -253,7 +253,7 @@ class TaskGroup(Group):
 
     def _failed(self, job: Job, error: Exception) -> None:
         if isinstance(error, TimeoutError) and job.call.status not in ("error", "cancelled"):
-            return  # its worker died while the result was fetched, so that it is computed again
+            return  # the worker died while the result was fetched: Dask computes it again
         self._cluster.living()
         self._drop()
         self._died(error)
@@ -263,13 +263,13 @@ class TaskGroup(Group):
         if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
             job.running_since = job.running_since or now
             if now - job.running_since > self._timeout:
-                # so that Dask does not run it on another worker, which would hang too
+                # otherwise Dask would run the task on another worker, which would hang too
                 self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 
 
 class ActorGroup(Group):
-    """A group of ordinary environments: an actor. If its worker is lost, it is made again elsewhere, with other seeds."""
+    """A group of ordinary environments, as an actor. If its worker is lost, a new actor is made with other seeds."""
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
         status, first = self.status, self.under_way
@@ -280,17 +280,17 @@ class ActorGroup(Group):
         if status.home.status != "finished":
             return False
         if first is not None and first.number in (SPACES, status.begins):
-            return False  # calls may overtake each other
+            return False  # calls could arrive in another order
         version = weights.version
         data = None if status.sent == version else weights.data
         args = number, status.restarts, number == status.begins, version, data
         try:
-            with self._cluster.client.as_current():  # which the actor takes
+            with self._cluster.client.as_current():  # the actor uses the current client
                 if status.actor is None:
                     status = status._replace(actor=status.home.result(timeout=PATIENCE))
                     self.status = status
                 reply = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
-        except Exception as error:  # it was just lost
+        except Exception as error:  # the actor was just lost
             error.__traceback__ = None
             return False
         return self._add(number, reply, sent=status.sent if number == SPACES else version)
@@ -306,7 +306,7 @@ class ActorGroup(Group):
                 self._died(error)
 
     def _failed(self, job: Job, error: Exception) -> None:
-        # there is no connection, or Dask does not know yet
+        # the connection is lost, or Dask has not noticed yet that the worker died
         if self.status.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
@@ -316,13 +316,13 @@ class ActorGroup(Group):
         status, indices, where = self.status, tuple(self.setup.indices), str(self)
         if status.actor is None:
             now = time.monotonic()
-            if not self._cluster.seen:  # the time counts from when there is a worker
+            if not self._cluster.seen:  # the timeout begins when there is a worker
                 self.status = status._replace(since=now)
             elif status.home is not None and now - status.since > self._timeout:
                 self.status = status._replace(home=None)
                 raise EnvTimeoutError(
                     f"no worker made the environments of {self} within {self._timeout:g} s",
-                    remedy="They may be busy with other tasks. Wait for these, or pass a longer timeout.",
+                    remedy="The workers may be busy with other tasks: wait for those, or pass a longer timeout.",
                     indices=indices,
                 )
         elif self.under_way is not None:
@@ -334,7 +334,7 @@ class ActorGroup(Group):
                 _, where, indices = activity
             except TimeoutError:  # the whole process does not answer
                 pass
-            except Exception:  # it is lost, which `settle` finds
+            except Exception:  # the actor is lost: `settle` handles that
                 return
             if worker := self._cluster.address(status.home):
                 raise self._hangs(worker, where, indices)

@@ -1,4 +1,4 @@
-"""`EnvGroup`: the Dask actor that has ordinary environments and a policy, which steps them."""
+"""`EnvGroup`: a Dask actor that steps ordinary environments with a policy."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 from .recorder import Recorder
 
 KEPT = 2
-"""How many results a group keeps, in case that a call is repeated."""
+"""The number of results that a group keeps for repeated calls."""
 
 
 class EnvGroup:
-    """A Dask actor: a `SyncVectorEnv` and a policy, which take steps together. Its calls run in one thread.
+    """A Dask actor that steps a `SyncVectorEnv` with a policy. Its calls run in one thread.
 
-    Results are kept, so that a call that is repeated steps nothing twice.
+    The last results are kept, so that a repeated call takes no step twice.
 
     Args:
         plan: the `Plan`, pickled.
@@ -46,12 +46,12 @@ class EnvGroup:
         self._activity = Activity(self._setup.index, self._setup.indices)
         self._envs: list[_Watched] = []
         self._vector: Any = None  # an EnvBatch, once it is made
-        self._begun: tuple[int, int | None] = (-1, None)  # the restarts, and the next segment
+        self._begun: tuple[int, int | None] = (-1, None)  # the number of restarts, the next segment
         self._kept: dict[tuple[int, int], Any] = {}
         self._version = -1  # of the weights
 
     def spaces(self) -> list[tuple[Space[Any], Space[Any]]] | Failure:
-        """Make the environments, and return the spaces of the observations and actions of each."""
+        """Make the environments, and return the observation and action space of each."""
         return self._activity(None, self._make)  # type: ignore[no-any-return]
 
     def segment(
@@ -61,14 +61,14 @@ class EnvGroup:
 
         Args:
             number: the number of the segment, on which the random numbers depend.
-            restarts: how often the group was restarted, on which its seeds depend.
-            begins: whether it begins with this segment, since it was made or restarted.
+            restarts: the number of restarts of the group, on which its seeds depend.
+            begins: whether this is the first segment since the group was made or restarted.
             version: the version of the weights.
-            weights: the weights, pickled, None if the group was sent them before.
+            weights: the weights, pickled, None if the group already has them.
 
         Returns:
-            The segment. "again" if the call came before another one, or needs the weights; "lost" if this actor does not
-            have what came before.
+            The segment; "again" if an earlier call has not arrived yet or the weights are missing; or "lost" if this actor
+            did not collect the segments before.
         """
         key = restarts, number
         if key in self._kept:
@@ -86,15 +86,15 @@ class EnvGroup:
         return result  # type: ignore[no-any-return]
 
     async def activity(self) -> tuple[float, str, tuple[int, ...]] | None:
-        """Return the seconds that the current step or call has taken, where it is, and its environments; else None."""
-        activity = self._activity  # this runs in another thread than the calls
+        """Return the seconds that the current step or call has taken, its place, and its environments; None between calls."""
+        activity = self._activity  # the calls run in another thread
         since = activity.since
         return (
             None if since is None else (time.monotonic() - since, str(activity), activity.indices)
         )
 
     def __del__(self) -> None:
-        if self._vector is None:  # else it closes them
+        if self._vector is None:  # otherwise the vector environment closes them
             for env in self._envs:
                 with contextlib.suppress(Exception):
                     env.close()
@@ -110,18 +110,18 @@ class EnvGroup:
         return [(env.observation_space, env.action_space) for env in self._envs]
 
     def _prepare(self) -> None:
-        """Prepare what belongs to all environments together."""
+        """Prepare the policy and the vector environment."""
         self._make()
         self._activity.policy = True
         plan: Plan = loaded(self._plan_bytes)
         self._plan, policy, count = plan, plan.policy, len(self._envs)
-        if is_module(policy):  # it holds weights, so groups must not share it
+        if is_module(policy):  # groups must not share its weights
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
         self._activity.policy = False
-        # only the state of a policy may have observations that the next step would overwrite
+        # the state of a policy may contain observations, which the next step would overwrite
         copied = self._setup.policy_state is not None
         vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
@@ -160,7 +160,7 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
-        self._activity.policy = True  # until the first environment steps
+        self._activity.policy = True  # until an environment takes a step
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
         num_steps = plan.num_steps
@@ -206,12 +206,12 @@ class EnvGroup:
 
 
 class _Watched:
-    """An environment that notes when it is in use, and keeps what it returned last.
+    """An environment that records when it is in use, and its last results.
 
     Args:
         env: the environment.
-        index: its number.
-        activity: what its group is doing.
+        index: the number of the environment.
+        activity: the activity of the group.
     """
 
     def __init__(self, env: Any, index: int, activity: Activity) -> None:
@@ -233,13 +233,13 @@ class _Watched:
     def step(self, action: AnyTree) -> tuple[Any, ...]:
         self._activity.env, self._activity.policy = self.index, False
         result = self._last = self.env.step(action)
-        if result[2] or result[3]:  # the batch of the others does not have this observation
+        if result[2] or result[3]:  # the batch has the next episode's observation, so check it here
             self.check()
         self._activity.env = None
         return result  # type: ignore[no-any-return]
 
     def check(self) -> None:
-        """Raise if what it returned last cannot be a row of a batch."""
+        """Raise an error if its last results cannot be a row of a batch."""
         self._activity.env = self.index
         observation, reward, _, _, _ = self._last
         space = self.env.observation_space
@@ -254,7 +254,7 @@ class _Watched:
 
 
 def _form(x: AnyArray) -> str:
-    """Describe an observation: the shapes and dtypes of its arrays."""
+    """Describe an observation by the shapes and dtypes of its arrays."""
     if isinstance(x, dict):
         return "{" + ", ".join(f"{key!r}: {_form(part)}" for key, part in x.items()) + "}"
     if hasattr(x, "shape") and hasattr(x, "dtype"):
@@ -263,6 +263,6 @@ def _form(x: AnyArray) -> str:
 
 
 def _derived(seed: int, index: int, restarts: int) -> int:
-    """Return a seed for an environment of a restarted group, derived from its own."""
+    """Return a seed for an environment of a restarted group, derived from its original seed."""
     mixed = stream_seed("restart", seed, index, restarts)
     return int(np.random.SeedSequence(mixed).generate_state(1)[0])

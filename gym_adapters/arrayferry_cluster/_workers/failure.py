@@ -1,4 +1,4 @@
-"""What a group is doing, and what has failed there."""
+"""The activity of a group, and its failures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .plan import SetupError, to_bytes
 
 
 class Activity:
-    """What a group is doing. Another thread may read it.
+    """The activity of a group. Another thread may read it.
 
     Args:
-        group: its number.
+        group: the number of the group.
         indices: the numbers of its environments.
 
     Attributes:
-        segment: the segment that it collects, None while it is made.
-        step: the step in it, None if it is in none.
-        policy: whether the policy computes, or its action is taken.
-        env: the environment in use, None if none is.
-        since: when that step or call began, by `time.monotonic`; None while there is none.
+        segment: the number of the current segment, None while the environments are made.
+        step: the number of the current step in the segment, None between steps.
+        policy: whether the policy computes, or its results are read.
+        env: the number of the environment in use, None if none is.
+        since: the `time.monotonic` at which the current step or call began, None between calls.
     """
 
     def __init__(self, group: int, indices: Sequence[int]) -> None:
@@ -59,7 +59,7 @@ class Activity:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The numbers of the environments concerned: the one in use, or all."""
+        """The numbers of the environments in use: one, or all."""
         return self._indices if self.env is None else (self.env,)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Activity:
 
 
 def named(indices: Sequence[int]) -> str:
-    """Return the text for some environments in messages."""
+    """Return a text for consecutive environments, for messages."""
     first, last = indices[0], indices[-1]
     return f"environment {first}" if first == last else f"environments {first} to {last}"
 
@@ -79,7 +79,7 @@ class Failure(NamedTuple):
 
     Attributes:
         error: the error for the user.
-        cause: the error of the environment or policy, pickled, None if that is not possible.
+        cause: the error of the environment or policy, pickled, None if it cannot be pickled.
     """
 
     error: DistributedEnvError
@@ -110,7 +110,7 @@ class Failure(NamedTuple):
             what = "the policy" if by_policy else named(indices)
             report = kind(
                 f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
-                remedy="Correct it, and ask for the next trajectories: its group begins anew.",
+                remedy="Fix it, and request the next trajectories: this restarts the group.",
                 original=type(error).__name__,
                 **told,
             )
@@ -119,6 +119,6 @@ class Failure(NamedTuple):
 
     def with_cause(self) -> DistributedEnvError:
         """Return the error for the user, with its cause."""
-        with contextlib.suppress(Exception):  # this process lacks the class
+        with contextlib.suppress(Exception):  # this process may lack the class of the error
             self.error.__cause__ = None if self.cause is None else pickle.loads(self.cause)
         return self.error

@@ -1,4 +1,4 @@
-"""`segment`: a segment of a `FunctionalEnv` as a compiled rollout. It is pure, so that any worker may run it, and again."""
+"""`segment`: a segment of a `FunctionalEnv`, as a compiled rollout. It is pure, so any worker may run or repeat it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def segment(
         plan: the `Plan`, pickled.
         setup: the `GroupSetup`, pickled.
         number: the number of the segment, on which the random numbers depend.
-        state: the carry with which it begins, or the segment before it; None to begin with resets.
+        state: the carry with which it begins, or the `Segment` before; None to begin with resets.
         weights: the parameters of the policy, pickled.
-        version: their version.
+        version: the version of the weights.
     """
     if isinstance(state, Failure):
         return state
@@ -51,7 +51,7 @@ def _segment(
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
-    if state is None:  # so that rollouts are compiled for a carry only
+    if state is None:  # otherwise a rollout would also be compiled without a carry
         state = first_carry(
             *begun, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,

@@ -13,10 +13,10 @@ TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 
 class Infos:
-    """The infos that are collected: for each an array, and which environments gave it.
+    """Collects infos: for each name, an array and a mask of the environments that provided it.
 
     Args:
-        names: of the infos.
+        names: the names of the infos.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -31,7 +31,7 @@ class Infos:
         )
 
     def tree(self) -> Any:
-        """Return the arrays (time, environment, ...), None for those that no environment gave.
+        """Return the arrays (time, environment, ...), None for infos that no environment provided.
 
         Raises:
             arrayferry.OptionError: an info is no number or array, or its shape changes.
@@ -44,7 +44,7 @@ class Infos:
             if len(shapes) > 1 or not kinds <= set("biufc"):
                 raise af.OptionError(
                     f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
-                    remedy="Leave it out, or give it the same dtype and shape at each step.",
+                    remedy="Leave it out, or return it with the same dtype and shape at each step.",
                 )
             result[name] = None
             if values:

@@ -1,4 +1,4 @@
-"""What groups do, as it is sent to workers: pickled once, and loaded once in each process."""
+"""The plan of groups, which workers receive pickled, and load once in each process."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from arrayferry_cluster._trajectories import Trajectory
 
 @dataclass(frozen=True)
 class Plan:
-    """What all groups of a collector do.
+    """The environments, the policy and the options that all groups of a collector share.
 
     Attributes:
         env: the `FunctionalEnv`, None for ordinary environments.
         policy: the policy.
         library: the library of the policy.
-        num_steps: the steps of a segment.
+        num_steps: the number of steps of a segment.
         seed: the seed.
         env_params: the parameters of the `FunctionalEnv`.
-        max_episode_steps: after how many steps its episodes are truncated.
-        infos: the names of the infos that are collected.
+        max_episode_steps: the number of steps after which an episode of the `FunctionalEnv` is truncated.
+        infos: the names of the infos to collect.
         final_observation: whether the observations before resets are collected.
-        wrapper_state: the statistics of the kernels with which each group begins, None for new ones.
+        wrapper_state: the initial statistics of the kernels in each group, None for new statistics.
     """
 
     env: Any
@@ -48,14 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class GroupSetup:
-    """Which environments a group has.
+    """The environments of a group.
 
     Attributes:
-        index: its number.
+        index: the number of the group.
         first: the number of its first environment.
-        num_envs: how many it has.
-        factories: the functions that make them, pickled; none for a `FunctionalEnv`.
-        policy_state: the rows of the policy's state with which episodes begin, None if it has none.
+        num_envs: the number of its environments.
+        factories: the pickled functions that make the environments; empty for a `FunctionalEnv`.
+        policy_state: the group's rows of the policy's initial state, None for a policy without a state.
     """
 
     index: int
@@ -66,7 +66,7 @@ class GroupSetup:
 
     @property
     def indices(self) -> range:
-        """The numbers of its environments."""
+        """The numbers of the environments."""
         return range(self.first, self.first + self.num_envs)
 
 
@@ -74,9 +74,9 @@ class Segment(NamedTuple):
     """A segment of a group.
 
     Attributes:
-        steps: its steps, without what is the same for the whole group.
+        steps: the steps. `version`, `group` and `restarted` are None.
         version: the version of the weights.
-        state: the carry with which a `FunctionalEnv` continues after it, in NumPy.
+        state: the carry from which a `FunctionalEnv` continues, in NumPy.
     """
 
     steps: Trajectory
@@ -85,37 +85,37 @@ class Segment(NamedTuple):
 
 
 class SetupError(Exception):
-    """An environment, a policy or its weights cannot be loaded in this process. The cause says why."""
+    """This process cannot load an environment, a policy or its weights. The cause is the original error."""
 
 
 def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
-    """Pickle a value, with the classes and functions that only this process has.
+    """Pickle a value, including classes and functions that only this process has.
 
     Args:
         value: the value.
-        what: what it is, for the error.
+        what: a description of the value, for the error.
 
     Raises:
-        arrayferry.OptionError: it cannot be pickled.
+        arrayferry.OptionError: the value cannot be pickled.
     """
     try:
         return bytes(cloudpickle.dumps(value, protocol=5))
     except Exception as error:
         raise af.OptionError(
             f"{what} cannot be pickled ({type(error).__name__}: {error})",
-            remedy="Create the objects that it uses inside the function, and pass arrays and numbers in policy_params.",
+            remedy="Create its objects inside the function, and pass arrays and numbers in policy_params.",
         ) from error
 
 
 @contextlib.contextmanager
 def setting_up() -> Iterator[None]:
-    """Turn errors into `SetupError` that say what this process lacks."""
+    """Raise `SetupError` for errors that mean that this process lacks a module or class."""
     try:
         yield
     except ImportError as error:
         raise SetupError from error
     except AttributeError as error:
-        if "Can't get attribute" in str(error):  # an older version of a module
+        if "Can't get attribute" in str(error):  # this process has an older version of a module
             raise SetupError from error
         raise
 
@@ -129,10 +129,10 @@ def _loaded(data: bytes) -> Any:
 
 
 def loaded(data: bytes) -> Any:
-    """Load what `to_bytes` has written, once in each process, since JAX compiles again for each new function object.
+    """Unpickle the result of `to_bytes`, once in each process, since JAX compiles again for each new function object.
 
     Raises:
-        SetupError: this process lacks something that it needs.
+        SetupError: this process lacks a module or class.
     """
     with _loading, setting_up():
         return _loaded(data)

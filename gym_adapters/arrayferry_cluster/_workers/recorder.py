@@ -1,4 +1,4 @@
-"""`Recorder`: the trees of arrays of several steps, one after another in arrays (time, ...)."""
+"""`Recorder`: stacks the trees of arrays of several steps into arrays (time, ...)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from arrayferry.typing import AnyTree
 
 
 class Recorder:
-    """Copies the arrays of each step, so that they may change afterwards.
+    """Copies the arrays of each step, which may change afterwards.
 
     Args:
-        name: what is recorded, for errors.
+        name: a name for the arrays, for errors.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._steps: list[tuple[Any, list[Any]]] = []  # the layout of a tree, and its arrays
+        self._steps: list[tuple[Any, list[Any]]] = []  # the layout and the arrays of each tree
 
     def write(self, tree: AnyTree) -> None:
         """Copy the arrays of a step."""
@@ -39,7 +39,7 @@ class Recorder:
         """Return the arrays of all steps.
 
         Raises:
-            arrayferry.OptionError: they have not the same structure, dtypes and shapes at each step.
+            arrayferry.OptionError: the structure, dtypes or shapes differ between steps.
         """
         layout = self._steps[0][0]
         forms = [(own, *[(x.dtype, x.shape) for x in arrays]) for own, arrays in self._steps]

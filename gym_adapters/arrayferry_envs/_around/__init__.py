@@ -1,1 +1,1 @@
-"""Functional environments around others: wrapped and repeated."""
+"""Functional environments around others: wrapped, repeated, seeded."""

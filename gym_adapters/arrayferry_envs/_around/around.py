@@ -1,4 +1,4 @@
-"""`AroundEnv`: what environments around another have in common."""
+"""`AroundEnv`: the common base of environments around another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AroundEnv(FunctionalEnv):
         env: the inner environment.
     """
 
-    # the other fields follow from the inner environment, and need not be compared
+    # the other fields follow from the inner environment, so they are not compared
     env: FunctionalEnv
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
@@ -48,7 +48,7 @@ class AroundEnv(FunctionalEnv):
 
     @property
     def reward_dtype(self) -> str | None:  # type: ignore[override]
-        """The name of the dtype of rewards, None if it is not stated."""
+        """The name of the dtype of rewards, None if no dtype is stated."""
         return self._rewards()[1]
 
     def _rewards(self) -> tuple[tuple[int, ...], str | None]:

@@ -21,7 +21,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the observation before the last of these steps, None unless observations are maxima
+    last: Any  # the observation before the last inner step, None unless observations are maxima
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -30,8 +30,8 @@ class RepeatedEnv(AroundEnv):
 
     Attributes:
         env: the inner environment.
-        num_repeats: the number of its steps in one step.
-        maximum: whether observations are maxima of two.
+        num_repeats: the number of inner steps in one step.
+        maximum: whether observations are maxima of the last two inner observations.
     """
 
     num_repeats: int
@@ -39,7 +39,7 @@ class RepeatedEnv(AroundEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.max_episode_steps: int | None = None  # the inner one counts its own steps
+        self.max_episode_steps: int | None = None  # the limit applies to inner steps, in step()
 
     @property
     def _informs(self) -> bool:
@@ -61,7 +61,7 @@ class RepeatedEnv(AroundEnv):
     ) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
-        terminated = truncated = over = elapsed < 0  # nowhere
+        terminated = truncated = over = elapsed < 0  # false everywhere
         results = StepResults(self.env, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):
@@ -108,15 +108,15 @@ def repeat_action(
 ) -> RepeatedEnv:
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
-    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
-    their rewards as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts
-    its own steps; a limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
+    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of the
+    inner rewards, in float32 or a wider float dtype. `max_episode_steps` of the inner environment counts inner steps; a
+    limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
 
     Args:
         env: the environment, or its class.
         num_repeats: the number of steps, 1 or more.
-        maximum: whether an observation is the elementwise maximum of the last two of the inner environment, like
-            that of Gymnasium's `MaxAndSkipObservation`. The first of an episode is as it is.
+        maximum: whether an observation is the elementwise maximum of the last two inner observations, as in Gymnasium's
+            `MaxAndSkipObservation`. The first observation of an episode is unchanged.
 
     Raises:
         arrayferry.OptionError: an argument is invalid, or the environment has kernels around it.
@@ -131,7 +131,7 @@ def repeat_action(
     env = checked_env(env)
     if env.kernels:
         raise af.OptionError(
-            f"{env!r} is wrapped, and its kernels see the steps of an agent",
+            f"{env!r} is wrapped, but kernels must be outside of repeat_action",
             remedy="Call repeat_action() first, and then wrap() on the result.",
         )
     check_flag("maximum", maximum)

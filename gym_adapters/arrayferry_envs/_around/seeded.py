@@ -1,4 +1,4 @@
-"""`with_seeds`: a `FunctionalEnv` whose episodes are levels, each named by its seed."""
+"""`with_seeds`: a `FunctionalEnv` whose episodes are levels, each identified by a seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arrayferry_gym import Random, make_rng
 from .around import AroundEnv
 
 LARGEST = 2**31 - 1
-"""The largest seed, which integers of every library hold."""
+"""The largest seed, which fits into int32."""
 
 
 class WithSeed(NamedTuple):
@@ -45,7 +45,7 @@ class SeededEnv(AroundEnv):
     seeds: range | tuple[int, ...]
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
-        """Return the seeds of `n` new episodes, from which both parameters and states are sampled."""
+        """Return the seeds of `n` new episodes, which determine both their parameters and their states."""
         if not isinstance(rng, Random):
             return rng
         chosen = rng.integers((n,), 0, len(self.seeds))
@@ -56,9 +56,9 @@ class SeededEnv(AroundEnv):
     def _each(
         self, xp: Namespace, part: int, function: Callable[..., Any], seeds: Any, params: AnyTree
     ) -> Any:
-        """Call `function(xp, rng, 1, params)` for each seed by itself, and put the arrays of its results together.
+        """Call `function(xp, rng, 1, params)` for each seed separately, and concatenate the arrays of the results.
 
-        Random numbers depend on the seed and the number of the part: 0 for parameters, 1 for states.
+        Random numbers depend on the seed and on `part`: 0 for parameters, 1 for states.
         """
         backend, n = af.backend_of(seeds), seeds.shape[0]
         forms: list[af.TreeSpec] = []
@@ -78,7 +78,7 @@ class SeededEnv(AroundEnv):
             import jax
 
             device, join = None, jax.numpy.concatenate  # along the axis of vmap
-            # under vmap, numbers of other generators do not depend on the key
+            # with other generators, vmap makes numbers depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
             columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
@@ -98,14 +98,14 @@ class SeededEnv(AroundEnv):
         return inner.whole(WithParams(None, sampled), params).params
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> WithSeed:
-        """Begin levels."""
+        """Return the states at the start of levels."""
         seeds = self._random(xp, rng, n)
         return WithSeed(self._each(xp, 1, self.env.reset, seeds, params), seeds)
 
     def step(
         self, xp: Namespace, rng: Random, state: WithSeed, action: AnyTree, params: AnyTree
     ) -> Any:
-        """Take a step of the inner environment, with random numbers of the batch."""
+        """Take a step of the inner environment. Its random numbers do not depend on the seeds of levels."""
         after, *results = self.env.step(xp, rng, state.state, action, params)
         return WithSeed(after, state.seed), *results
 
@@ -122,24 +122,24 @@ class SeededEnv(AroundEnv):
 
 
 def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -> FunctionalEnv:
-    """Make an environment whose episodes are levels, each named by its seed, so that some are kept for tests.
+    """Make an environment whose episodes are levels, each identified by a seed, so that some can be reserved for tests.
 
-    Each reset chooses one of the seeds at random. A level is the first state, and the parameters that the environment
-    draws: they depend on the seed and the parameters that were passed, not on the row, the number of environments or
-    what was reset before. Random numbers of steps are those of the batch. They, and the choice of levels, are what
-    `reset(seed=)` and keys of rollouts seed.
+    Each reset chooses one of the seeds at random. The seed determines the first state of the level and the parameters
+    that the environment draws, given the parameters that were passed. The row, the number of environments and earlier
+    resets have no effect. `reset(seed=)` and the keys of rollouts seed the choice of levels, and the random numbers of
+    steps, which are drawn for the whole batch.
 
-    Infos have the seeds of the current episodes, "seed", int32 (n,). States have them too: `(state, seed)`.
+    Infos have the seeds of the current episodes, "seed", int32 (n,). States have the form `(state, seed)`.
 
-    In NumPy and PyTorch, `reset` of the environment is called for each level by itself. PyTorch on a GPU, and with
-    `differentiable=True`, resets all in each step, which is slow.
+    In NumPy and PyTorch, the environment's `reset` is called separately for each level. PyTorch on a GPU or with
+    `differentiable=True` resets all environments in each step, which is slow.
 
     Args:
         env: the environment, or its class.
         seeds: integers from 0 to 2**31 - 1, such as `range(1000)`.
 
     Raises:
-        arrayferry.OptionError: there are no seeds, or one is not valid.
+        arrayferry.OptionError: there are no seeds, or a seed is invalid.
 
     Examples:
         >>> from arrayferry_envs import CartPole, with_seeds
@@ -158,14 +158,14 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
     """Return the seeds of levels.
 
     Raises:
-        arrayferry.OptionError: there are none, or one is not valid.
+        arrayferry.OptionError: there are no seeds, or a seed is invalid.
     """
     try:
         levels = seeds if isinstance(seeds, range) else tuple(seeds)
         ends = (levels[0], levels[-1]) if isinstance(levels, range) else levels
         ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
         valid = max(ends) <= LARGEST
-    except Exception:  # whichever its library raises
+    except Exception:  # of any type, since seeds may be arrays of any library
         levels, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."

@@ -1,4 +1,4 @@
-"""`wrap`: kernels of wrappers around a `FunctionalEnv`, in compiled code too."""
+"""`wrap`: puts wrapper kernels around a `FunctionalEnv`, also in compiled code."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ class WrappedEnv(AroundEnv):
         return self._any_chain()[0].rewards(*super()._rewards())
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the kernels and True; if they need a step limit that is set later, those for a limit of 1, and False."""
+        """Return the kernels and True; if they need a step limit that is not known yet, the kernels for a limit of 1, and False."""
         try:
             return self.chain(self.max_episode_steps), True
-        except Exception:  # of a kernel
+        except Exception:  # a kernel may raise any error
             if self._limited(self.max_episode_steps) is not None:
                 raise
             return self.chain(1), False
 
-    if not TYPE_CHECKING:  # type checkers would accept any name
+    if not TYPE_CHECKING:  # otherwise type checkers accept any name
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("observation_space", "action_space"):
                 message = (
                     f"the {name} of a wrapped environment is not known: a wrapper needs the step limit. Set "
-                    "max_episode_steps of the inner environment, or pass it to the function that runs it"
+                    "max_episode_steps of the inner environment, or pass it to the function that runs the environment"
                 )
             raise AttributeError(message, name=name, obj=self)
 
@@ -79,7 +79,7 @@ class WrappedEnv(AroundEnv):
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
-        """Serve it as a vector environment, with the attributes of the kernels. The options are those of `FunctionalVectorEnv`."""
+        """Serve it as a vector environment with the kernels' attributes. For the options, see `FunctionalVectorEnv`."""
         from arrayferry_envs._served.wrapped import WrappedVectorEnv
 
         if not self.kernels:
@@ -87,7 +87,7 @@ class WrappedEnv(AroundEnv):
         return WrappedVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
-        """Serve it as a single environment, with the attributes of the kernels. The options are those of `FunctionalSingleEnv`."""
+        """Serve it as a single environment with the kernels' attributes. For the options, see `FunctionalSingleEnv`."""
         from arrayferry_envs._served.wrapped import WrappedSingleEnv
 
         if not self.kernels:
@@ -102,18 +102,18 @@ class WrappedEnv(AroundEnv):
 
         Returns:
             The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
-            environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
+            environments. If several kernels use one name, later names have a number at the end: "obs_rms_2".
 
         Raises:
-            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`, or traced, as inside `jax.jit`.
+            arrayferry.OptionError: `env_state` has several runs, mapped by `jax.vmap`, or is traced, as inside `jax.jit`.
         """
         return self._numbers(env_state.wrappers)
 
     def _numbers(self, values: AnyTree) -> dict[str, Any]:
-        """Return what `state_dict` does, given kernel states, or its result.
+        """Return the result of `state_dict`, given kernel states or such a result.
 
         Raises:
-            arrayferry.OptionError: the result is of another environment.
+            arrayferry.OptionError: the values are from another environment.
         """
         if isinstance(values, dict):
             self._named(values)
@@ -128,10 +128,10 @@ class WrappedEnv(AroundEnv):
         return [(name, *each) for name, each in zip(names, pairs, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
-        """Return what `_statistics` does, for a result of `state_dict`, which may include those of other kernels.
+        """Check a result of `state_dict`, and return `_statistics()`. Statistics of further kernels are ignored.
 
         Raises:
-            arrayferry.OptionError: some are missing, or none is known here.
+            arrayferry.OptionError: a statistic is missing, or this environment has none.
         """
         statistics = self._statistics()
         names = [name for name, _, _ in statistics]
@@ -145,26 +145,26 @@ class WrappedEnv(AroundEnv):
         return statistics
 
     def wrapper_state(self, values: AnyTree) -> Any:
-        """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
+        """Return kernel states with the statistics of a `state_dict`. Only their `lasting` part is meaningful.
 
         Args:
             values: the result of `state_dict`, or the kernel states of a rollout.
 
         Raises:
-            arrayferry.OptionError: they belong to other kernels.
+            arrayferry.OptionError: the values belong to other kernels.
         """
         import jax
 
-        # the states before the first episode of one environment, which depend on x64
+        # the states of one environment before its first episode, with dtypes that depend on x64
         memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
-        # their numbers are known, and serve all calls, also if this one is traced
+        # computed at once even in a traced call, since later calls use them too
         with jax.ensure_compile_time_eval():
             if key not in memo:
                 memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
             return self.given(jax.numpy, memo[key], values)
 
     def given(self, xp: Namespace, fresh: Any, values: AnyTree) -> Any:
-        """Return kernel states whose lasting parts are those of others.
+        """Return fresh kernel states, with the statistics in `values` as their `lasting` part.
 
         Args:
             xp: the namespace.
@@ -172,7 +172,7 @@ class WrappedEnv(AroundEnv):
             values: the kernel states of a rollout, or the result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: they belong to other kernels.
+            arrayferry.OptionError: the values belong to other kernels.
         """
         states = list(fresh)
         if isinstance(values, dict):
@@ -188,8 +188,8 @@ class WrappedEnv(AroundEnv):
                 other = other[0], [((), dtype) for _, dtype in other[1]]  # before the first reward
             if forms != other:
                 raise af.OptionError(
-                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
-                    remedy="Pass the state of an environment with the same wrappers in the same order, and of one run.",
+                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is the state of another kernel",
+                    remedy="Pass the state of one run of an environment with the same wrappers in the same order.",
                 )
         return tuple(
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
@@ -205,9 +205,9 @@ class WrappedEnv(AroundEnv):
             )
 
     def reset(self, *_given: Any, **_options: Any) -> Any:
-        """Refuse: the kernels need the engine."""
+        """Raise an error: only the engine can run the kernels."""
         raise EnvResultError(
-            f"{self!r} has no reset(), step() or observe() of its own",
+            f"{self!r} has no methods reset(), step() and observe()",
             remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
             "Call the methods of the inner environment on .env.",
         )
@@ -227,13 +227,13 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
         *kernels: wrappers without an environment, from `arrayferry_gym.wrappers.kernels`, innermost first.
 
     Returns:
-        An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
-        If a kernel needs a step limit and the environment has none, pass `max_episode_steps` to the function that runs
-        it; its spaces are not known until then.
+        An environment with the same dynamics. Its spaces, observations, actions and rewards are those outside the
+        outermost kernel. If a kernel needs a step limit and the environment has none, pass `max_episode_steps` to the
+        function that runs the environment; its spaces are unknown before.
 
     Raises:
-        arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
-            code would not see.
+        arrayferry.OptionError: an argument is not a kernel, or a function in it contains an array. Compiled code would
+            not see changes of such an array.
 
     Examples:
         >>> import jax
@@ -261,7 +261,7 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
 
 
 def _refuse_arrays(function: Any, name: str) -> None:
-    """Refuse a function, method or object that holds arrays, which compiled code would not see change."""
+    """Refuse a function, method or object that contains arrays, since compiled code would not see their changes."""
     if isinstance(function, type) or not callable(function):
         return
     function = inspect.unwrap(function)
@@ -272,7 +272,7 @@ def _refuse_arrays(function: Any, name: str) -> None:
     if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
             f"{name} holds an array, but it is compiled once and would not see the array change",
-            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
+            remedy="Compute the array from numbers, or write a kernel with the array in its state.",
         )
 
 
@@ -285,7 +285,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
         wrapper_state: the states, such as `carry.env_state.wrappers`.
 
     Raises:
-        arrayferry.OptionError: the argument is something else.
+        arrayferry.OptionError: the argument is no state of kernels.
 
     Examples:
         >>> import jax
@@ -307,7 +307,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
         return None
     if not _is_state(wrapper_state):
         raise af.OptionError(
-            f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
+            f"freeze needs states of kernels, but was given {wrapper_state!r:.80}",
             remedy="Pass carry.env_state.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
     return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
@@ -338,16 +338,16 @@ def check_wrapped(env: Any, wrapper_state: Any) -> None:
 
 
 def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
-    """Warn if an agent would see statistics that nothing has been counted in."""
+    """Warn if an agent would use new statistics."""
     if wrapper_state is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
-            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.env_state)",
+            f"{env!r:.80} begins with new statistics. To use those of a training, pass wrapper_state=env.state_dict(carry.env_state)",
             stacklevel=caller_level(),
         )
 
 
 def lasting_state(env: Any, wrapper_state: Any) -> Any:
-    """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
+    """Return the option `wrapper_state` for compiled code, which checks kernel states when it is traced."""
     check_wrapped(env, wrapper_state)
     if _is_state(wrapper_state):
         return tuple(State(lasting=state.lasting) for state in wrapper_state)

@@ -1,4 +1,4 @@
-"""The arguments of rollouts and evaluations: checked, and partitioned into values and a static part."""
+"""Checks the arguments of rollouts and evaluations, and partitions them into values and a static part."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .program import in_trace, partition
 
 
 class Values(NamedTuple):
-    """The arguments that may change without a new compilation, as compiled code takes them.
+    """The arguments that may change without a new compilation, in the form for compiled code.
 
     Attributes:
         leaves: the arrays and floats in the environment, the policy and its parameters.
-        env_params: those in the parameters of the environment.
+        env_params: the arrays and floats in the parameters of the environment.
         key: the key.
-        policy_state: the state of the policy where an episode begins.
+        policy_state: the initial state of the policy in each episode.
         wrapper_state: the states of the kernels.
     """
 
@@ -40,18 +40,18 @@ class Values(NamedTuple):
 
 
 class Call:
-    """A run in JAX: its arguments, checked, and partitioned into values and a static part.
+    """A run in JAX, with checked arguments that are partitioned into values and a static part.
 
     Args:
         run: the run.
-        *options: the options for which code is compiled that only the called function has.
+        *options: static options of the compiled function.
 
     Attributes:
         static_part: the static part of the environment, the policy and its parameters.
         values: the arguments that are values.
     """
 
-    @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # the user asks for what is transferred
+    @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # users expect these transfers
     def __init__(self, run: Run, *options: Any) -> None:
         env = checked_env(run.env)
         self.run, self.options = run, options
@@ -73,11 +73,11 @@ class Call:
         try:
             return compiled(program, self.values, *args)
         finally:
-            del program.call  # JAX keeps the program
+            del program.call  # JAX keeps the program, which must not keep the call alive
 
 
 def _prepared(env: FunctionalEnv, env_params: Any, n: int) -> Params:
-    """Return parameters in JAX. The defaults are arrays, which cost less to pass than numbers, and are made once."""
+    """Return parameters in JAX. Defaults are cached as arrays, which are faster to pass than numbers."""
     backend, defaults = af.registry.backend("jax"), env.default_params
     if env_params is not None:
         return prepare(env_params, defaults, n, backend, None, draws=env._draws_params)
@@ -100,10 +100,10 @@ def _may_change(x: AnyArray) -> Any:
 
 
 class Program(Key):
-    """The static part of a call. Calls with equal static parts share compiled code, which keeps no call alive.
+    """The static part of a call. Calls with equal static parts share compiled code.
 
     Attributes:
-        call: the call, which is read while code is compiled. It is gone when the call returns.
+        call: the call, which is read while code is compiled, and deleted when it returns.
     """
 
     __slots__ = ("call",)

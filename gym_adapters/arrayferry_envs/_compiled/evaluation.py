@@ -18,18 +18,18 @@ from .arguments import Call, Program, Values
 from .rollout import Steps
 
 _SHOW: list[Callable[[int], None]] = []
-"""Functions that show the progress of running evaluations; that of the innermost evaluation is the last."""
+"""Functions that show the progress of running evaluations. The last one belongs to the innermost evaluation."""
 
 
-@jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # one compiled call hides none
+@jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # no hidden transfers
 def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Evaluation[JaxArray]:
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:
         call: the environments and the policy. Its options are the number of episodes in each environment, and whether
-            somebody wants to know how many have ended.
+            to show progress.
         gamma: the discount factor.
-        show: is called with that number.
+        show: called with the number of episodes that have ended, to show progress.
     """
     gamma = jnp.asarray(gamma, float)
     if not call.options[1]:
@@ -45,7 +45,7 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
 
 
 def _show(count: Any) -> None:
-    for show in _SHOW[-1:]:  # another thread may remove the last one meanwhile
+    for show in _SHOW[-1:]:  # empty if another thread has removed the last one
         show(int(count))
 
 
@@ -77,7 +77,7 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
         latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
-            at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
+            at = jnp.where(ended, count, episodes)  # writes beyond the last column are dropped
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 
         results = jax.tree.map(recorded, results, latest)

@@ -32,7 +32,7 @@ class Packed:
 
     Attributes:
         leaves: the arrays.
-        layout: how they are arranged in the container.
+        layout: the structure of the container.
     """
 
     def __init__(self, leaves: Sequence[Any], layout: af.TreeSpec) -> None:
@@ -85,8 +85,8 @@ class Functions:
 
     Args:
         env: the environment.
-        autoreset_mode: when finished episodes are reset, as in Gymnasium. The default resets them in the same step,
-            so that each step is a transition.
+        autoreset_mode: when finished episodes are reset, as in Gymnasium. By default in the same step, so that each step
+            is a transition.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
         sharding: as in `rollout`.
@@ -137,9 +137,9 @@ class Functions:
         Args:
             key: a JAX key.
             num_envs: the number of environments.
-            params: parameters, or a dict of those that differ from the defaults.
-            wrapper_state: for a wrapped environment: the `wrappers` of other environments, or their `state_dict`. The
-                statistics continue from there.
+            params: parameters, or a dict of the parameters that differ from the defaults.
+            wrapper_state: for a wrapped environment: the `wrappers` of another `EnvState`, or its `state_dict`, from
+                which the statistics continue.
 
         Returns:
             The environments, and their observations.
@@ -156,11 +156,11 @@ class Functions:
         return self._for_caller(env_state, observation, num_envs)  # type: ignore[no-any-return]
 
     def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
-        """Return the returns of episodes before their first step.
+        """Return zeros in the shape and dtype of episode returns.
 
         Args:
             n: the number of environments.
-            step: takes a step. It is evaluated abstractly if the dtype of rewards is not stated.
+            step: a function that takes a step. If no dtype of rewards is stated, it is evaluated abstractly.
         """
         base = self.env.base
         shape, dtype = self._chain.rewards(base.reward_shape, base.reward_dtype)
@@ -172,7 +172,7 @@ class Functions:
             return jnp.zeros((n, *shape), jnp.promote_types(reward_dtype, jnp.float32))
 
     def _for_caller(self, env_state: EnvState, result: AnyTree, n: int) -> Any:
-        """Return environments as a pytree, and what was computed with them, spread over the devices."""
+        """Return environments as a pytree, and a result, both spread over the devices."""
         tree = env_state._replace(state=as_pytree(env_state.state)), result
         if self._chain.kernels:
             tree = jax.tree.map(without_weak_type, tree)

@@ -1,4 +1,4 @@
-"""`to_gymnax`: an environment in the form of gymnax, which trainers in JAX expect."""
+"""`to_gymnax`: an environment with the interface of gymnax, which trainers in JAX expect."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ SAME_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 class GymnaxParams:
     """Parameters of an environment and its step limit, as a pytree.
 
-    Its leaves are the floats and arrays among the parameters. All else is static, and so is the step limit: `jit`
-    compiles for it. The fields of the parameters are attributes.
+    Its leaves are the floats and arrays among the parameters. Other parameters and the step limit are static: `jit`
+    compiles for each of their values. The fields of the parameters are attributes.
 
     Args:
         static_part: the static part of the parameters.
-        values: the others.
-        limit: the step limit, None for none.
-        pinned: for each parameter, whether the environment must not draw it, since it was replaced. () if it draws none.
+        values: the parameters that are leaves.
+        limit: the step limit, None for no limit.
+        pinned: for each parameter, whether it was replaced, so that the environment must not draw it. () if the
+            environment draws no parameters.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GymnaxParams:
         pinned: tuple[bool, ...],
         names: Any = (),
     ) -> GymnaxParams:
-        """Return a tree as parameters. The types of the defaults tell which leaves are values."""
+        """Return the parameters in a tree. The types of the defaults determine which leaves are values."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
         static_part, values = partitioned(layout, leaves, wanted)
@@ -78,12 +79,12 @@ class GymnaxParams:
 
     @property
     def tree(self) -> Any:
-        """The parameters as the methods of the environment take them."""
+        """The parameters in the form that the environment's methods accept."""
         return self._static_part.join(self._values)
 
     @property
     def max_steps_in_episode(self) -> int:
-        """The step limit, 2**31 - 1 if there is none."""
+        """The step limit, 2**31 - 1 without a limit."""
         return 2**31 - 1 if self._limit is None else self._limit
 
     def replace(self, **fields: Any) -> GymnaxParams:
@@ -92,14 +93,14 @@ class GymnaxParams:
         For `vmap`, a value may be an array with more axes.
 
         Raises:
-            arrayferry.OptionError: there is no such field, or it is static and cannot have this value.
+            arrayferry.OptionError: there is no such field, or a static field cannot have this value.
         """
         limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
         tree = self.tree
         return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # such as those that copy.copy asks for
+        if name.startswith("_"):  # copy.copy, for example, looks up such names
             raise AttributeError(name)
         tree = self.tree
         return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
@@ -117,11 +118,11 @@ jax.tree_util.register_pytree_node(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GymnaxForm:
-    """An environment with the methods of gymnax, as returned by `to_gymnax`. Those with equal attributes are equal.
+    """An environment with the methods of gymnax, as returned by `to_gymnax`. Forms with equal attributes are equal.
 
     Attributes:
         env: the environment.
-        max_episode_steps: the step limit among its default parameters, None for none.
+        max_episode_steps: the step limit in its default parameters, None for no limit.
     """
 
     env: FunctionalEnv
@@ -129,19 +130,19 @@ class GymnaxForm:
 
     @property
     def name(self) -> str:
-        """The name of its class, without wrappers."""
+        """The name of the environment's class, without wrappers."""
         return type(self.env.base).__name__
 
     @property
     def default_params(self) -> GymnaxParams:
-        """Its parameters and its step limit, as a pytree whose leaves are floats and arrays."""
+        """The parameters and the step limit, as a pytree whose leaves are floats and arrays."""
         defaults = self.env.default_params
         leaves = af.flatten(defaults, everything=True)[0] if self.env._draws_params else ()
         pinned = (False,) * len(leaves)
         return GymnaxParams.of(defaults, defaults, self.max_episode_steps, pinned)
 
     def reset(self, key: Any, params: AnyTree = None) -> tuple[Any, EnvState]:
-        """Begin an episode, given a key of JAX. Return the first observation and the state."""
+        """Begin an episode with a JAX key. Return the first observation and the state."""
         return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
 
     reset_env = reset
@@ -149,38 +150,38 @@ class GymnaxForm:
     def step(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Take a step, and begin the next episode if this one has ended, in the state of `reset_env(split(key)[1])`.
+        """Take a step. If the episode has ended, begin the next one, in the state of `reset_env(split(key)[1])`.
 
         Args:
-            key: a key of JAX, another one for each step.
+            key: a JAX key, a different one for each step.
             state: the state.
-            action: the action, clipped to the action space.
-            params: the parameters, those of `default_params` by default.
+            action: the action, which is clipped to the action space.
+            params: the parameters, by default `default_params`.
 
         Returns:
-            The observation and the state after the step or the reset, the reward, a float of shape (), done, a bool of
-            shape (), and infos.
+            The observation and the state after the step or the reset; the reward, a float of shape (); done, a bool of
+            shape (); and infos.
         """
         return _step(self, SAME_STEP, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Take the same step without a reset. Return observation, state, reward, done and infos."""
+        """Do what `step` does, without a reset. Return observation, state, reward, done and infos."""
         return _step(self, DISABLED, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     @property
     def num_actions(self) -> int:
-        """The number of actions, or of the numbers of which an action consists."""
+        """The number of discrete actions, or of the numbers in an action."""
         space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
     def observation_space(self, params: AnyTree = None) -> Any:
-        """The space of observations, as one of gymnax."""
+        """The space of observations, as a space of gymnax."""
         return _gymnax_space(self._spaces(params).observation)
 
     def action_space(self, params: AnyTree = None) -> Any:
-        """The space of actions, as one of gymnax."""
+        """The space of actions, as a space of gymnax."""
         return _gymnax_space(self._spaces(params).action)
 
     def _spaces(self, params: AnyTree) -> Spaces:
@@ -202,34 +203,34 @@ class GymnaxForm:
 
 
 def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
-    """Return an environment in the form of gymnax, for trainers in JAX that expect it, such as rejax and PureJaxRL.
+    """Return an environment with the interface of gymnax, for trainers in JAX such as rejax and PureJaxRL.
 
     Its methods are pure functions of one environment, for `vmap`, `jit` and `scan`:
 
     - `reset(key, params)` returns an observation and a state.
     - `step(key, state, action, params)` returns observation, state, reward, done and infos. After the last step of an
       episode, observation and state are those of the next episode.
-    - `reset_env` and `step_env` are the same without resets.
-    - `default_params` is a pytree of floats and arrays. All else in it is static, so it can be passed to `jit`, and its
-      values can differ under `vmap`. `params.replace(...)` changes fields, also `max_steps_in_episode`.
-    - `observation_space(params)` and `action_space(params)` are spaces of gymnax, which must be installed for them.
+    - `reset_env` is the same as `reset`; `step_env` is a step without a reset.
+    - `default_params` is a pytree whose leaves are floats and arrays. Its other fields are static, so that it can be passed
+      to `jit`, and the leaves can differ under `vmap`. `params.replace(...)` changes fields, also `max_steps_in_episode`.
+    - `observation_space(params)` and `action_space(params)` are spaces of gymnax, and need gymnax.
 
-    Besides the environment's own infos on the state before a reset, infos have "terminated", "truncated",
+    Infos have the environment's infos on the state before a reset, and also "terminated", "truncated",
     "final_observation" (before a reset), "discount" (0 where the episode has terminated, 1 elsewhere), and
-    "next_info" (infos on the state that is returned, if the environment has any).
+    "next_info" (infos on the returned state, if the environment has infos).
 
-    The same key gives the same results with and without `vmap`, nested or not; with keys of "rbg" and "unsafe_rbg",
-    whose random numbers depend on the batch, it does not. Under `vmap`, each step computes a reset of each environment,
-    as in gymnax. Statistics of wrappers are those of one environment. Gradients go through steps and resets.
+    The same key gives the same results with and without `vmap`, except keys of "rbg" and "unsafe_rbg", whose random
+    numbers depend on the batch. Under `vmap`, each step computes a reset of each environment, as in gymnax. Statistics of
+    wrappers are those of one environment. Gradients flow through steps and resets.
 
     Args:
         env: the environment, which may have wrappers (see `wrap`).
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
-            the environment's. Steps are counted in the state.
+            the environment's. The state counts the steps.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
-        arrayferry.OptionError: it computes in another library than JAX, or an option is invalid.
+        arrayferry.OptionError: the environment computes in another library than JAX, or an option is invalid.
 
     Examples:
         >>> import jax
@@ -284,7 +285,7 @@ def _step(
 
 
 def _gymnax_space(space: Space[Any]) -> Any:
-    """Return a space as one of gymnax.
+    """Convert a space to gymnax.
 
     Raises:
         arrayferry.BackendUnavailableError: gymnax cannot be imported.
@@ -302,7 +303,7 @@ def _gymnax_space(space: Space[Any]) -> Any:
         return of.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
-    # bounds that are the same everywhere are numbers, which can be hashed
+    # uniform bounds become numbers, which can be hashed
     low, high = (
         x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
     )

@@ -1,4 +1,4 @@
-"""How a compiled rollout calls a policy, with or without a state."""
+"""Calls policies, with or without a state, in compiled rollouts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PolicyState = Any
 
 
 def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
-    """Return the rows with which a policy begins an episode, as arrays of JAX.
+    """Return the initial state of a policy, with one row for each environment, as JAX arrays.
 
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
-        arrayferry.ConversionError: JAX does not have an array, such as one with a mask, or a number in it.
+        arrayferry.ConversionError: an array has no equivalent in JAX, such as a masked array, or a number does not fit.
     """
     if state is None:
         return None
@@ -38,14 +38,14 @@ def acted(
     """Return the action of a policy, its extras, and its next state.
 
     Raises:
-        arrayferry.OptionError: the policy returned something else.
+        arrayferry.OptionError: the policy returned an invalid result.
     """
     optional_state = () if state is None else (state,)
     try:
         result = policy(params, observation, key, *optional_state)
     except Exception as error:
         error.add_note(
-            "It is from the policy, which JAX compiles. For a policy of another library, pass policy_xp= to evaluate."
+            "The policy, which JAX compiles, raised it. For a policy of another library, pass policy_xp= to evaluate."
         )
         raise
     names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]
@@ -64,28 +64,28 @@ def acted(
 
 
 def checked_extras(extras: AnyTree) -> Any:
-    """Return the extras of a policy, which transitions hold.
+    """Return the extras of a policy, after a check that transitions can hold them.
 
     Raises:
-        arrayferry.OptionError: they have something that is no array or number.
+        arrayferry.OptionError: a leaf is neither an array nor a number.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(extras):
         numbers = jax.Array, np.ndarray, np.generic, bool, int, float, complex
         if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
             raise af.OptionError(
                 f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which a transition cannot hold",
-                remedy="Extras are arrays (num_envs, ...), in any pytree, or None.",
+                remedy="Return arrays (num_envs, ...), in any pytree, or None.",
             )
     return extras
 
 
 def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
-    """Return the states of a policy, with the initial rows where an episode has begun."""
+    """Return the states of a policy, reset to the initial rows where an episode begins."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 
 
 def _same(before: PolicyState, after: PolicyState) -> PolicyState:
-    """Return the next states of a policy, if they have the form of the last ones."""
+    """Return the next states of a policy, after a check that structure, dtypes and shapes are unchanged."""
 
     def forms(tree: PolicyState) -> list[tuple[str, Any, Any]]:
         leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -1,4 +1,4 @@
-"""The inputs of a compiled rollout: values, which may change in each call, and static ones, for which it compiles."""
+"""Partitions the inputs of compiled rollouts into values, which may change in each call, and static parts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from arrayferry_envs._engine.tracing import has_tracers, trace_here
 from arrayferry_gym.extending import Immutable, Key
 
 _PASS = (
-    "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "
-    "jax.tree_util.Partial: then they are values. For a policy of another library, pass policy_xp= to evaluate."
+    "Pass arrays in policy_params. Or make the object a JAX pytree, such as an Equinox module, or the function a "
+    "jax.tree_util.Partial: then its arrays are values. For a policy of another library, pass policy_xp= to evaluate."
 )
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _NUMBERS = (*_ARRAYS, float, complex)
@@ -32,7 +32,7 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function of a policy, and its bound arguments: those of partials, and the pytree of a method."""
+    """Return the function of a policy, and its bound arguments: of partials, and the `self` of a pytree's method."""
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
     if isinstance(policy, functools.partial):  # a Partial of JAX is one
@@ -42,13 +42,13 @@ def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, An
 
 
 def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any], StaticPart]:
-    """Partition the arguments of a rollout into values and static parts.
+    """Partition the arguments of a rollout into values and a static part.
 
     Returns:
-        The values: all arrays, and the floats in `policy_params`. And the static rest, with a partial as the policy.
+        The values: all arrays, and the floats in `policy_params`. And the static part, in which the policy is a partial.
 
     Raises:
-        arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
+        arrayferry.OptionError: a leaf is neither a value for JAX nor hashable.
     """
     tree = env, _function_and_bound(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
@@ -62,8 +62,8 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
         except TypeError as error:
             raise af.OptionError(
                 f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
-                "array of JAX nor static",
-                remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
+                "array of JAX nor hashable",
+                remedy='Convert it by arrayferry.convert(x, "jax"), or pass a hashable object. '
                 "For a policy of another library, pass policy_xp= to evaluate.",
             ) from error
     pairs = enumerate(zip(leaves, static, strict=True))
@@ -73,7 +73,7 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
 
 
 def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
-    """Return a value as an array of JAX if it is one of NumPy, whose numbers JAX itself would narrow in silence.
+    """Convert a NumPy array to JAX, with a check that JAX itself lacks: numbers must fit. Other values are unchanged.
 
     Raises:
         arrayferry.OptionError: JAX has no such dtype, or a number does not fit.
@@ -89,7 +89,7 @@ def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
         why = f"which cannot be converted: {error}"
     raise af.OptionError(
         f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {why}",
-        remedy="Leave it out, or convert it to an array of numbers that JAX has.",
+        remedy="Leave it out, or convert it to an array with a dtype of JAX.",
     )
 
 
@@ -99,12 +99,12 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def _key_of(leaf: AnyTree) -> Hashable:
-    """Return the key of a static leaf: its type, and the leaf, which is compared by `==`, as JAX does.
+    """Return the key of a static leaf: its type, and the leaf itself, which is compared by `==`, as in JAX.
 
-    Of an object that equals only itself, plain attributes count too, since they may change.
+    If an object equals only itself, its key includes its plain attributes, since they may change.
 
     Raises:
-        TypeError: it cannot be hashed, or is an array of another library.
+        TypeError: the leaf cannot be hashed, or is an array of another library.
     """
     cls: Any = type(leaf)
     if isinstance(leaf, Immutable):
@@ -145,15 +145,15 @@ def _place(tree: AnyTree, index: int) -> str:
 
 
 def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
-    """Search a traced policy for arrays that it holds, since compiled code would not see them change.
+    """Refuse a policy that contains constant arrays, since compiled code would not see their changes.
 
     Args:
-        policy: the policy, whose arrays are traced if they are values.
-        act: the policy with its parameters, as a function that `jit` has compiled.
+        policy: the policy, in which arrays that are values are traced.
+        act: a jitted function of the policy with its parameters.
         *args: the other arguments of the policy.
 
     Raises:
-        arrayferry.OptionError: it is a method, an object or a closure that holds arrays.
+        arrayferry.OptionError: the policy is a method, an object or a closure that contains arrays.
     """
     constants = _constants(jax.make_jaxpr(act)(*args))
     by_id = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}

@@ -32,18 +32,18 @@ class Trajectory(NamedTuple, Generic[ArrT]):
 
     Attributes:
         observation: the observation that the policy received.
-        action: the action that it chose, before clipping to the action space.
+        action: the action that the policy chose, before clipping to the action space.
         reward: the rewards.
         terminated: whether the episode has terminated.
-        truncated: whether it has reached the step limit.
-        final_observation: the observation after the step, before any reset: the next state of the same episode, even
-            at its end.
+        truncated: whether the episode is truncated, by the step limit or by the environment.
+        final_observation: the observation after the step and before any reset. At the end of an episode, it shows the
+            last state of that episode.
         extras: the policy's other results, such as log-probabilities and values.
-        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
-            there.
-        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end;
-            float32, or the dtype of the rewards if that is wider.
-        episode_length: the number of its steps up to this one, int32.
+        began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
+            state.
+        episode_return: the sum of the rewards of the episode up to this step; float32, or the dtype of the rewards if
+            that is wider. At the last step, it is the return.
+        episode_length: the number of steps of the episode up to this one, int32.
         info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
             collected.
         state: the state that `observation` shows, None unless collected.
@@ -64,17 +64,17 @@ class Trajectory(NamedTuple, Generic[ArrT]):
 
 
 class Carry(NamedTuple):
-    """Where a rollout stopped, to continue from there.
+    """The state in which a rollout stopped, for another rollout to continue.
 
     Attributes:
         env_state: the environments.
-        observation: their observations, (n, ...).
-        began: which of them begin an episode with the next step, bool (n,).
-        episode_return: the sums of rewards of their current episodes, (n,).
-        episode_length: the numbers of steps of their current episodes, int32 (n,).
-        policy_state: the state of the policy after the last step, even where the episode has ended; None if it has
-            none.
-        first_policy_state: the rows that replace it where an episode begins.
+        observation: the observations, (n, ...).
+        began: which environments begin an episode with the next step, bool (n,).
+        episode_return: the sums of rewards of the current episodes, (n,).
+        episode_length: the numbers of steps of the current episodes, int32 (n,).
+        policy_state: the state of the policy after the last step, even where the episode has ended; None for a policy
+            without a state.
+        first_policy_state: the initial state of the policy, which replaces its state where an episode begins.
     """
 
     env_state: Any
@@ -108,40 +108,39 @@ def rollout(
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
-    the same. Functions are the same if they are the same object: what they close over is a constant. A policy must not
-    hold arrays: in a closure, or in attributes of an object that is not a pytree.
+    the same. Functions count as the same only if they are the same object. A policy must not contain arrays in a closure,
+    or in attributes of an object that is not a pytree: they would be constants in the compiled code.
 
     Args:
         env: the environment.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
-            else, such as the functions in an Equinox module, is static, and must be hashable.
-        key: a JAX key, or an integer, from which one is made. A different one for each call.
+        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values. Other leaves, such
+            as the functions in an Equinox module, are static and must be hashable.
+        key: a JAX key, or an integer as its seed. Pass a different key in each call.
         num_steps: the number of steps to take in each environment.
         num_envs: the number of environments.
-        env_params: the parameters of the environment, or a dict of those that differ from the defaults. With a carry,
-            they hold from the next step on; if the environment draws parameters, from the next episode on.
-        carry: where another rollout stopped. None starts new episodes in all environments.
+        env_params: the parameters of the environment, or a dict of the parameters that differ from the defaults. With a
+            carry, they apply from the next step on; if the environment draws parameters, from the next episode on.
+        carry: the carry of another rollout, to continue from. None starts new episodes in all environments.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
         policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
-            episode, a pytree of arrays (num_envs, ...). A carry already has it, so only one of the two may be
-            passed.
+            episode, a pytree of arrays (num_envs, ...). A carry already contains it: do not pass both.
         wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
         collect: additional fields of the transitions: "info", "state".
-        final_observation: whether they hold the observations before resets, which are as large as the
-            observations themselves.
+        final_observation: whether transitions include the observations before resets. They need as much memory as the
+            observations.
         sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
-            number of environments must be divisible by the number of devices. Values are the same as on one device,
+            number of environments must be divisible by the number of devices. Results are the same as on one device,
             up to rounding.
 
     Returns:
-        Where the rollout stopped, and the transitions.
+        The carry, to continue from, and the transitions.
 
     Raises:
-        arrayferry.OptionError: an argument is invalid, or the policy holds an array.
+        arrayferry.OptionError: an argument is invalid, or the policy contains an array.
 
     Examples:
         >>> import jax
@@ -184,9 +183,9 @@ def first_carry(
     num_envs: int,
     **options: Any,
 ) -> Carry:
-    """Return the carry with which a rollout begins that is given none. With it, `rollout` is compiled for a carry only.
+    """Return the initial carry of a rollout. If the first rollout gets it, `rollout` compiles only the form with a carry.
 
-    The arguments are those of the rollout, whose random numbers stay the same. The options are `env_params`,
+    The arguments are those of the rollout, whose results stay the same. The options are `env_params`,
     `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
 
     Raises:
@@ -216,7 +215,7 @@ def _first_carry(program: Program, values: Values) -> Any:
 
 
 def _check_carry(carry: Any, call: Call) -> None:
-    """Check that a rollout can continue from a carry, and was given no other states."""
+    """Check that a rollout can continue from a carry, without other initial states."""
     if not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
@@ -228,7 +227,7 @@ def _check_carry(carry: Any, call: Call) -> None:
         if option is not None:
             raise af.OptionError(
                 f"carry and {name} were both passed, but the carry has the state of {what}",
-                remedy=f"Pass {name} to the first rollout, and then what that returned.",
+                remedy=f"Pass {name} to the first rollout only, and then the carry that it returned.",
             )
     elapsed = getattr(carry.env_state, "elapsed", None)
     if elapsed is not None and elapsed.shape != (call.num_envs,):
@@ -291,13 +290,13 @@ class Steps:
             return action, checked_extras(results) if extras else None, state
 
         self._act = jax.jit(act, inline=True)
-        # so that it is traced once, for `start` and `take`
+        # jitted, so that `start` and `take` trace it only once
         self._step = jax.jit(self._taken, inline=True)
 
     def _taken(
         self, acting: Any, stepping: Any, env_state: AnyTree, observation: AnyTree, state: AnyTree
     ) -> Any:
-        """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
+        """Call the policy and take a step. Return the action, extras, policy state, environments and outcome."""
         check_arguments("compiled code", self._policy, state)
         if not jax.config.jax_disable_jit:
             check_constants(self._policy, self._act, observation, acting, state)
@@ -306,7 +305,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Restart all environments. With an action, the policy is not traced for the dtype of rewards."""
+        """Restart all environments. To find the dtype of rewards, a step is traced, with the policy or else `action`."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(
@@ -330,10 +329,10 @@ class Steps:
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
         if carry_forms != fresh:
             raise af.OptionError(
-                f"carry is of another environment than {self._name}: it has {', '.join(carry_forms)}, but {self._name} {', '.join(fresh)}",
+                f"carry is from another environment than {self._name}: it has {', '.join(carry_forms)}, but {self._name} has {', '.join(fresh)}",
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
-        if carry.began is None:  # only its first two fields were given
+        if carry.began is None:  # a user made a carry with only its first two fields
             elapsed = carry.env_state.elapsed
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(
@@ -344,7 +343,7 @@ class Steps:
         return carry
 
     def take(self, carry: Carry, key: Any) -> tuple[Carry, Trajectory, Any]:
-        """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
+        """Take a step in all environments. Return the next carry, the transition, and the outcome of the step."""
         acting, stepping = jax.random.split(key)
         state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
         action, extras, state, env_state, outcome = self._step(
@@ -367,7 +366,7 @@ def _forms(tree: AnyTree) -> list[str]:
 
 
 def _collected(collect: Any) -> tuple[str, ...]:
-    """Check what a rollout collects, and return it."""
+    """Check the option `collect`, and return its names in order."""
     names = (collect,) if isinstance(collect, str) else tuple(collect)
     for name in names:
         if name not in ("info", "state"):

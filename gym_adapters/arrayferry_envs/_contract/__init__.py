@@ -1,1 +1,1 @@
-"""A functional environment: its methods, parameters and actions, and what is checked of them."""
+"""Functional environments: their methods, parameters and actions, and checks of these."""

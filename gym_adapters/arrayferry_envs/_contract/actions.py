@@ -1,4 +1,4 @@
-"""Actions of any library, converted to the arrays that the methods of an environment take, and clipped to their space."""
+"""Converts actions of any library to the arrays that an environment needs, and clips them to their space."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Actions(Judge):
         n: the number of environments; None for a single one, whose actions have no axis of environments.
         backend: the library.
         device: the device of the arrays.
-        check: "fit", where actions outside the space are clipped later, "strict" or "off".
+        check: "strict", "off", or "fit", with which actions outside the space are clipped later.
 
     Raises:
-        arrayferry.OptionError: there is no such check, or the library computes on demand.
+        arrayferry.OptionError: the check is unknown, or the library computes on demand.
     """
 
     def __init__(
@@ -66,26 +66,26 @@ class Actions(Judge):
         self._n = n
         self._check = check_actions_of(check)
         self._convert = af.converter(backend, device=device)
-        # compiled code takes arrays of NumPy quicker than what is made of them before
+        # compiled code accepts NumPy arrays, which is faster than a conversion before
         self._compiled = backend.name == "jax" and device is None
         self._forget_ways()
-        self._first, self._last = 0, -1  # of the numbers of a Discrete space
+        self._first, self._last = 0, -1  # the smallest and largest number of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
             self._first, self._last = map(int, bounds_of(space))
 
     __call__ = Judge._act
 
     def discrete_row(self, action: AnyTree) -> Any:
-        """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
+        """Return an action of a Discrete space as a NumPy array with one row, None for other actions."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)
         return None
 
     def _fit(self, action: AnyTree) -> Any:
-        """Fit an action completely, and learn the quick way for the next one of its form.
+        """Fit an action with all checks, and learn the quick way for actions of its form.
 
         Raises:
-            arrayferry.ConversionError: it is refused.
+            arrayferry.ConversionError: the action does not fit.
         """
         space, strict = self._space, self._check == "strict"
         if self._check == "off":
@@ -105,7 +105,7 @@ class Actions(Judge):
         return fitted
 
     def _way(self, action: AnyTree, fitted: Any) -> Callable[[Any], Any] | None:
-        """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
+        """Return the quick way for actions of the form of one that was fitted. Numbers are clipped later."""
         if fitted is action:
             return lambda x: x
         is_number = isinstance(action, (int, np.generic))
@@ -116,7 +116,7 @@ class Actions(Judge):
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
-                return None  # their numbers are checked
+                return None  # each number is checked
             compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
@@ -135,7 +135,7 @@ _NUMPY = (np.ndarray, np.generic)
 
 
 class _ClippingFitter(Fitter):
-    """Clips numbers outside the space instead of refusing them. It reads only NumPy's arrays and Python's numbers.
+    """Clips numbers outside the space instead of refusing them. It reads only NumPy arrays and Python numbers.
 
     Args:
         space: as in `Fitter`.
@@ -157,22 +157,22 @@ class _ClippingFitter(Fitter):
 
 
 SMALL = 64 * 1024
-"""Size in bytes up to which JAX copies an array of NumPy as quickly as we do."""
+"""The largest size in bytes for which JAX copies a NumPy array as fast as a conversion does."""
 
 
 def caster(
     x: AnyArray, space: Any, convert: af.Conversion, *, in_numpy: bool = False
 ) -> Callable[[Any], Any]:
-    """Return a function that casts arrays like one to the dtype of a space, in the library of the environments.
+    """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
-    If the dtype does not have all their numbers, they are clipped to the space before they could overflow; finite ones stay
-    finite. Arrays of other libraries in host memory are read by NumPy, which is quick, and clips all dtypes.
+    If numbers could overflow the dtype, they are first clipped to the space; finite numbers stay finite. Arrays of other
+    libraries in host memory are read by NumPy, which is fast, and can clip all dtypes.
 
     Args:
-        x: an array. Others must have its type, dtype and device.
+        x: an example. All arrays must have its type, dtype and device.
         space: the space.
         convert: converts to the library of the environments.
-        in_numpy: whether results may be arrays of NumPy, in memory that nobody else holds.
+        in_numpy: whether results may be NumPy arrays, in memory of their own.
     """
     backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
@@ -195,7 +195,7 @@ def caster(
 
         def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
-            if low is not None:  # several times as fast as clip for few numbers
+            if low is not None:  # for few numbers, several times as fast as clip
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)
             alone = in_numpy and not observers and not _is_guarded()
@@ -203,9 +203,9 @@ def caster(
 
         return cast_in_numpy
     if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
-        edges = None  # it cannot clip them, but casts them clipped
+        edges = None  # PyTorch cannot clip these dtypes, but the cast clips them
     elif edges is not None and edges[0].ndim:
-        # JAX may be told to refuse what has fewer dimensions
+        # JAX may be configured to refuse operands with fewer dimensions
         wide = (None,) * (x.ndim - edges[0].ndim)
         edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
     elif edges is not None:
@@ -215,7 +215,7 @@ def caster(
 
 
 def _is_guarded() -> bool:
-    """Return whether users look for hidden transfers, so that none may be left to JAX."""
+    """Return whether a user's transfer guard forbids JAX to transfer arrays implicitly."""
     return sys.modules["jax"].config.jax_transfer_guard_host_to_device not in (None, "allow")
 
 
@@ -233,21 +233,21 @@ def _compiled_cast() -> Any:
 
 
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:
-    """Return the bounds of a space as NumPy arrays, finite, for arrays of one dtype that are cast to another."""
+    """Return finite bounds of a space as NumPy arrays, for a cast from dtype `kind` to dtype `name`."""
     low, high = lowest_and_highest(space, name)
-    if high.dtype.kind == "f":  # finite numbers stay finite; the environment clips to fractions
+    if high.dtype.kind == "f":  # finite numbers stay finite; the exact bounds are applied later
         largest = np.finfo(high.dtype).max
         low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
     return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)
 
 
 def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], Any]:
-    """Return a function that clips actions to a space. Its results are new arrays, unlike its argument.
+    """Return a function that clips actions to a space. Its results are always new arrays.
 
     Args:
         space: the space of one environment.
         backend: the library of the actions.
-        device: their device.
+        device: the device of the actions.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         clips = [clipper(leaf, backend, device) for leaf, _ in leaves(space)]
@@ -262,7 +262,7 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
     if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):
         return lambda x: x + 0
     if backend.name == "numpy":
-        maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
+        maximum, minimum = np.maximum, np.minimum  # for few numbers, several times as fast as clip
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
         low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))
@@ -274,14 +274,14 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
     from jax import numpy_dtype_promotion
 
     def clip(x: AnyArray) -> Any:
-        with numpy_dtype_promotion("standard"):  # the dtype of what was not checked may be another
+        with numpy_dtype_promotion("standard"):  # unchecked actions may have another dtype
             return xp.clip(x, low, high)
 
     return clip
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return these numbers as NumPy arrays of a dtype, 0-d if all are the same."""
+    """Return the bounds of a space as NumPy arrays of a dtype, 0-d if both are uniform."""
     edges = []
     for edge in map(np.asarray, bounds_of(space)):
         if edge.size and np.all(edge == edge.flat[0]):
@@ -292,7 +292,7 @@ def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 def _edge(edge: Any, dtype: Any) -> Any:
-    """Return a bound in a dtype. If that has whole numbers, it is clipped to them."""
+    """Return a bound in a dtype. For an integer dtype, it is clipped to the dtype's range."""
     if np.dtype(dtype).kind in "iu":
         limits = np.iinfo(dtype)
         edge = np.clip(np.asarray(edge, object), limits.min, limits.max)

@@ -1,4 +1,4 @@
-"""`check_functional_env`: tries an environment in several libraries, and reports mistakes of its author with their lines."""
+"""`check_functional_env`: tries an environment in several libraries, and reports its author's mistakes with their lines."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
 LONG = 10_000
-"""How many steps are tried before a warning that no episode ends."""
+"""The number of steps after which a warning says that no episode ends."""
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
-"""Errors that mean that there is no image: packages for images are optional, and so are images."""
+"""Errors that mean that there is no image. Both images and their packages are optional."""
 
 _FILTERING = threading.RLock()
-"""Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
+"""A lock for filtering warnings. Filters belong to the process, so threads would restore each other's filters."""
 
 
 def check_functional_env(
@@ -54,10 +54,10 @@ def check_functional_env(
 ) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
-    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
-    arguments. If NumPy is tried, the result of an environment must also not depend on the other environments in its batch,
-    on their number, or on its index. Episodes that have ended begin anew. Kernels of `wrap` are tried around an environment
-    without problems.
+    Each method is called with a batch, in JAX inside `jit`. Its result must have the right shapes and dtypes, and depend
+    only on its arguments. In NumPy, an environment's result must also not depend on its index, on the other environments
+    in its batch, or on their number. Finished episodes are reset. If there are no problems, kernels of `wrap` are tried
+    too.
 
     Args:
         env: the environment, or its class.
@@ -66,16 +66,16 @@ def check_functional_env(
         params: parameters other than the defaults.
 
     Returns:
-        The problems, a list, empty if there are none. As text, each has a line, which names the method, the place and the
-        remedy.
+        A list of the problems, empty if there are none. Its text has a line for each problem, with the method, the place
+        and the remedy.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
         arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
     Warns:
-        UserWarning: there is no problem, but with random actions in NumPy, all episodes end in their first step, or
-            none ends in 10000 steps and `max_episode_steps` is None.
+        UserWarning: there is no problem, but with random actions in NumPy, every episode ends in its first step; or none
+            ends in 10000 steps, while `max_episode_steps` is None.
 
     Examples:
         >>> from arrayferry_envs import CartPole, check_functional_env
@@ -125,7 +125,7 @@ def _usable(name: str) -> af.Backend | None:
     """
     try:
         backend = af.registry.backend(name)
-    except af.ArrayFerryError as unknown:  # those without a plugin are known by their modules
+    except af.ArrayFerryError as unknown:  # a library without a plugin is found by its module
         try:
             backend = af.registry.backend(importlib.import_module(name))
         except ImportError:
@@ -136,20 +136,20 @@ def _usable(name: str) -> af.Backend | None:
 
 
 class _FoundError(Exception):
-    """A problem was found, its only argument, and this library cannot be tried further."""
+    """A problem, its only argument, ends the trial of a library."""
 
 
 class _Trial:
-    """An environment in one library.
+    """The trial of an environment in one library.
 
     Args:
         functional: the environment.
         backend: the library.
-        params: parameters.
+        params: the parameters.
 
     Attributes:
-        dtypes: the paths and the dtypes of the arrays of its states.
-        warned: what is unusual, but may be meant.
+        dtypes: the paths and the dtypes of the arrays in a state.
+        warned: warnings of unusual results that may be intended.
     """
 
     def __init__(self, functional: FunctionalEnv, backend: af.Backend, params: AnyTree) -> None:
@@ -162,7 +162,7 @@ class _Trial:
         self._env._results.cast = self._recorded  # type: ignore[method-assign]
 
     def _recorded(self, x: AnyArray, dtype: Any, what: str) -> Any:
-        """Cast an array, and record it, the name of the dtype, and what it is."""
+        """Cast an array, and record the array, the name of the dtype, and a description of the array."""
         self._casts.append((x, dtype_name(dtype), what))
         return cast_clipped(x, dtype)
 
@@ -170,7 +170,7 @@ class _Trial:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
 
     def problems(self) -> list[Problem]:
-        """Try everything, and return what is wrong."""
+        """Try all methods, and return the first problem, if there is one, in a list."""
         with _FILTERING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -222,14 +222,14 @@ class _Trial:
             self._warn_of_lengths(np.stack(ended))
 
     def _found(self, method: str, what: str, remedy: str, line: str | None = None) -> _FoundError:
-        """Return the error for a problem. Without a line, it names the first line of the method."""
+        """Return the error for a problem. By default, it names the first line of the method."""
         line = line or first_line(self._dynamics, method)
         return _FoundError(Problem(method, line, what, remedy, (self._backend.name,)))
 
-    # The methods, as the library runs them.
+    # Calls of methods.
 
     def _called(self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None) -> Any:
-        """Call a method as the library runs it, and check that what is cast fits."""
+        """Call a method in the library, and check that numbers fit the dtypes to which they are cast."""
         result = self._explained(
             method, lambda: self._run(method, seed, state, action, self._params)
         )
@@ -247,7 +247,7 @@ class _Trial:
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
     ) -> Any:
-        """Call a function, and explain its error, except for some that are raised unchanged."""
+        """Call a function, and explain its error. Errors of the types in `passed_on` are raised unchanged."""
         try:
             return call()
         except passed_on:
@@ -258,7 +258,7 @@ class _Trial:
             raise self._found(method, what, remedy, line) from None
 
     def _run(self, method: str, seed: int, state: AnyTree, action: AnyTree, params: Params) -> Any:
-        """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
+        """Run a method: compiled in JAX, and with read-only arrays in NumPy."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.TreeSpec] = []
         self._casts = casts = list[tuple[Any, str, str]]()
@@ -302,14 +302,14 @@ class _Trial:
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
     def _warn_of_lengths(self, ended: AnyArray) -> None:
-        """Warn of episodes that all end in their first step, and of those that do not end.
+        """Record a warning if every episode ends in its first step, or if no episode ends.
 
         Args:
-            ended: which episodes have ended in their first step.
+            ended: which episodes ended in their first step.
         """
         where = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
         if ended.all():
-            self.warned.append(f"{where}: every episode ended in its first step. If that is not meant, look at terminated.")  # fmt: skip
+            self.warned.append(f"{where}: every episode ended in its first step. If that is not intended, check terminated.")  # fmt: skip
         if ended.any() or self._env.limit is not None:
             return
         state = self._called("reset", 0)
@@ -317,8 +317,8 @@ class _Trial:
             state, *rest = self._called("step", number, state, self._action())
             if _ended((state, *rest)).any():
                 return
-        self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or return "
-                           "True for terminated at some time.")  # fmt: skip
+        self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or let "
+                           "terminated become true.")  # fmt: skip
 
     def _check_image(self, state: AnyTree) -> None:
         """Check the image of an environment, if there is one."""
@@ -333,7 +333,7 @@ class _Trial:
                               "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
 
     def _check_batched_params(self, state: AnyTree) -> None:
-        """Check that a float among the parameters may also be an array with one for each environment."""
+        """Check that each float parameter may also be an array with one number for each environment."""
         leaves, layout = af.flatten(self._params.tree, everything=True)
         if not any(type(x) is float for x in leaves):
             return
@@ -355,14 +355,14 @@ class _Trial:
                               "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
 
     def _pure(self, method: str, call: Callable[[], Any]) -> None:
-        """Check that calls of a method give one result. Hidden randomness may show in some calls only."""
+        """Check that repeated calls of a method give the same result. Hidden randomness may affect few calls."""
         result = call()
         if not all(_agree(result, call()) for _ in range(500)):
             raise self._found(method, "it gives different results for the same arguments",
-                              "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
+                              "Draw all random numbers from rng, and store changes only in the state.")  # fmt: skip
 
     def _mixed_in_time(self, states: list[Any]) -> Any:
-        """Return states whose rows are of different times, as after resets of some environments."""
+        """Return states whose rows come from different steps, as after resets of some environments."""
         parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
         columns = zip(*parts, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
@@ -370,7 +370,7 @@ class _Trial:
     def _check_rows(
         self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None
     ) -> None:
-        """Check that an environment's results depend on its own row alone, if it draws the same numbers."""
+        """Check that, given the same random numbers, an environment's results depend only on its own row."""
 
         def run(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
@@ -386,13 +386,13 @@ class _Trial:
         for what, index in _BATCHES:
             rng = NamedRows(seed, index)
             actual, expected = run(rng, index), _rows(whole, index)
-            if what is None:  # the row that was replaced may depend on its index
+            if what is None:  # compare only the rows that were not replaced
                 others = np.flatnonzero(index == everyone)
                 if not _agree(_rows(actual, others), _rows(expected, others)):
                     self._pure(method, again)
                     raise self._found(method, "the result of an environment depends on the others in its batch",
-                                      "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as "
-                                      "many random numbers whatever the values are.")  # fmt: skip
+                                      "Compute each row separately: no sums, means, sorting or shapes over axis 0. The "
+                                      "number of random numbers must not depend on values.")  # fmt: skip
             elif rng.comparable and not _agree(actual, expected, floats=1e-4):
                 self._pure(method, again)
                 raise self._found(method, f"the result of an environment depends on {what}",
@@ -409,7 +409,7 @@ class _Trial:
 
 
 def _result(env: CheckedEnv, method: str, rng: Any, pair: tuple[Any, Any], params: AnyTree) -> Any:
-    """Call a method of an environment with a state and an action. Its result is checked."""
+    """Call a method of an environment with a state and an action, and return its checked result."""
     state, action = pair
     if method == "sample_params":
         assert env.sampled is not None
@@ -423,12 +423,12 @@ def _result(env: CheckedEnv, method: str, rng: Any, pair: tuple[Any, Any], param
 
 
 def _ended(results: tuple[Any, ...]) -> Any:
-    """Return which episodes have ended, a NumPy array, from what `_result` returns for a step."""
+    """Return which episodes have ended, as a NumPy array, given the result of `_result` for a step."""
     return np.any(af.convert(results[2:], "numpy"), axis=0)
 
 
 def _problems_of_kernels(env: FunctionalEnv, library: Any, params: AnyTree) -> Iterator[Problem]:
-    """Take steps with the kernels around an environment."""
+    """Take steps with the kernels around an environment, and yield a problem if there is an error."""
     try:
         envs = env.make_vec(N, xp=library, params=params, max_episode_steps=env.max_episode_steps or STEPS)  # fmt: skip
         envs.action_space.seed(0)
@@ -455,7 +455,7 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""Batches to compare with the whole one: what a difference would depend on, None for the other rows; and row indices."""
+"""Batches to compare with the whole one, by row indices. The text names the cause of a difference, None for other rows."""
 
 
 def _frozen(x: AnyArray) -> Any:
@@ -483,11 +483,11 @@ def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
 def _different_dtypes(
     functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
-    """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
+    """Find arrays in states whose dtype differs between libraries. JAX is left out, since it defaults to 32 bits."""
     compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
     for parts in zip(*compared.values(), strict=False):
         names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))
         if len(set(names.values())) > 1:
             text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
             yield Problem("reset", first_line(functional, "reset"), f"state{parts[0][0]} is {text}",
-                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(compared))  # fmt: skip
+                          "State the dtype, as in xp.zeros((n,), dtype=xp.float32).", tuple(compared))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Calls the methods of an environment in one library, checks their results, and brings them into one form."""
+"""Calls the methods of an environment in one library, and checks and normalizes their results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .step_results import StepResults
 
 
 class CheckedEnv:
-    """A batch of environments in one library, whose methods' results are checked.
+    """A batch of environments in one library, with checks of the results of their methods.
 
     Args:
         functional: the environment.
-        backend: the library that its methods compute in.
+        backend: the library in which the methods compute.
         n: the number of environments.
         limit: the number of steps after which an episode is truncated, None for no limit.
-        device: the device of arrays, None for the library's own choice.
+        device: the device of arrays, None for the library's default.
 
     Attributes:
         xp: the namespace of the library.
-        layout: the layout of the states, None before the first.
-        sampled: the methods with parameters that are sampled, None if none are.
-        traces: whether the library is JAX, which calls the methods once for each form of their arguments.
-        known: whether states were checked since the last reset of all. Then they are not checked again.
+        layout: the layout of the states, None before the first reset.
+        sampled: handles parameters that the environment draws, None if it draws none.
+        traces: whether the library is JAX, which calls the methods only to trace them.
+        known: whether a step since the last full reset was checked, so that later states need no check.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CheckedEnv:
                   "sample_params": functional._draws_params}  # fmt: skip
         for method, definition in wrong_signatures(functional, filter(called.get, called)):
             raise EnvResultError(
-                f"{self._source(method)} does not take the arguments it gets",
+                f"{self._source(method)} does not accept its arguments",
                 remedy=f"Write {definition}.",
             )
         self.sampled: SampledParams | None = None
@@ -116,26 +116,26 @@ class CheckedEnv:
         return state if self.known else self._same(state, "reset", n)
 
     def adopt(self, state: AnyTree) -> None:
-        """Require all later states to have the structure and the dtypes of these."""
+        """Require all later states to have the structure and dtypes of these states."""
         self.layout = None
         self._same(state, "the state", self.n)
 
     def check(self, state: AnyTree, fit: Callable[[Any, Any, str], Any]) -> Any:
-        """Check states that come from outside, and return them.
+        """Check states that a user passed, and return them.
 
         Args:
             state: the states.
-            fit: casts floats of another precision: takes an array, a dtype, and the name of the array.
+            fit: casts floats of another precision, given an array, a dtype, and the name of the array.
 
         Raises:
-            EnvResultError: they do not fit.
+            EnvResultError: the states do not fit.
         """
         return self._same(state, "the state that was set,", self.n, fit)
 
     def step(
         self, rng: Any, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
+        """Take a step. Return checked states, rewards, terminations and truncations (None if `step` returns none)."""
         sampled = None
         if self.sampled is not None:
             sampled = state.params
@@ -150,22 +150,22 @@ class CheckedEnv:
         return state, reward, terminated, truncated
 
     def _same(self, state: AnyTree, source: str, n: int, fit: Any = None) -> Any:
-        """Check that states have the structure and the dtypes of the first and begin with `n` environments.
+        """Check that states have the structure and dtypes of the first states, and an axis of `n` environments.
 
-        Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
+        Floats of another precision are cast, because the dtype of `xp.zeros(n)` differs between libraries.
         """
         leaves, layout = af.flatten(state)
         if not leaves:
             raise EnvResultError(
                 f"{self._source(source)} gave {state!r:.80}, which holds no array",
-                remedy="Return a tree of arrays that begin with the axis of environments.",
+                remedy="Return a tree of arrays whose first axis is the axis of environments.",
             )
         if self.layout is None:
             self.layout = layout
         if layout != self.layout:
             raise EnvResultError(
                 f"{self._source(source)} gave the state {layout!r}, but the first reset() {self.layout!r}",
-                remedy="Return states of the same structure.",
+                remedy="Return states with the same structure.",
             )
         if not self.forms:
             self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
@@ -177,7 +177,7 @@ class CheckedEnv:
             if owner is not None and owner.name != self.backend.name:
                 raise EnvResultError(
                     f"{self._source(source)} gave an array of {owner.name} for state{path}, but {self.backend.name} is used",
-                    remedy="Make arrays with xp and rng.",
+                    remedy="Create arrays with xp and rng.",
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
@@ -192,12 +192,12 @@ class CheckedEnv:
                 raise EnvResultError(
                     f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
                     f"it must be {(n, *rest)}",
-                    remedy="Let each array begin with the axis of environments, and keep its shape.",
+                    remedy="The first axis of each array must be the axis of environments, and shapes must not change.",
                 )
         return state if fitted is leaves else layout.unflatten(fitted)
 
     def _source(self, source: str) -> str:
-        """Return the source of a state for messages: a method with its line, or as given."""
+        """Describe the source of a state for messages: a method with its line, or the given text."""
         method = getattr(self.functional, source, None)
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
@@ -224,17 +224,17 @@ class CheckedEnv:
 
     def _unlike(self, value: AnyTree, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-        remedy = "Let it begin with the axis of environments, followed by the shape of the space."
+        remedy = "Its shape must be the number of environments, followed by the shape of the space."
         if isinstance(value, dict):
-            form, remedy = f" with the keys {list(value)}", "Return what the space asks for."
+            form, remedy = f" with the keys {list(value)}", "Return the structure of the space."
         return EnvResultError(
             f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{form}, but its space "
-            f"asks for {wanted}",
+            f"requires {wanted}",
             remedy=remedy,
         )
 
     def shown(self, state: AnyTree) -> Any:
-        """Return states as the environment returned them, without the parameters that it drew."""
+        """Return states as the environment returned them, without sampled parameters."""
         return state if self.sampled is None else state.state
 
     def inform(self, state: AnyTree, params: AnyTree) -> dict[str, Any]:
@@ -253,19 +253,19 @@ class CheckedEnv:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(
                         f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
-                        remedy=f"Return arrays that begin with the axis of {self.n} environments, with strings as keys.",
+                        remedy=f"Return a dict of strings to arrays whose first axis is that of the {self.n} environments.",
                     )
         return info
 
     def held(self) -> frozenset[int]:
         """Return the ids of the NumPy arrays in the attributes of the environment."""
         count = len(vars(self.functional))
-        if count != self._held[0]:  # at first, and when it has computed a cached property
+        if count != self._held[0]:  # the first call, or a cached property was added
             self._held = count, held_arrays(self.functional)
         return self._held[1]
 
     def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
-        """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
+        """Return the states in `new` where the mask is true, and the states in `old` elsewhere."""
         shared = self.functional._shared
         return self.join(select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared))
 
@@ -275,7 +275,7 @@ class CheckedEnv:
         return list(state) if self.layout.is_of(type(state)) else af.flatten(state)[0]
 
     def join(self, leaves: Any) -> Any:
-        """Put states together from their arrays."""
+        """Make states from their arrays."""
         assert self.layout is not None
         return self.layout.unflatten(leaves)
 
@@ -299,15 +299,15 @@ def select_leaves(
     shared: Any = (),
     rows: AnyArray = None,
 ) -> list[Any]:
-    """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.
+    """Return arrays with the rows of `new` where the mask is true, and the rows of `old` elsewhere.
 
     Args:
         xp: the namespace.
         mask: which rows are new, bool (n,).
         new: the arrays of new states.
-        old: the arrays of states (n, ...).
-        shared: the numbers of arrays that all environments share. They stay old.
-        rows: the row of `new` for each environment, integers (n,). None if it has the same rows.
+        old: the arrays of old states, (n, ...).
+        shared: the indices of arrays that all environments share. These are taken from `old`.
+        rows: the row of `new` for each environment, integers (n,). None if `new` has n rows in order.
     """
     return [
         y if index in shared else select(xp, mask, x if rows is None else x[rows], y)

@@ -1,4 +1,4 @@
-"""Errors of environments."""
+"""The errors of environments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from arrayferry import ArrayFerryError, Backend, TracedValueError
 
 
 class ImpureError(ArrayFerryError, AttributeError):
-    """An environment was changed after its creation, for example by an assignment to `self` in one of its methods."""
+    """An environment was changed after its construction, for example by an assignment to `self` in a method."""
 
 
 class EnvResultError(ArrayFerryError, TypeError):
@@ -18,7 +18,7 @@ class UnknownEnvError(ArrayFerryError, LookupError):
 
     Attributes:
         name: the id.
-        nearest: ids that may be meant.
+        nearest: similar ids that exist.
     """
 
     def __init__(
@@ -30,10 +30,10 @@ class UnknownEnvError(ArrayFerryError, LookupError):
 
 
 def usable(backend: Backend) -> Backend:
-    """Return a library.
+    """Return a library, after a check that it is usable here.
 
     Raises:
-        arrayferry.ArrayFerryError: it is not usable here.
+        arrayferry.ArrayFerryError: the library is not usable here.
     """
     problem = backend.problem()
     if problem is not None:
@@ -42,15 +42,15 @@ def usable(backend: Backend) -> Backend:
 
 
 def traced_env(name: str, what: str) -> TracedValueError:
-    """Return the error for a served environment that is called in a function traced by JAX.
+    """Return the error for a served environment that is called in a function that JAX traces.
 
     Args:
         name: the name of the environment.
-        what: what was called.
+        what: the method that was called.
     """
     return TracedValueError(
         f"{what} of the served {name} was called in a function that JAX traces (jit, scan, vmap, grad). It changes "
         "the environment, which is not part of the traced function and would keep its traced values",
-        remedy="Use rollout, or reset and step of Functions, both in arrayferry_envs. They take the "
-        "environment itself (envs.functional), and work in traced functions.",
+        remedy="Use rollout, or reset and step of Functions, both in arrayferry_envs. With the FunctionalEnv "
+        "(envs.functional), they work in traced functions.",
     )

@@ -46,31 +46,30 @@ class FunctionalEnv(Immutable, ABC):
     """An environment as pure functions of a batch of states, written once for every array library.
 
     Subclass it, set the spaces, and write `reset`, `step` and `observe` with the functions of `xp`, a namespace of
-    the Array API standard, and the random numbers of `rng`. The rest is done for you: it is served as a Gymnasium
-    environment in any library, its steps are counted, finished episodes are reset, actions are clipped to their
-    space, and in JAX it is compiled.
+    the Array API standard, and the random numbers of `rng`. arrayferry does the rest: it serves the environment with
+    Gymnasium's interface in any library, counts steps, resets finished episodes, clips actions to their space, and
+    compiles the environment in JAX.
 
-    A state is any tree of arrays whose first axis is that of the environments: a named tuple, a dataclass, a dict,
+    A state is any tree of arrays whose first axis is the axis of environments: a named tuple, a dataclass, a dict,
     an Equinox module. Parameters are a similar tree of numbers or arrays.
 
-    The methods must be pure: anything that changes belongs in the state. An environment is immutable after its constructor:
-    assigning to `self` is an error in every library.
+    The methods must be pure: everything that changes belongs in the state. After construction, an environment is
+    immutable: assigning to `self` is an error in every library.
 
     Attributes:
-        observation_space: the space of the observations of one environment. Observations are cast to its dtype,
-            and numbers beyond the range of whole numbers are clipped.
+        observation_space: the space of the observations of one environment. Observations are cast to its dtype. For an
+            integer dtype, they are clipped to its range.
         action_space: the space of the actions of one environment. Actions are clipped to it.
         reward_shape: the shape of the reward of one environment, () for a number, (2,) for two objectives.
-        reward_dtype: the name of the dtype that rewards are cast to, such as "float64". With None, floats stay as `step`
-            returns them, and whole numbers become float32.
+        reward_dtype: the name of the dtype to which rewards are cast, such as "float64". With None, floats keep their
+            dtype, and whole numbers become float32.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
-        default_params: a tree of parameters: numbers, arrays, and anything else. The integers, booleans and
-            strings in it are static: they may set shapes and choose branches, and JAX compiles for each of
-            their values. Floats and arrays are values: users may pass an array with one number for each environment
-            in place of a number.
+        default_params: a tree of parameters: numbers, arrays, and other objects. Integers, booleans and strings are
+            static: they may determine shapes and branches, and JAX compiles for each of their values. Floats and arrays
+            are values: for a number, users may pass an array with one number for each environment.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
-        library: the library that the methods need, None for any. With "jax", for instance, methods take and return
-            JAX arrays, and results are converted for agents that use another library.
+        library: the library that the methods need, None for any. With "jax", for example, methods receive and return
+            JAX arrays, and results are converted for agents in other libraries.
 
     Examples:
         >>> from typing import Any, NamedTuple
@@ -102,11 +101,11 @@ class FunctionalEnv(Immutable, ABC):
     default_params: Any = None
     metadata: dict[str, Any] = {"render_modes": []}
     library: str | None = None
-    """The library that the methods need, such as "jax". None for any: agents choose it."""
+    """The library that the methods need, such as "jax". None for any, which agents choose."""
     kernels: tuple[Any, ...] = ()
-    """The wrapper kernels around it: see `wrap`."""
+    """The wrapper kernels around the environment: see `wrap`."""
     _shared: frozenset[int] = frozenset()
-    """The numbers of those arrays of a state that all environments share: they have no axis of environments."""
+    """The indices of arrays in a state that all environments share, without an axis of environments."""
 
     @property
     def base(self) -> FunctionalEnv:
@@ -124,11 +123,11 @@ class FunctionalEnv(Immutable, ABC):
         return type(self).sample_params is not FunctionalEnv.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
-        """Return the number of steps before truncation, given a limit that is counted outside; None for no limit."""
+        """Return the number of steps before truncation, given the limit of the engine; None for no limit."""
         return limit
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
-        """Return the random numbers with which both the parameters and the states of `n` new episodes are sampled."""
+        """Return the random numbers that determine both the parameters and the states of `n` new episodes."""
         return rng
 
     @abstractmethod
@@ -139,27 +138,28 @@ class FunctionalEnv(Immutable, ABC):
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
             n: the number of environments, which is the length of the first axis of each array in the state.
-            params: the parameters. Arrays with one number for each environment have the length `n`.
+            params: the parameters. Arrays with a number for each environment have the length `n`.
         """
 
     @abstractmethod
     def step(
         self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> tuple[Any, ...]:
-        """Return the next states, the rewards, which environments have terminated, and optionally which are truncated.
+        """Return the next states, the rewards, terminations, and optionally truncations.
 
         Args:
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
             state: the states.
-            action: the actions, within the bounds of the space: integers of shape (n,) for
-                Discrete, numbers of shape (n, *shape) for others, a dict or tuple of these for Dict and Tuple.
+            action: the actions, within the bounds of the space: integers of shape (n,) for Discrete, numbers of shape
+                (n, *shape) for other spaces, a dict or tuple of such arrays for Dict and Tuple.
             params: the parameters.
 
         Returns:
-            States of the same structure, shapes and dtypes; rewards of shape (n, *reward_shape); booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
-            shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it has
-            reached `max_episode_steps`, even if it has also terminated.
+            States with the same structure, shapes and dtypes; rewards of shape (n, *reward_shape); terminations, booleans
+            of shape (n,); and, only if the environment itself truncates episodes, truncations, booleans of shape (n,). An
+            episode that reaches `max_episode_steps` is also truncated, even if it terminates in the same step, as with
+            Gymnasium's TimeLimit.
         """
 
     @abstractmethod
@@ -167,22 +167,22 @@ class FunctionalEnv(Immutable, ABC):
         """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
 
     def sample_params(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
-        """Return the parameters of `n` new episodes, if they are redrawn at each reset.
+        """Draw the parameters of `n` new episodes. The default draws none.
 
         Args:
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
             n: the number of environments.
-            params: the given parameters.
+            params: the parameters that a user passed, or the defaults.
 
         Returns:
-            A tree like `params`, in which the sampled parameters are arrays (n, ...). They are kept with the state
+            A tree like `params`, in which the sampled parameters are arrays (n, ...). They are stored with the state
             until the next reset, and passed to `reset`, `step`, `observe` and `info` as `params`.
         """
         return params
 
     def info(self, xp: Namespace, state: AnyTree, params: AnyTree) -> dict[str, Any]:
-        """Return further information on states, as a dict of arrays whose first axis is that of the environments."""
+        """Return further information on states, as a dict of arrays whose first axis is the axis of environments."""
         return {}
 
     def render(self, state: AnyTree, index: int) -> Any:
@@ -197,13 +197,13 @@ class FunctionalEnv(Immutable, ABC):
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> FunctionalVectorEnv:
-        """Serve it as a vector environment. The options are those of `FunctionalVectorEnv`."""
+        """Serve it as a vector environment. For the options, see `FunctionalVectorEnv`."""
         from arrayferry_envs import FunctionalVectorEnv
 
         return FunctionalVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> FunctionalSingleEnv:
-        """Serve it as a single environment. The options are those of `FunctionalSingleEnv`."""
+        """Serve it as a single environment. For the options, see `FunctionalSingleEnv`."""
         from arrayferry_envs import FunctionalSingleEnv
 
         return FunctionalSingleEnv(self, xp=xp, **options)
@@ -227,10 +227,10 @@ def is_functional(env: Any) -> bool:
 
 
 def checked_env(env: Any) -> FunctionalEnv:
-    """Return an environment, made if its class was given.
+    """Return an environment. If its class was given, make one.
 
     Raises:
-        TypeError: it is not a `FunctionalEnv`.
+        TypeError: the argument is neither a `FunctionalEnv` nor its class.
     """
     if is_functional(env):
         return env() if isinstance(env, type) else env  # type: ignore[no-any-return]
@@ -238,34 +238,34 @@ def checked_env(env: Any) -> FunctionalEnv:
 
 
 def _meant(env: Any) -> str:
-    """Return advice on what to write instead of something that is not a `FunctionalEnv`."""
+    """Return a remedy for an argument that is not a `FunctionalEnv`."""
     inner = getattr(env, "unwrapped", None)
     if isinstance(getattr(inner, "functional", None), FunctionalEnv):
-        return "It serves one: pass its .functional, or its .unwrapped.functional if it is wrapped"
+        return "It serves a FunctionalEnv: pass its .functional, or its .unwrapped.functional if it is wrapped"
     if isinstance(env, str):
         return (
             "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "
             f"gymnasium.make({env!r}).unwrapped.functional. Inside jit, step any other by callbacks, "
-            "as examples/host_callbacks.py does"
+            "as in examples/host_callbacks.py"
         )
     if isinstance(env, (Env, VectorEnv)):
         return (
-            "For an agent of another library write ArrayConversion(env). Inside jit, step it by callbacks, "
-            "as examples/host_callbacks.py does"
+            "For an agent of another library, write ArrayConversion(env). Inside jit, step it by callbacks, "
+            "as in examples/host_callbacks.py"
         )
     return (
-        "Pass an object or a subclass of it, such as CartPole(), or from_env(env) of an environment of a suite, as gymnax "
-        "and Brax"
+        "Pass an instance or a subclass, such as CartPole(); for an environment of a suite such as gymnax or Brax, pass "
+        "from_env(env)"
     )
 
 
 def _refuse_change(env: FunctionalEnv, name: str) -> None:
-    """Refuse a change of an environment, except while it is made."""
+    """Refuse a change of an environment after its construction."""
     if not is_made(env):
         return
     raise ImpureError(
         f"{type(env).__name__}.{name} was assigned to, but an environment cannot change once it is made: "
         "its methods are pure functions, and compiled code would silently lose the change",
-        remedy="Put what changes in an episode into the state that reset() and step() return, and what "
-        "differs between runs into default_params.",
+        remedy="Values that change in an episode belong in the state that reset() and step() return, and values "
+        "that differ between runs in default_params.",
     )

@@ -1,4 +1,4 @@
-"""The NumPy arrays that an environment holds, which its results must not share."""
+"""Finds the NumPy arrays in an environment's attributes, which its results must not share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from arrayferry.typing import AnyTree
 
 _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, types.ModuleType)
-"""Objects that cannot be changed once they are made."""
+"""Types of objects that are not searched for arrays."""
 
 
 def held_arrays(env: Any) -> frozenset[int]:

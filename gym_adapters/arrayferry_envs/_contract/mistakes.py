@@ -1,4 +1,4 @@
-"""Mistakes of authors: the line of an error in their code, what is wrong there, and what to write instead."""
+"""Explains mistakes of authors: the line of an error in their code, the mistake, and the remedy."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SIGNATURES = {
     "sample_params": ("xp", "rng", "n", "params"),
     "render": ("state", "index"),
 }
-"""The arguments that each method gets."""
+"""The arguments of each method."""
 
 
 def wrong_signatures(
     functional: FunctionalEnv, methods: Iterable[str] = SIGNATURES
 ) -> Iterator[tuple[str, str]]:
-    """Find methods that cannot be called with their arguments. Return their names, and how they are defined."""
+    """Find methods that cannot be called with their arguments. Yield their names and the right definitions."""
     for name in methods:
         wanted = SIGNATURES[name]
         try:
             inspect.signature(getattr(functional, name)).bind(*wanted)
         except TypeError:
             yield name, f"def {name}(self, {', '.join(wanted)})"
-        except ValueError:  # it has no signature
+        except ValueError:  # the method has no signature
             continue
 
 
@@ -47,12 +47,12 @@ def line_of(method: Any) -> str:
 
 
 def first_line(functional: FunctionalEnv, method: str) -> str:
-    """Return the line in which a method begins."""
+    """Return the first line of a method, as "file:line"."""
     return Path(line_of(getattr(type(functional), method))).name
 
 
 def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> str:
-    """Return the author's last line in a traceback."""
+    """Return the last line of the author's code in a traceback, or the first line of the method."""
     codes = {
         function.__code__
         for kind in type(functional).__mro__
@@ -64,7 +64,7 @@ def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> s
 
 
 def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
-    """Return what is wrong, and what to write instead."""
+    """Return a description of the mistake, and the remedy."""
     if isinstance(error, af.ArrayFerryError):
         return error.reason, error.remedy
     text, kind = str(error), type(error).__name__
@@ -72,7 +72,7 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        if isinstance(error, KeyError):  # of the parameters, or of another dict of the author's
+        if isinstance(error, KeyError):  # the dict may be the parameters, or another one
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
             name, of = error.args[0], params if "params" in line else None
         else:
@@ -95,7 +95,7 @@ _MISTAKES = [
     (
         ("read-only", "arrays are immutable", "does not support item assignment", "in-place"),
         "it changes an array in place",
-        "Make a new array, by arithmetic or by xp.where: compiled code and other libraries would lose or leak the change.",
+        "Make a new array, by arithmetic or by xp.where. Compiled code and other libraries would lose or leak the change.",
     ),
     (
         ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
@@ -125,7 +125,7 @@ _MISTAKES = [
     (
         ("be broadcast together", "must match the size of tensor", "Incompatible shapes for broadcasting"),
         "it combines arrays of other shapes: {text}",
-        "One number for each environment has the shape (n,). For an array (n, d), take xp.reshape(x, (-1, 1)).",
+        "One number for each environment has the shape (n,). To combine it with an array (n, d), use xp.reshape(x, (-1, 1)).",
     ),
 ]  # fmt: skip
 
@@ -136,8 +136,8 @@ class Problem(NamedTuple):
     Attributes:
         method: the method in which it was found, such as "step".
         place: the line, as "file:line".
-        what: what is wrong.
-        remedy: what to write instead, "" if this is not known.
+        what: the mistake.
+        remedy: the remedy, "" if it is not known.
         libraries: the libraries in which it was found.
     """
 
@@ -153,14 +153,14 @@ class Problem(NamedTuple):
 
 
 class Problems(list[Problem]):
-    """What `check_functional_env` found. As text, a line for each problem."""
+    """The problems that `check_functional_env` found. Its text has a line for each problem."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "[]"
 
 
 def merged(problems: list[Problem]) -> list[Problem]:
-    """Report each problem once, with all libraries in which it was found."""
+    """Merge equal problems into one, with all libraries in which it was found."""
     unique: dict[Any, Problem] = {}
     for problem in problems:
         key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later

@@ -1,4 +1,4 @@
-"""Random numbers for rows that have names: a row draws the same in any batch."""
+"""Random numbers for named rows: a row draws the same numbers in any batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from arrayferry_gym import Random
 
 
 class NamedRows(Random):
-    """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
+    """Random numbers in NumPy for named rows: a row draws the same numbers in any batch.
 
     Args:
         seed: the seed.
         names: the name of each row, a number.
 
     Attributes:
-        comparable: whether all draws so far had one number for each row, or one number for all rows.
+        comparable: whether all draws so far had an axis of rows, or no axes.
     """
 
     def __init__(self, seed: int, names: Any) -> None:
@@ -29,7 +29,7 @@ class NamedRows(Random):
         self.comparable = True
 
     def _draw(self, shape: Any) -> Any:
-        """Return numbers from 0 to 1, which depend on how many were drawn before."""
+        """Return uniform numbers from 0 to 1. They depend on the number of earlier draws."""
         shape = tuple(shape)
         of_rows = shape[:1] == (len(self._names),)
         self.comparable = self.comparable and (of_rows or not shape)
@@ -50,7 +50,7 @@ class NamedRows(Random):
         self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
     ) -> Any:
         away, angle = self._draw(shape), self._draw(shape)
-        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
+        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # the Box-Muller method
         return (mean + std * drawn).astype(dtype)
 
     def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:

@@ -1,4 +1,4 @@
-"""Parameters: which are static, which are values, and which differ between environments."""
+"""Parameters, which are static or values, and may differ between environments."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, se
 
 
 def identity(value: AnyTree) -> Hashable:
-    """Return the key of a value: its type and contents, whatever the size of its arrays."""
+    """Return the key of a value: its type and contents, with arrays of any size."""
     return exact_key(value, parts_of)
 
 
 class StaticPart:
-    """The static part of a tree: its structure, and the leaves that are static. It can be hashed and compared.
+    """The static part of a tree: its structure and its static leaves. It can be hashed and compared.
 
     Args:
-        leaves: the leaves, with `DYNAMIC` in place of those that are values.
+        leaves: the leaves, with `DYNAMIC` in place of values.
         structure: the structure of the tree.
         build: makes a tree from all leaves.
-        key: what is compared. With None, it is the structure and the identity of each leaf.
+        key: the key for comparisons. None makes one from the structure and the `identity` of each leaf.
 
     Attributes:
         key: as given.
@@ -46,7 +46,7 @@ class StaticPart:
         self.key: Key = key
 
     def join(self, values: Iterable[Any]) -> Any:
-        """Put the tree together around its values."""
+        """Make the tree from the static part and the values."""
         rest = iter(values)
         return self._build([next(rest) if leaf is DYNAMIC else leaf for leaf in self._leaves])
 
@@ -61,16 +61,16 @@ class StaticPart:
 
 
 class DYNAMIC:
-    """Stands for a leaf that is a value."""
+    """A placeholder for a leaf that is a value."""
 
 
 def partitioned(
     layout: af.TreeSpec, leaves: list[Any], defaults: list[Any]
 ) -> tuple[StaticPart, list[Any]]:
-    """Return the static part of parameters and their values. The types of the defaults tell them apart.
+    """Return the static part of parameters, and their values. The types of the defaults determine which are values.
 
     Raises:
-        arrayferry.OptionError: a static one is an array, or cannot be hashed.
+        arrayferry.OptionError: a static parameter is an array, or cannot be hashed.
     """
     parts = zip(layout.paths, leaves, defaults, strict=True)
     static = tuple(
@@ -84,11 +84,11 @@ class Params:
     """Parameters in one library.
 
     Attributes:
-        tree: as the methods of an environment take them.
+        tree: the tree of parameters, for the methods of an environment.
         static_part: the static part.
-        values: the others, in order: numbers, and arrays of the library.
+        values: the values, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
-        any_batched: whether any value does.
+        any_batched: whether any value is batched.
         arrays: the values that are arrays.
         pinned: for each leaf of the tree, whether the environment must not draw it. () if none is pinned.
     """
@@ -120,7 +120,7 @@ class Params:
         return Params(self.static_part, values, self.batched, self.pinned)
 
     def where(self, mask: AnyArray, other: Params, xp: Namespace) -> Params:
-        """Return these parameters for the environments in a mask, and others elsewhere.
+        """Return these parameters for the environments in a mask, and the `other` ones elsewhere.
 
         Raises:
             arrayferry.OptionError: a static parameter differs.
@@ -128,7 +128,7 @@ class Params:
         if self.static_part != other.static_part:
             raise af.OptionError(
                 "a static parameter was changed for some of the environments",
-                remedy="Integers, booleans and strings are the same for all: change them without reset_mask.",
+                remedy="Integers, booleans and strings are the same for all environments: change them without reset_mask.",
             )
         values, batched = [], []
         for new, old, news, olds in zip(
@@ -154,10 +154,10 @@ def _as_rows(x: AnyArray, batched: bool, mask: AnyArray, xp: Namespace) -> Any:
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
-"""Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
+"""Prepared default parameters by the id of the defaults, if they have no arrays and so are the same in all libraries."""
 
 _HELD = {float: "float32", complex: "complex64"}
-"""The dtypes of arrays with a Python number for each environment."""
+"""The dtypes of arrays that replace Python numbers."""
 _CONSTANTS = (float, int, bool, complex, str, type(None))
 
 
@@ -180,8 +180,8 @@ def prepare(
         n: the number of environments.
         backend: the library.
         device: the device of arrays.
-        base: the parameters that a dict of some fields is completed from, None for the defaults.
-        draws: whether the environment draws parameters, so that it matters which are pinned.
+        base: the parameters that complete a dict of some fields, None for the defaults.
+        draws: whether the environment draws parameters, so that some may be pinned.
 
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
@@ -203,7 +203,7 @@ def prepare(
             f"the parameters are {user_layout!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
-    copy = None if backend.memory == "immutable" else True  # the user's arrays may change
+    copy = None if backend.memory == "immutable" else True  # users may change their arrays
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
     static_part, _ = partitioned(user_layout, leaves, wanted)
     values: list[Any] = []
@@ -211,14 +211,14 @@ def prepare(
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
         if not is_dynamic(default):
             continue
-        if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
+        if isinstance(default, (np.floating, np.complexfloating)):  # treated as a Python number
             default = default.item()
         value = _value(path, default, value, convert, backend)
         shape, single = np.shape(value), np.shape(default)
         if shape not in (single, (n, *single)):
             raise af.OptionError(
                 f"{path} has the shape {tuple(shape)}",
-                remedy=f"Pass {single} for all environments, or {(n, *single)}, with one for each environment.",
+                remedy=f"Pass the shape {single} for all environments, or {(n, *single)} with a row for each environment.",
             )
         values.append(value)
         batched.append(shape != single)
@@ -233,23 +233,23 @@ def prepare(
 def _pinned(
     paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
 ) -> tuple[bool, ...]:
-    """Return for each parameter whether it was given, so that the environment does not draw it. () if none was."""
+    """Return for each parameter whether the user set it, so that the environment does not draw it. () if none is set."""
     before = base.pinned if base is not None and base.pinned else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
     pinned = tuple(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    return pinned if any(pinned) else ()  # as without parameters, so that nothing is compiled twice
+    return pinned if any(pinned) else ()  # the same as for default parameters, to compile only once
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Tell whether parameters have equal values, of any type. Floats are compared in the narrower of their dtypes."""
+    """Tell whether two parameters of any type are equal. Floats are compared in the narrower of their dtypes."""
     if a is b:
         return True
     try:
         a, b = map(np.asarray, af.convert((a, b), "numpy"))
-    except af.ArrayFerryError:  # they have no values, as they are traced
+    except af.ArrayFerryError:  # the values are traced, and so unknown
         return False
     if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
@@ -259,7 +259,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
-    """Tell whether the path of a parameter begins with one of the names of fields."""
+    """Tell whether the path of a parameter begins with one of some field names."""
     fields = [part for name in names for part in (f"params.{name}", f"params[{name!r}]")]
     return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in fields)
 
@@ -299,8 +299,8 @@ def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
     if fraction or af.registry.kind(value).category in ("array", "objects"):
         raise af.OptionError(
             f"{path} is static, since its default {default!r} is not a float, but it was given {value!r:.80}",
-            remedy=f"Pass a {type(default).__name__}; or make the default a float or an array, so that it is "
-            "a value that may differ between environments.",
+            remedy=f"Pass a {type(default).__name__}. To let it differ between environments, make the default a "
+            "float or an array.",
         )
     try:
         hash(value)
@@ -324,7 +324,7 @@ def field_names(params: AnyTree) -> list[Any]:
 
 
 def completed(overrides: Any, defaults: Any) -> Any:
-    """Complete a dict of some of the parameters to all of them."""
+    """Complete a dict of some parameters with the defaults of the others. Return other trees unchanged."""
     if overrides is None or (isinstance(overrides, Mapping) and not overrides):
         return defaults
     if not isinstance(overrides, Mapping) or (

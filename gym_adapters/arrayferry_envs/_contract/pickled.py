@@ -1,4 +1,4 @@
-"""`PickledArrays`: what holds arrays of any library between steps, and is pickled."""
+"""`PickledArrays`: pickles objects that store arrays of any library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import arrayferry as af
 
 
 class PickledArrays:
-    """Pickles the arrays that it holds as those of NumPy, since PyTorch cannot pickle uint32."""
+    """Pickles the arrays in its attributes as NumPy arrays, since PyTorch cannot pickle uint32."""
 
     _held: tuple[str, ...]
-    """The attributes with arrays."""
+    """The names of the attributes with arrays."""
     _entered: Any
-    """Converts to the library."""
+    """The converter to the library of the arrays."""
 
     def __getstate__(self) -> dict[str, Any]:
         arrays = {name: vars(self)[name] for name in self._held if name in vars(self)}

@@ -1,4 +1,4 @@
-"""Spaces and arrays as values of JSON, in files."""
+"""Converts spaces and arrays to JSON values, and spaces back."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from arrayferry.typing import AnyArray
 PARTS = {
     "Box": ("low", "high"), "Discrete": ("n", "start"), "MultiDiscrete": ("nvec", "start"), "MultiBinary": ("n",)
 }  # fmt: skip
-"""What a space of each class is made of, besides its shape and dtype."""
+"""The arguments of each class of spaces, besides the shape and dtype."""
 
 
 def plain(x: AnyArray) -> Any:
-    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
+    """Return an array as nested lists. Numbers that are not finite, which JSON lacks, become strings."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
     return np.where(np.isfinite(x), x.astype(object), texts).tolist()
 
 
 def space_in_json(space: Any) -> dict[str, Any]:
-    """Return a space in values of JSON: by its class and its arguments."""
+    """Return a space as JSON values: its class and its arguments."""
     if isinstance(space, spaces.Dict):
         return {"class": "Dict", "spaces": {k: space_in_json(x) for k, x in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -35,7 +35,7 @@ def space_in_json(space: Any) -> dict[str, Any]:
 
 
 def space_of_json(description: dict[str, Any]) -> Space[Any]:
-    """Return a space, given what `space_in_json` has returned."""
+    """Return the space that `space_in_json` described."""
     kind = description["class"]
     if kind == "Dict":
         return spaces.Dict({key: space_of_json(x) for key, x in description["spaces"].items()})

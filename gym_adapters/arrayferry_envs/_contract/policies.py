@@ -1,4 +1,4 @@
-"""Policies of any library: what they take and return, and what is checked of it."""
+"""Policies of any library: checks of their arguments and results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from arrayferry._utilities.options import UNSET
 from arrayferry.typing import AnyTree
 
 Policy = Callable[..., tuple[Any, ...]]
-"""`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
+"""`policy(params, observation, key) -> action, extras`. A policy with a state also takes and returns the state."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A policy in environments, with the arguments that `rollout`, `evaluate` and `record` have in common, as they are passed.
+    """The unchanged arguments that `rollout`, `evaluate` and `record` have in common.
 
     Attributes:
-        what: the name of the function that is called, for errors.
+        what: the name of the function that the user called, for errors.
     """
 
     what: str
@@ -41,26 +41,26 @@ def check_policy(policy: Any) -> None:
     """Check that a policy can be called.
 
     Raises:
-        arrayferry.OptionError: it cannot be called.
+        arrayferry.OptionError: the policy cannot be called.
     """
     if not callable(policy):
         remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
-        if hasattr(policy, "predict"):  # as models of Stable-Baselines3 have
+        if hasattr(policy, "predict"):  # a model of Stable-Baselines3
             remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
         raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
 
 
 def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
-    """Check that a function takes the arguments of a policy, as far as it tells.
+    """Check that the signature of a function, if it has one, accepts the arguments of a policy.
 
     Raises:
-        arrayferry.OptionError: it does not, or is a class.
+        arrayferry.OptionError: the function does not accept them, or is a class.
     """
     names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
     if not isinstance(policy, type):
         try:
             signature = inspect.signature(policy, follow_wrapped=False)
-        except (TypeError, ValueError):  # it does not tell
+        except (TypeError, ValueError):  # it has no signature
             return
         with contextlib.suppress(TypeError):
             signature.bind(*names)
@@ -68,13 +68,13 @@ def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
     name = getattr(getattr(policy, "func", policy), "__qualname__", None) or f"{policy!r:.80}"
     raise af.OptionError(
         f"{what} calls policy({', '.join(names)}), which {name} does not take",
-        remedy="Of a PyTorch agent pass the module itself. A function takes these arguments and returns "
+        remedy="For a PyTorch agent, pass the module itself. A function must accept these arguments and return "
         f"({', '.join(('action', 'extras', *names[3:]))}).",
     )
 
 
 def policy_rows(state: AnyTree, count: int) -> tuple[list[Any], Any]:
-    """Return the arrays and the layout of the state of a policy, which has one row for each environment.
+    """Return the arrays and the layout of a policy's state, which must have one row for each environment.
 
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
@@ -90,10 +90,10 @@ def policy_rows(state: AnyTree, count: int) -> tuple[list[Any], Any]:
 
 
 def checked_results(result: AnyTree, *names: str) -> tuple[Any, ...]:
-    """Return what a policy returned, if it is a tuple of as many values as these names.
+    """Return the result of a policy, after a check that it is a tuple with a value for each name.
 
     Raises:
-        arrayferry.OptionError: it is not such a tuple.
+        arrayferry.OptionError: the result is not such a tuple.
     """
     if isinstance(result, tuple) and len(result) == len(names):
         return result

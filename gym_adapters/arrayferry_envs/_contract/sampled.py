@@ -1,4 +1,4 @@
-"""Parameters that are sampled at each reset, and kept with the state."""
+"""Parameters that are sampled at each reset, and stored with the state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WithParams(NamedTuple):
 
     Attributes:
         state: the states, as the environment returned them.
-        params: a tree like the parameters, with arrays (n, ...) for those that were sampled and None for the others.
+        params: a tree like the parameters: arrays (n, ...) for sampled parameters, and None for other ones.
     """
 
     state: Any
@@ -30,11 +30,11 @@ class WithParams(NamedTuple):
 
 
 class SampledParams:
-    """The parameters that an environment draws, in states that hold them.
+    """Draws an environment's parameters, and combines them with its states.
 
     Args:
         env: the environment.
-        keeps: whether the parameters of the last call are kept for the next. Traced values must not be.
+        keeps: whether the last parameters are cached. Traced values must not be cached.
     """
 
     def __init__(self, env: FunctionalEnv, *, keeps: bool) -> None:
@@ -46,9 +46,9 @@ class SampledParams:
     def draw(
         self, xp: Namespace, rng: Any, n: int, params: AnyTree, pinned: tuple[bool, ...] = ()
     ) -> Any:
-        """Return the parameters that are sampled for new episodes, with None in place of the others.
+        """Return the sampled parameters of new episodes, with None in place of parameters that are not sampled.
 
-        Those that are pinned keep their values, in arrays like those that were sampled.
+        Pinned parameters keep their values, in arrays of the shape and dtype of the sampled ones.
         """
         tree = self._env.sample_params(xp, rng, n, params)
         leaves, layout = af.flatten(params, everything=True)
@@ -57,12 +57,12 @@ class SampledParams:
             returned_layout = af.flatten(tree, everything=True)[1]
             raise EnvResultError(
                 f"{self._name}.sample_params() returned the parameters {returned_layout!r}, but got {layout!r}",
-                remedy="Return a tree of the same types and fields.",
+                remedy="Return a tree with the same types and fields.",
             )
         sampled: list[Any] = []
         pinned = pinned or (False,) * len(leaves)
         for path, old, stays in zip(layout.paths, leaves, pinned, strict=True):
-            new = by_path[path]  # of dicts in any order, as vmap of JAX returns them
+            new = by_path[path]  # by path, since vmap of JAX changes the order of dicts
             if new is old:
                 sampled.append(None)
                 continue
@@ -71,24 +71,24 @@ class SampledParams:
                 form = f"the shape {shape}" if hasattr(new, "dtype") else f"{new!r:.80}"
                 raise EnvResultError(
                     f"{self._name}.sample_params() returned {form} for params{path}",
-                    remedy=f"Return an array that begins with the {n} environments, or what was given.",
+                    remedy=f"Return an array whose first axis is that of the {n} environments, or the parameter unchanged.",
                 )
             sampled.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
         return layout.unflatten(sampled)
 
     def check_pinned(self, state: WithParams, new: Params, before: Params) -> None:
-        """Refuse to fix parameters that are sampled for only some of the environments."""
+        """Refuse to pin a sampled parameter for only some of the environments."""
         sampled, paths = _by_path(state.params), _by_path(new.tree)
         none = (False,) * len(paths)
         for path, a, b in zip(paths, new.pinned or none, before.pinned or none, strict=True):
             if sampled[path] is not None and a != b:
                 raise af.OptionError(
-                    f"params{path} was passed for some of the environments, and {self._name} draws it for the others",
+                    f"params{path} was passed for some of the environments, but {self._name} draws it for the others",
                     remedy="Pass it without reset_mask. To change it for one episode, set envs.state.",
                 )
 
     def whole(self, state: WithParams, params: AnyTree) -> WithParams:
-        """Return states with all parameters, not only those that were sampled."""
+        """Return states with all parameters, instead of only the sampled ones."""
         last_params, last_sampled, whole = self._whole
         if last_params is not params or last_sampled is not state.params:
             leaves, layout = af.flatten(params, everything=True)
@@ -101,16 +101,16 @@ class SampledParams:
         return WithParams(state.state, whole)
 
     def of_whole(self, state: AnyTree, params: AnyTree, like: Any, *, tell: bool) -> Any:
-        """Return states with only those parameters that are sampled.
+        """Return states with only the sampled parameters.
 
         Args:
             state: the states, with a tree like the parameters or a dict of some of them.
-            params: the parameters that were not sampled.
-            like: states of the environment.
-            tell: whether to warn of other values for parameters that are not sampled. They are left out.
+            params: the parameters before sampling.
+            like: states of the environment, as an example.
+            tell: whether to warn of new values for parameters that are not sampled. Such values are ignored.
 
         Raises:
-            EnvResultError: there are no parameters, or unknown ones.
+            EnvResultError: the states have no parameters, or unknown ones.
         """
         if not isinstance(state, WithParams):
             raise EnvResultError(
@@ -122,7 +122,7 @@ class SampledParams:
         if passed.keys() != set(layout.paths):
             raise EnvResultError(
                 f"the state that was set has the parameters {list(passed)}, but {self._name} has {layout.paths}",
-                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
+                remedy="Pass a tree with the fields of envs.params, or a dict of some of them.",
             )
         sampled = _by_path(like.params)
         for path, value in zip(layout.paths, leaves, strict=True):
@@ -138,7 +138,7 @@ class SampledParams:
 
 
 def _rows_like(xp: Namespace, value: AnyTree, like: Any, name: str) -> Any:
-    """Return a parameter as an array like another, with a row for each environment."""
+    """Return a parameter as an array with the shape and dtype of another, which has a row for each environment."""
     if not hasattr(value, "dtype"):
         cast_fitting(np.asarray(value), np.dtype(dtype_name(like.dtype)), name)
         return xp.full_like(like, value)
@@ -147,6 +147,6 @@ def _rows_like(xp: Namespace, value: AnyTree, like: Any, name: str) -> Any:
 
 
 def _by_path(params: AnyTree) -> dict[str, Any]:
-    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
+    """Return the leaves of parameters by their paths, since JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
     return dict(zip(layout.paths, leaves, strict=True))

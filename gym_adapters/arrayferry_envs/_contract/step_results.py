@@ -1,4 +1,4 @@
-"""The results of the step of an environment, checked and brought into one form."""
+"""Checks and normalizes the results of an environment's step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .functional_env import FunctionalEnv
 
 
 class StepResults:
-    """Checks the results of the step of a batch of environments, and brings them into one form.
+    """Checks and normalizes the results of the steps of a batch of environments.
 
     Args:
         env: the environment.
@@ -38,18 +38,18 @@ class StepResults:
                 remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
             )
         self._shape = (n, *shape)
-        self._whole_name = "float32"  # the dtype of whole numbers
+        self._whole_name = "float32"  # the dtype to which whole numbers are cast
         if dtype is not None:
             self._whole_name = _stated_dtype(self._name, xp, dtype)
         self._whole: Any = getattr(xp, self._whole_name)
         self._dtype = None if dtype is None else self._whole
         self._exact = 2 ** (np.finfo(self._whole_name).nmant + 1)
         self._in_numpy = is_numpy_namespace(xp)
-        self._float: Any = None  # the dtype of the last reward, which needs no check
+        self._float: Any = None  # the dtype of the last float rewards, which need no check
         self._warned: set[str] = set()
 
     def __call__(self, result: AnyTree) -> tuple[Any, Any, Any, Any]:
-        """Return the state, the reward, and the flags of termination and of truncation, which may be None."""
+        """Return the state, the reward, the termination flags, and the truncation flags or None."""
         try:
             if type(result) is tuple and len(result) == 3:
                 (state, reward, terminated), truncated = result, None
@@ -67,14 +67,14 @@ class StepResults:
         return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
     def cast(self, x: AnyArray, dtype: Any, what: str) -> Any:
-        """Cast an array of rewards or observations, without reading it."""
+        """Cast an array of rewards or observations, without checks of its numbers."""
         return cast_clipped(x, dtype)
 
     def _reward(self, reward: AnyArray) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
-        Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a
-        GPU, where reading them would wait for the device, there is a warning instead, once for each dtype.
+        Whole numbers become float32, unless `reward_dtype` is set. If the cast loses digits, an error is raised. In JAX and
+        on a GPU, where the check would wait for the device, a warning is issued instead, once for each dtype.
         """
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:
@@ -115,7 +115,7 @@ class StepResults:
         return self.cast(reward, self._whole, "reward")
 
     def _of_another_shape(self, reward: AnyArray) -> EnvResultError:
-        """Return the error for a reward of a shape that the environment does not state."""
+        """Return the error for a reward whose shape differs from `reward_shape`."""
         rest, shape = self._shape[1:], np.shape(reward)
         remedy = f"Return an array of shape {self._shape}."
         if hasattr(reward, "dtype") and shape[:1] == (self._n,):
@@ -146,7 +146,7 @@ class StepResults:
         return value
 
     def _full(self, value: AnyTree, dtype: Any) -> Any:
-        """Return a new array with this number for each environment."""
+        """Return a new array with the same value for each environment."""
         if self._in_numpy:  # several times as fast as xp.full
             x = np.empty(self._n, dtype)
             x.fill(value)
@@ -154,7 +154,7 @@ class StepResults:
         return self._xp.full((self._n,), value, dtype=dtype)
 
     def _check_exact(self, reward: AnyArray) -> None:
-        """Check that numbers fit, and that whole ones keep all digits."""
+        """Check that numbers fit the dtype of rewards, and that whole numbers keep all digits."""
         try:
             cast_fitting(reward, np.dtype(self._whole_name), "it")
         except af.NarrowingError as error:
@@ -165,7 +165,7 @@ class StepResults:
 
 
 def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
-    """Return the name of the dtype of rewards that a class states, as the library has it."""
+    """Return the name of a stated dtype of rewards in the library."""
     try:
         kind = np.dtype(dtype).kind
     except TypeError:
@@ -173,10 +173,10 @@ def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
     if kind != "f":
         raise EnvResultError(
             f"reward_dtype of {name} is {dtype!r:.80}",
-            remedy='Set it to the name of a dtype of floats, such as "float64", or to None.',
+            remedy='Set it to the name of a float dtype, such as "float64", or to None.',
         )
     return held_dtype(dtype, af.backend_of(xp.zeros((1,))))
 
 
 _DIGITS = {"bool": 1, "int8": 7, "uint8": 8, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32}
-"""The number of binary digits of whole numbers."""
+"""The numbers of binary digits of integer dtypes, without the sign."""

@@ -1,1 +1,1 @@
-"""A batch of a functional environment that is stepped and reset: in NumPy and PyTorch, and compiled in JAX."""
+"""Steps and resets a batch of a functional environment: in NumPy and PyTorch, and compiled in JAX."""

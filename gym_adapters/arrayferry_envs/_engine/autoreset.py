@@ -17,7 +17,7 @@ from arrayferry_gym.wrappers.kernels import Step
 from .engine import Engine
 
 FEWEST = 64
-"""The number of environments from which drawing random numbers for some of them saves time."""
+"""The smallest batch in which drawing random numbers for only some environments saves time."""
 
 
 def random_of(key: Any) -> Any:
@@ -25,15 +25,15 @@ def random_of(key: Any) -> Any:
 
 
 def without_weak_type(x: AnyArray) -> Any:
-    """Return an array without a weak type, so that nothing is compiled for both types."""
+    """Return an array without a weak type, so that code is not compiled for weak types too."""
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
 
 def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> Any:
-    """Return the states of kernels before the first step in the shapes that they have after it, those of rewards.
+    """Return the initial states of kernels, broadcast to their shapes after a step, which depend on the rewards' shape.
 
     Args:
-        engine: runs the environments and the kernels.
+        engine: the engine of the environments and the kernels.
         states: the states of the kernels.
         state: the states of the environments.
         params: the parameters.
@@ -59,18 +59,18 @@ def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> 
 class AutoReset:
     """Resets the environments in a mask.
 
-    Random numbers are most of the work of a reset. None are drawn if no environment is in the mask, and those for
-    an eighth of the environments if that is enough. Under `vmap`, all are drawn.
+    Random numbers are most of the work of a reset. If no environment is in the mask, none are drawn. If at most an eighth
+    of the environments is in the mask, they are drawn for an eighth. Under `vmap`, they are drawn for all.
 
     Args:
         env: the environments.
         key: a key.
         params: the parameters.
-        pinned: which of them are not drawn: see `Params`.
-        batched: whether some of them differ from environment to environment.
+        pinned: which parameters the environment must not draw: see `Params`.
+        batched: whether some parameters differ between environments.
 
     Attributes:
-        key: a new key after each use, the same key if no number was drawn.
+        key: the key for the next use, which is new if numbers were drawn.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class AutoReset:
             return before, observation, key
 
         def put(count: int, key: Any) -> Any:
-            """Make fresh states, and put them in place of the states in the mask."""
+            """Make fresh states, and replace the states in the mask by them."""
             rng = random_of(key)
             fresh = env.leaves(env.reset(rng, count, self._params, self._pinned))
-            # of a few, each goes to another row
+            # if there are fewer fresh states than environments, number the rows in the mask
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
             chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)
             leaves = tuple(map(without_weak_type, chosen))
@@ -104,7 +104,7 @@ class AutoReset:
         branches = [keep, *(functools.partial(put, count) for count in self._counts)]
         chosen: Any = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
         if not isinstance(chosen, jax.core.Tracer):
-            # among several, a switch would be compiled in each call, since they are new functions
+            # the branches are new functions in each call, so a switch with several would be compiled again
             branches, chosen = [branches[int(chosen)]], 0
         leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
         return env.join(leaves), observation

@@ -1,4 +1,4 @@
-"""The kernels around an environment."""
+"""Makes the chain of kernels around an environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain
     Args:
         env: the environment.
         limit: the step limit.
-        refuse: as for `Chain`. The default refuses kernels that JAX cannot trace.
+        refuse: as for `Chain`. By default, `refuse_untraceable`.
     """
     base = env.base
     inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
@@ -28,10 +28,10 @@ def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain
 
 
 def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
-    """Refuse a kernel that JAX cannot trace, given an error that it has raised.
+    """Refuse a kernel that JAX cannot trace, given the error that it raised.
 
     Raises:
-        EnvResultError: the error is JAX's.
+        EnvResultError: the error means that JAX cannot trace the kernel.
     """
     jax = sys.modules.get("jax")
     traced = () if jax is None else (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
@@ -40,5 +40,5 @@ def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
         raise EnvResultError(
             f"the kernel {kernel!r:.80} cannot be compiled by JAX, because of {line}: {str(error).partition(chr(10))[0]}",
             remedy="Write it with functions of xp, without branches on values. Or leave it out of wrap(), and put "
-            "KernelVectorWrapper(envs, kernel) around the environments, which calls it without compiling it.",
+            "KernelVectorWrapper(envs, kernel) around the environments, which does not compile it.",
         ) from error

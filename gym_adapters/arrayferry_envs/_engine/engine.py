@@ -1,4 +1,4 @@
-"""The engine, which resets and advances a batch of environments, for arrays of any library."""
+"""`Engine`: resets and advances a batch of environments, with arrays of any library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arrayferry_gym.extending import RULES, Chain, Episodes, select
 from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
-"""The largest number of steps that an episode counts. A higher limit is never reached."""
+"""The largest step limit, which fits into int32. Higher limits count as this one."""
 
 
 class EnvState(NamedTuple):
@@ -22,7 +22,7 @@ class EnvState(NamedTuple):
     Attributes:
         state: the states, a tree of arrays (n, ...).
         elapsed: the number of steps of each episode so far, int32 of shape (n,).
-        ended: which episodes have ended and have not been reset yet, bool of shape (n,).
+        ended: which episodes have ended but were not reset yet, bool of shape (n,).
         wrappers: the states of the kernels around the environment, innermost first.
     """
 
@@ -33,19 +33,19 @@ class EnvState(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Takes a mask, states, and their observations or None; returns states that are restarted in the mask, and observations."""
+"""A function of a mask, states, and their observations or None. It resets the states in the mask, and observes all."""
 
 
 class Engine:
     """Resets and advances a batch of environments and the kernels around them, by functions without side effects.
 
-    All shapes are fixed. Nothing else runs a `FunctionalEnv`.
+    All shapes are fixed. All code that runs a `FunctionalEnv` uses the engine.
 
     Args:
         env: the environments.
-        mode: when episodes that have ended are reset.
+        mode: when finished episodes are reset.
         chain: the kernels.
-        tells_masks: whether infos hold the "action_mask" of observations that have one.
+        tells_masks: whether infos include the "action_mask" of observations.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Engine:
         return self.chain.init(self.env.xp, self.env.n, None)
 
     def _fresh(self) -> Any:
-        """Return the states of the kernels of one environment. Those that JAX may trace are not kept."""
+        """Return initial states of the kernels for one environment. They are cached, unless JAX may trace them."""
         if self._of_one is not None:
             return self._of_one
         states = self.chain.init(self.env.xp, 1, None)
@@ -84,14 +84,14 @@ class Engine:
         before: EnvState | None = None,
         mask: AnyArray = None,
     ) -> tuple[EnvState, Any, dict[str, Any]]:
-        """Return environments that begin with these states, their observations and infos.
+        """Begin episodes in some environments. Return the environments, and the observations and infos of all.
 
         Args:
-            state: the states.
+            state: the states of all environments, which are fresh where episodes begin.
             params: the parameters.
-            kernels: the states of the kernels. What outlives episodes stays.
-            before: the environments so far, None if all begin.
-            mask: which of them begin, bool (n,).
+            kernels: the states of the kernels. Their statistics continue.
+            before: the environments before, None if episodes begin in all.
+            mask: which environments begin an episode, bool (n,).
         """
         env, xp = self.env, self.env.xp
         elapsed = xp.zeros((env.n,), dtype=xp.int32)
@@ -120,13 +120,13 @@ class Engine:
         Args:
             rng: random numbers for the step.
             env_state: the environments.
-            action: their actions.
+            action: the actions.
             params: the parameters.
-            renew: resets those in a mask.
+            renew: resets the environments in a mask.
             acting: random numbers for kernels that change actions.
 
         Returns:
-            The environments, the outcome, and the infos that kernels have added.
+            The environments, the outcome, and the infos that kernels added.
         """
         env, xp, kernels = self.env, self.env.xp, env_state.wrappers
         rule = RULES[self.mode]
@@ -140,7 +140,7 @@ class Engine:
             late = elapsed >= min(env.limit, LAST)
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
-            truncated = elapsed < 0  # nowhere
+            truncated = elapsed < 0  # false everywhere
         masks = rule.masks(env_state.ended, terminated, truncated)
         final = final_info = None
         if rule.same_step:
@@ -152,7 +152,7 @@ class Engine:
         if masks.reset is not None:
             state, observation = renew(masks.reset, state, final)
             goes_on = ~masks.reset if masks.valid is None else masks.valid
-            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
+            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # faster than where
         else:
             observation = env.observe(state, params) if final is None else final
         info = self._info(state, params, observation)
@@ -168,7 +168,7 @@ class Engine:
     def _through(
         self, kernels: Any, outcome: Step, begins: AnyArray
     ) -> tuple[Any, Step, dict[str, Any]]:
-        """Pass a step through the kernels."""
+        """Apply the kernels to the outcome of a step."""
         same = RULES[self.mode].same_step
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
@@ -188,13 +188,13 @@ class Engine:
 
 
 def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
-    """Return infos as vector environments do, with a mask for each key."""
+    """Return infos with a mask for each key, as in vector environments."""
     masks = {f"_{key}": env.xp.ones((env.n,), dtype=env.xp.bool) for key in info}
     return {**info, **masks}
 
 
 def with_added(outcome: Step, added: dict[str, Any]) -> Step:
-    """Return the outcome of a step with the infos that kernels have added."""
+    """Return the outcome of a step with the infos that kernels added."""
     if not added:
         return outcome
     final = outcome.final_info
@@ -204,7 +204,7 @@ def with_added(outcome: Step, added: dict[str, Any]) -> Step:
 
 
 def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """Return the outcome of a step in the form of `VectorEnv.step`."""
+    """Return the outcome of a step in the form of the results of `VectorEnv.step`."""
     infos = with_masks(env, outcome.info) if outcome.info else {}
     if outcome.final_observation is not None:
         final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}

@@ -1,4 +1,4 @@
-"""The stepper in JAX, whose steps are compiled."""
+"""The stepper in JAX, with compiled steps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .tracing import has_tracers, stages, trace_here
 
 
 class JaxStepper(Stepper):
-    """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""
+    """Takes each step in one compiled call, to which it donates the states."""
 
     PROGRAMS = 8
-    """The number of combinations of static parameters for which compiled code is kept."""
+    """The number of combinations of static parameters for which compiled code is cached."""
 
     def __init__(self, engine: Engine, sharding: Any = None) -> None:
         with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
@@ -50,12 +50,12 @@ class JaxStepper(Stepper):
         self._keys = jax.random.key_data(keys)
 
     def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
-        """Return the values among the parameters, and the functions compiled for the static ones.
+        """Return the values of the parameters, and the functions compiled for the static ones.
 
-        The numbers among the values become one array, since each argument of compiled code takes time.
+        Numbers are joined into one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # they are kept
+            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # as it is cached
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             static = params.static_part, params.any_batched, params.pinned, self._generator
@@ -65,7 +65,7 @@ class JaxStepper(Stepper):
         return self._current[1]  # type: ignore[no-any-return]
 
     def _placed(self, values: AnyTree) -> Any:
-        """Return arrays where the programs take them."""
+        """Return arrays on the device of the programs."""
         device = self.env.device
         return values if device is None else af.convert(values, "jax", device=device)
 
@@ -98,11 +98,11 @@ class JaxStepper(Stepper):
         values, (_, program) = self._prepared(params)
         if has_tracers(action):
             self.refuse_traced("step()", action)
-            self._donates = False  # gradients need the states
+            self._donates = False  # gradients need the old states
         run = program
         if not self._donates:
             run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)
-        before, self._leaves = self._leaves, ()  # they are donated
+        before, self._leaves = self._leaves, ()  # the call may consume the arrays
         after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):
             self._leaves = before
@@ -111,7 +111,7 @@ class JaxStepper(Stepper):
         return result  # type: ignore[no-any-return]
 
     def refuse_traced(self, what: str, values: Any = ()) -> None:
-        """Refuse a call that would leave traced values in an environment made outside the traced function."""
+        """Refuse a call that would store traced values in an environment made outside the traced function."""
         if trace_here() != self._made_in and (has_tracers(values) or stages()):
             raise traced_env(self.env.name, what)
 
@@ -138,7 +138,7 @@ class JaxStepper(Stepper):
 
 
 def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the numbers among values as one array, and the other values, with None in place of the numbers."""
+    """Return the numbers among values as one array, and the other values with None in place of each number."""
     numbers = [jnp.asarray(x) for x in values if type(x) is float]
     others = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
     return jnp.stack(numbers) if numbers else None, others
@@ -160,11 +160,11 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> EnvStat
 def functions(
     engine: Engine, sharding: Any, static_part: StaticPart, batched: bool, pinned: tuple[bool, ...], generator: Any
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the functions of a stepper, with keys of a generator: to begin episodes, and to take a step."""
+    """Return the functions of a stepper, one to begin episodes and one to take a step, for keys of a generator."""
     env = engine.env
 
     def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:
-        """Return the parameters whose values were joined."""
+        """Return the tree of the parameters from values that `_joined` returned."""
         numbers, others = values
         rest = iter(() if numbers is None else numbers)
         return static_part.join(next(rest) if x is None else x for x in others)

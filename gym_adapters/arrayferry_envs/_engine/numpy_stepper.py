@@ -16,7 +16,7 @@ from .stepper import Result, Stepper, unmasked
 
 
 class NumpyStepper(Stepper):
-    """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
+    """Computes resets only for environments that have ended, and copies only results that share memory with other arrays."""
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         result, added = self._advance(action, params)
@@ -58,7 +58,7 @@ _HERE = contextlib.nullcontext()
 
 
 def _hold(tree: AnyTree, ids: set[int]) -> None:
-    """Add the ids of the arrays in dicts, tuples and lists, and of those whose memory they share."""
+    """Add to `ids` the ids of the arrays in dicts, tuples and lists, and the ids of their base arrays."""
     if isinstance(tree, np.ndarray):
         ids.add(id(tree))
         ids.add(id(tree.base))
@@ -68,7 +68,7 @@ def _hold(tree: AnyTree, ids: set[int]) -> None:
 
 
 def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
-    """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
+    """Return a value that shares no memory with other objects: arrays that do are copied.
 
     Args:
         value: an array, or a tree of arrays.
@@ -80,7 +80,7 @@ def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
             ids.add(id(value))
             return value
         return value.copy()
-    if type(value) is tuple:  # quicker than as any tree
+    if type(value) is tuple:  # faster than `map_arrays`
         return tuple([_copied_if_held(part, ids) for part in value])
     if type(value) is dict:
         return {key: _copied_if_held(part, ids) for key, part in value.items()} if value else value
@@ -92,7 +92,7 @@ def _first_row(x: AnyArray) -> Any:
 
 
 def map_results(function: Callable[[Any], Any], tree: AnyTree) -> Any:
-    """Do what `map_arrays` does, quicker for the forms that results mostly have."""
+    """Do what `map_arrays` does, but faster for common results."""
     if isinstance(tree, np.ndarray):
         return function(tree)
     if type(tree) is tuple:

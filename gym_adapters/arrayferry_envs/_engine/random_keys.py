@@ -1,4 +1,4 @@
-"""Keys of JAX: typed ones, and raw ones of each generator."""
+"""Converts JAX keys, typed or raw, and integers to typed keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _type_of_keys() -> Any:
 
 
 def as_key(value: AnyTree) -> Any:
-    """Return a key as a typed one, None if it is not a key.
+    """Return a typed key for a typed or raw key, None for other values.
 
-    A raw key, as `jax.random.PRNGKey` makes it, is for JAX's default generator (`jax_default_prng_impl`) if its length
-    is right for that, else for "threefry2x32" (length 2) or "rbg" (length 4).
+    A raw key, as made by `jax.random.PRNGKey`, is for JAX's default generator (`jax_default_prng_impl`) if it has the
+    right length, and otherwise for "threefry2x32" (length 2) or "rbg" (length 4).
     """
     if not isinstance(value, jax.Array):
         return None
@@ -40,10 +40,10 @@ def as_key(value: AnyTree) -> Any:
 
 
 def key_of(key: Any) -> Any:
-    """Return a key of JAX, or an integer as one, as a typed key.
+    """Return a typed key for a JAX key, or for an integer as its seed.
 
     Raises:
-        arrayferry.OptionError: it is neither.
+        arrayferry.OptionError: the value is neither.
     """
     if isinstance(key, numbers.Integral):
         return jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
@@ -51,12 +51,12 @@ def key_of(key: Any) -> Any:
 
 
 def checked_key(key: Any) -> Any:
-    """Return a key of JAX as a typed one.
+    """Return a typed key for a JAX key.
 
     Raises:
-        arrayferry.OptionError: it is not a key.
+        arrayferry.OptionError: the value is not a key.
     """
-    if type(key) is _type_of_keys() and key.shape == ():  # quicker than to compare dtypes
+    if type(key) is _type_of_keys() and key.shape == ():  # faster than comparing dtypes
         return key
     typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
     if typed is None:

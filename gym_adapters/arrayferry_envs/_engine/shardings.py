@@ -1,4 +1,4 @@
-"""Batches of environments that are spread over several devices."""
+"""Spreads batches of environments over several devices."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from arrayferry.typing import AnyArray, AnyTree
 
 
 def batch_sharding(sharding: Any, n: int) -> Any:
-    """Return the sharding of a batch in the form that compiled code takes, None if there is none.
+    """Return the sharding of a batch in the form for compiled code, None without a sharding.
 
     Args:
-        sharding: splits the axis of environments, and no other.
+        sharding: a sharding that splits only the axis of environments.
         n: the number of environments.
 
     Raises:
-        arrayferry.OptionError: it cannot split them.
+        arrayferry.OptionError: the sharding cannot split the environments.
     """
     if sharding is None:
         return None
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
         raise af.OptionError(
-            f"sharding={sharding!r:.80}",
+            f"sharding={sharding!r:.80} is not valid",
             remedy='Pass jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("envs")), with a mesh of devices.',
         )
     if any(part is not None for part in sharding.spec[1:]):
         raise af.OptionError(
             f"sharding={sharding!r:.80} splits more than the axis of environments",
-            remedy="Name the axes of the mesh in the first part of the PartitionSpec only.",
+            remedy="Name axes of the mesh only in the first part of the PartitionSpec.",
         )
-    # with an axis of type Explicit, all code of the environment and the policy would have to name shardings
+    # a new mesh, since Explicit axes would require shardings in all code of the environment and the policy
     mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
     sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     try:

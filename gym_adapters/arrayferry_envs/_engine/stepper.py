@@ -1,7 +1,7 @@
-"""Steppers hold the states of a batch of environments between steps, and advance them in one library.
+"""Steppers store the states of a batch of environments between steps, and advance them in one library.
 
-The one for any library makes fresh states for all and selects among them, so that it never waits for values on an
-accelerator. The one for NumPy makes them only for environments that have ended. The one for JAX is compiled.
+`Stepper`, for any library, makes fresh states for all environments and selects by a mask, without waiting for values on
+an accelerator. `NumpyStepper` makes fresh states only for environments that have ended. `JaxStepper` is compiled.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from arrayferry_gym import Random, make_rng
 from .engine import Engine, as_step_result, with_masks
 
 Result = tuple[Any, Any, Any, Any, dict[str, Any]]
-"""What `VectorEnv.step` returns."""
+"""The results of `VectorEnv.step`."""
 
 
 class Stepper:
-    """Holds the states of a batch of environments, and advances them, in any library of the Array API.
+    """Stores the states of a batch of environments, and advances them, in any library with the Array API.
 
     Args:
-        engine: takes the steps.
+        engine: the engine that takes the steps.
 
     Attributes:
         env: the environments.
@@ -37,7 +37,7 @@ class Stepper:
     rng: Any = None
     """The random numbers, None until they are seeded."""
     acting: Random
-    """Those of kernels that change actions."""
+    """The random numbers of kernels that change actions."""
     env_state: Any = None
 
     def __init__(self, engine: Engine) -> None:
@@ -52,7 +52,7 @@ class Stepper:
 
     @property
     def xp(self) -> Any:
-        """The namespace of that library."""
+        """The namespace of the library."""
         return self.env.xp
 
     @property
@@ -67,7 +67,7 @@ class Stepper:
             self.env_state = self.env_state._replace(wrappers=states)
 
     def forget(self) -> None:
-        """Forget the states of the environments. Those of the kernels stay."""
+        """Forget the states of the environments, but not of the kernels."""
         self._kernels, self.env_state = self.kernels, None
 
     def seed(self, seed: Any) -> None:
@@ -79,17 +79,17 @@ class Stepper:
             self.acting = self.engine.chain.rng(backend, seed, device)
 
     def refuse_traced(self, what: str, values: Any = ()) -> None:
-        """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
+        """Refuse a call that would store traced values in the environment. This applies to JAX only."""
 
     def reset(
         self, params: Params, mask: AnyArray = None, start: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in a mask. Return observations and infos.
+        """Reset all environments, or the environments in a mask. Return observations and infos.
 
         Args:
             params: the parameters.
-            mask: which environments, bool (n,). None resets all.
-            start: the states with which they start. None draws them.
+            mask: which environments to reset, bool (n,). None resets all.
+            start: the initial states. None draws them.
         """
         env, before = self.env, None if mask is None else self.env_state
         env.known = False
@@ -104,7 +104,7 @@ class Stepper:
             return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
-        """Take a step. Return what `VectorEnv.step` returns, and the infos that kernels have added."""
+        """Take a step. Return the results of `VectorEnv.step`, and the infos that kernels added."""
         with self._device():
             result, added = self._advance(action, params)
             if added:
@@ -112,7 +112,7 @@ class Stepper:
             return self._unshared(result, self.env_state.state, params), added
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
-        """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
+        """Take a step in a batch of one environment. Return its results, without the axis of environments."""
         (*results, infos), added = self.step(action, params)
         return self.first((*results, unmasked(infos))), added
 
@@ -134,7 +134,7 @@ class Stepper:
         return self.env.reset(self.rng, self.env.n, params.tree, params.pinned)
 
     def example(self, params: Params) -> Any:
-        """Return the states, or fresh ones before the first reset, in whose form others must be."""
+        """Return an example of the states: the current states, or fresh ones before the first reset."""
         if self.env_state is not None:
             return self.env_state.state
         with self._device():
@@ -147,13 +147,13 @@ class Stepper:
         return env.select(mask, fresh, state)
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
-        """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""
+        """Return results in memory of their own, unless arrays are immutable. Gradients flow through the copies."""
         backend = self.env.backend
         return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)
 
     @property
     def state(self) -> Any:
-        """The states, as arrays that later steps do not change."""
+        """The states, in arrays that later steps do not change."""
         return self._kept(self.env_state.state)
 
     @state.setter
@@ -169,7 +169,7 @@ class Stepper:
         return map_arrays(lambda x: x[0, ...], tree)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which has the values of the arrays without their gradients."""
+        """Return the attributes for a copy, with the values of arrays but without gradients."""
         backend = self.env.backend
 
         def detached(x: AnyArray) -> Any:
@@ -182,7 +182,7 @@ class Stepper:
         if "engine" not in state:
             raise af.ArrayFerryError(
                 "this environment was pickled by another version of arrayferry, whose states have another form",
-                remedy="Make it again, and pickle it with this version. Statistics can be carried over as numbers: state_dict().",
+                remedy="Make it again, and pickle it with this version. To transfer statistics as numbers, use state_dict().",
             )
         self.__dict__.update(state)
 

@@ -1,4 +1,4 @@
-"""Values that JAX traces. They are invalid outside the traced function, so no environment may keep them."""
+"""Detects values that JAX traces. They are invalid outside the traced function, so environments must not store them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from arrayferry.typing import AnyTree
 
 try:
     from jax.extend.core import get_opaque_trace_state
-except ImportError:  # it moved after JAX 0.6
+except ImportError:  # older versions of JAX have it in jax.core
     from jax.core import get_opaque_trace_state
 
 
 def trace_here() -> Any:
-    """Return an object for the innermost function that is traced here. It can be compared."""
+    """Return an object that identifies the innermost traced function here, and can be compared."""
     return get_opaque_trace_state(convention="flax")
 
 
 def stages() -> bool:
-    """Tell whether everything that is computed here is recorded, as in `jit` and `scan`, but not in `vmap` and `grad`."""
+    """Tell whether JAX records all computations here, as in `jit` and `scan`, but not in `vmap` and `grad`."""
     with jax.transfer_guard("allow"):
         return isinstance(jnp.zeros(()), jax.core.Tracer)
 
 
 def has_tracers(tree: AnyTree) -> bool:
-    """Tell whether a tree holds traced values."""
+    """Tell whether a tree contains traced values."""
     if isinstance(tree, jax.Array) or (isinstance(tree, np.ndarray) and tree.dtype.kind != "O"):
         return isinstance(tree, jax.core.Tracer)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in af.flatten(tree)[0])

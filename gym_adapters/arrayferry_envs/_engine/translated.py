@@ -1,4 +1,4 @@
-"""The stepper of environments in JAX whose resets and steps another library computes."""
+"""The stepper of environments in JAX whose resets and steps are computed by another library."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .stepper import Stepper
 
 
 class TranslatedStepper(PickledArrays, JaxStepper):
-    """JAX traces the functions of the engine once; then all is computed by another library, with JAX's random numbers.
+    """Traces the functions of the engine in JAX once, and computes them in another library, with JAX's random numbers.
 
     Args:
-        engine: takes the steps, in JAX.
+        engine: the engine, in JAX.
         backend: the library that computes.
-        device: the device of its arrays, None for its own choice.
+        device: the device of its arrays, None for the library's default.
         differentiable: whether gradients flow through steps.
     """
 
@@ -63,7 +63,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
         first, second = (translate(each, self.backend, **options) for each in (begin_by, step))
 
         def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
-            # that array is always there, and tells the device
+            # the first argument is always an array, and determines the device
             return first(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
 
         return run, second

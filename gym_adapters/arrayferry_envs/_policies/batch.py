@@ -1,4 +1,4 @@
-"""`EnvBatch`: ordinary environments as a batch, with rewards of any shape and infos as they are."""
+"""`EnvBatch`: ordinary environments as a batch, with rewards of any shape and unchanged infos."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RewardedBatch(SyncVectorEnv):
 
 
 class EnvBatch(RewardedBatch):
-    """Environments that are stepped one after the other. Gymnasium's batch joins infos.
+    """Environments that are stepped one after the other. Unlike Gymnasium's batch, it does not merge infos.
 
     Args:
-        envs: the environments, whose results are those of NumPy.
+        envs: the environments, with results in NumPy.
         copied: whether observations are copies.
-        mode: when episodes that have ended are reset.
+        mode: when finished episodes are reset.
 
     Attributes:
         infos: the infos of the last step of each environment, before any reset.
@@ -44,7 +44,7 @@ class EnvBatch(RewardedBatch):
         self.infos: list[dict[str, Any]] = [{} for _ in envs]
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. Infos hold last observations alone."""
+        """Take a step. The returned infos contain only the last observations of finished episodes."""
         observations, rewards, terminated, truncated, finals = super().step(actions)
         final = np.empty(self.num_envs, object)
         for index, last in finals.items():
@@ -53,13 +53,13 @@ class EnvBatch(RewardedBatch):
         return observations, rewards, terminated, truncated, infos
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
-        """Keep the infos of one environment, which may not be ones that can be joined."""
+        """Store the infos of one environment separately, since not all infos can be merged."""
         if env_num in vector_infos:  # of the reset after the last step
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
         if not ended or not RULES[self.autoreset_mode].same_step:
             self.infos[env_num] = env_info
             return vector_infos
-        # its reset may use the same arrays
+        # the reset may have reused the arrays
         last, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
         return {**vector_infos, env_num: last}

@@ -18,9 +18,9 @@ from .policies import LibraryPolicy
 
 
 def jax_weights(weights: AnyArray) -> Any:
-    """Return the parameters of a policy, whose arrays may be of another library, as JAX takes them."""
+    """Return the parameters of a policy with arrays of any library, as JAX arrays."""
     arrays = af.flatten(weights)[0]
-    if all(isinstance(x, jax.Array) for x in arrays):  # also those in pytrees of any kind
+    if all(isinstance(x, jax.Array) for x in arrays):  # keeps pytrees of any type
         return weights
     return af.convert(weights, "jax", unsupported="keep", unknown="keep")
 

@@ -1,4 +1,4 @@
-"""`make_policy`: a policy, in its library."""
+"""`make_policy`: makes the `LibraryPolicy` for a policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .policies import FunctionPolicy, LibraryPolicy, ModulePolicy, is_module
 def make_policy(
     policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
 ) -> LibraryPolicy:  # fmt: skip
-    """Return a policy in its library. See `LibraryPolicy` for the arguments."""
+    """Return a `LibraryPolicy` that calls a policy in its library. For the arguments, see `LibraryPolicy`."""
     policy_class: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
     if backend.name == "jax":
         from .jax_policy import JaxPolicy

@@ -29,18 +29,18 @@ def is_module(policy: Any) -> bool:
 
 
 class LibraryPolicy(ABC):
-    """A policy, in its library.
+    """Calls a policy in its library.
 
     Args:
         policy: the policy.
-        backend: its library.
-        seed_prefix: the first numbers of the seeds of its random numbers, which depend on nothing else.
+        backend: the library of the policy.
+        seed_prefix: numbers that, with the number of the segment, determine the policy's random numbers.
         count: the number of environments, n.
-        state: its state where an episode begins, (n, ...); None if it has none.
-        device: the device of what it is called with, None for the library's own choice.
+        state: the policy's state at the beginning of an episode, (n, ...); None for a policy without a state.
+        device: the device of the policy's arguments, None for the library's default.
 
     Attributes:
-        library: the name of its library.
+        library: the name of the library.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LibraryPolicy(ABC):
         self._state_name = () if state is None else ("policy_state",)
 
     def begin(self, number: int) -> None:
-        """Begin a segment of steps. Random numbers depend on its number."""
+        """Begin a segment of steps. The random numbers depend on the number of the segment."""
         seed = stream_seed("policy", *self._seed_prefix, number)
         self._rng = make_rng(self._backend, seed, self._device)
         self._torch = TorchNumbers(seed, self._device)
@@ -78,7 +78,7 @@ class LibraryPolicy(ABC):
         """
 
     def given(self, observation: AnyTree) -> str:
-        """Describe the observations that it is called with, for errors."""
+        """Describe the observations that the policy receives, for errors."""
         arrays = af.flatten(self._convert(observation))[0]
         listed = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
         return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
@@ -107,7 +107,7 @@ class FunctionPolicy(LibraryPolicy):
         return action, extras
 
     def _state_of(self, began: AnyArray) -> Any:
-        """Return the state of the policy, with the initial state where an episode begins."""
+        """Return the state of the policy, reset to the initial state where an episode begins."""
         mask = self._convert(began)
         first, layout = af.flatten(self._first_state)
         state, other = af.flatten(self._state)
@@ -122,7 +122,7 @@ class FunctionPolicy(LibraryPolicy):
 
 
 class ModulePolicy(FunctionPolicy):
-    """A module of PyTorch, which returns actions. With a state it takes and returns that as well."""
+    """A module of PyTorch that maps observations to actions. With a state, it also takes and returns the state."""
 
     def load(self, params: AnyTree) -> None:
         if params is not None:
@@ -139,13 +139,13 @@ class ModulePolicy(FunctionPolicy):
 
 
 class TorchNumbers:
-    """The numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`. They follow from a seed.
+    """Seeds the numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`.
 
-    Outside, PyTorch goes on as if nothing had been drawn.
+    PyTorch's own generators are restored after each call.
 
     Args:
         seed: the seed.
-        device: the device of the policy. Numbers are also drawn on the CPU.
+        device: the device of the policy, whose generator is seeded in addition to the CPU's.
     """
 
     def __init__(self, seed: int, device: Device) -> None:
@@ -155,7 +155,7 @@ class TorchNumbers:
 
     @contextlib.contextmanager
     def drawing(self) -> Iterator[None]:
-        """Draw these numbers in a block, and compute no gradients."""
+        """Use the seeded generators in a block, without gradients."""
         torch = sys.modules.get("torch")
         if torch is None:
             yield
@@ -176,11 +176,11 @@ class TorchNumbers:
 
 
 _drawing = threading.RLock()
-"""Held while a policy draws from the generators of PyTorch, which all threads share."""
+"""A lock for policies that draw from PyTorch's generators, which all threads share."""
 
 
 def _generators(torch: Any, device: Device) -> list[Any]:
-    """Return PyTorch's own generators of the CPU and of a device."""
+    """Return PyTorch's default generators of the CPU and of a device."""
     generators = [torch.default_generator]
     if device is not None and (at := torch.device(device)).type == "cuda":
         torch.cuda.init()

@@ -1,4 +1,4 @@
-"""Steps of a policy of any library in environments of any kind, taken from Python."""
+"""Steps environments of any kind from Python, with a policy of any library."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
-"""Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
+"""Converts arrays of any device to NumPy. `policies.TO_NUMPY` is for arrays that need no copy."""
 
 
 def library_of(
     what: str, policy: Any, policy_xp: Any, key: Any, state: AnyTree, *, functional: bool
 ) -> af.Backend | None:
-    """Return the library of a policy, None for that of the observations.
+    """Return the library of a policy, None for the library of the observations.
 
     Args:
-        what: the function that the user has called, for errors.
+        what: the name of the function that the user called, for errors.
         policy: the policy.
-        policy_xp: its library if the user has named it.
-        key: the key that the user has passed.
-        state: the state of the policy, None if it has none.
+        policy_xp: the library that the user passed, None if there is none.
+        key: the key that the user passed.
+        state: the state of the policy, None for a policy without a state.
         functional: whether the environment is functional, so that a policy in JAX can be compiled with it.
 
     Raises:
-        arrayferry.OptionError: the policy cannot be called like this, or is a module of PyTorch and `policy_xp` another
-            library, or the key is not a key.
+        arrayferry.OptionError: the policy does not accept its arguments; it is a module of PyTorch, but `policy_xp` is
+            another library; or the key is invalid.
     """
     check_policy(policy)
     module = is_module(policy)
@@ -68,7 +68,7 @@ def library_of(
 
 
 def seed_of_key(key: Any) -> int:
-    """Return an integer, or a key of JAX as one."""
+    """Return an integer seed from an integer or a JAX key."""
     if isinstance(key, numbers.Integral):
         return count_of("key", key, "an integer of 0 or more, or a key of JAX", 0)
     import jax
@@ -79,17 +79,17 @@ def seed_of_key(key: Any) -> int:
 
 
 class Stepping:
-    """A policy in environments.
+    """Steps environments with a policy.
 
     Args:
         run: the policy, and the environment, of any kind.
-        library: the library of the policy, None for that of the observations.
-        mode: when those of a `FunctionalEnv` are reset.
-        render_mode: their render mode.
+        library: the library of the policy, None for the library of the observations.
+        mode: the autoreset mode of a `FunctionalEnv`.
+        render_mode: the render mode of a `FunctionalEnv`.
 
     Attributes:
         envs: the vector environment. A single environment is a batch of one.
-        episodes: its episodes.
+        episodes: the episodes of the vector environment.
 
     Raises:
         TypeError: `env` is not an environment.
@@ -104,7 +104,7 @@ class Stepping:
         self._seed = seed_of_key(run.key)
         self._library = library
         device = _device(library, run.policy, run.policy_params)
-        if is_module(run.policy):  # whose mode, weights and statistics shall stay as they are
+        if is_module(run.policy):  # the user's module keeps its mode, weights and statistics
             run = dataclasses.replace(run, policy=_copied(run).eval())
         self._run, self._anew = run, False
         if isinstance(run.env, (Env, VectorEnv)):
@@ -115,15 +115,15 @@ class Stepping:
         self.episodes = Episodes(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
-        """Yield None after each reset, and after each step a `Step` with flags and float64 rewards in NumPy, without end."""
+        """Yield None after each reset and a `Step` after each step, without end. Flags and float64 rewards are in NumPy."""
         envs, episodes = self.envs, self.episodes
-        # statistics that begin anew are updated, as in compiled code
+        # new statistics are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
             obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(obs_library, observation)
-            # the state of a policy may have observations, which another step might overwrite
+            # the state of a policy may contain observations, which the next step could overwrite
             copies = None if self._run.policy_state is None else True
             inside = _LeftOpen(envs, obs_library, obs_library, convert_info=False, copy=copies)
             began, number = np.ones(envs.num_envs, np.bool_), 0
@@ -148,7 +148,7 @@ class Stepping:
                     yield None
 
     def _made(self, obs_library: af.Backend, observation: AnyTree) -> LibraryPolicy:
-        """Return the policy. Without a library of its own, it has that of the observations."""
+        """Return the policy, in its library or else in the library of the observations."""
         run, library, n = self._run, self._library or obs_library, self.envs.num_envs
         device = _device(library, run.policy, run.policy_params, observation)
         policy = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
@@ -164,9 +164,9 @@ class Stepping:
         except Exception as error:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
                 with contextlib.suppress(Exception):  # if the observations cannot be converted
-                    note = f"It is from the policy, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
+                    note = f"The policy raised it, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     if not is_module(self._run.policy):
-                        note += " policy_xp= names another library."
+                        note += " For another library, pass policy_xp=."
                     error.add_note(note)
             raise
 
@@ -182,12 +182,12 @@ def _copied(run: Run) -> Any:
     except Exception as error:
         raise af.OptionError(
             f"{run.what} uses a copy of the module, but copying it raised {type(error).__name__}: {error}",
-            remedy="Detach the tensors that it keeps and take files out of it, or pass a function with policy_xp='torch'.",
+            remedy="Detach its tensors and remove open files, or pass a function with policy_xp='torch'.",
         ) from error
 
 
 def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
-    """Return the device of a policy: that of its weights, or of the first of other arrays. None is the library's own choice."""
+    """Return the device of a policy: of its weights, or else of other arrays. None is the library's default."""
     if library is None or library.name in ("jax", "numpy"):
         return None
     for arrays in (list(policy.parameters()) if is_module(policy) else None, *others):
@@ -198,14 +198,14 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
 
 
 class _LeftOpen(arrayferry_gym.vector.ArrayConversion[Any, Any, Any]):
-    """An adapter around environments of the user, which stay open when it is gone."""
+    """An adapter around the user's environments, which stay open when the adapter is deleted."""
 
     def __del__(self) -> None:
         pass
 
 
 class _BatchOfOne(EnvBatch):
-    """An environment of the user as a batch of one, which stays open when it is gone."""
+    """The user's environment as a batch of one, which stays open when the batch is deleted."""
 
     def __del__(self) -> None:
         pass
@@ -227,7 +227,7 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
 
 
 def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
-    """Return an environment of Gymnasium as a vector environment."""
+    """Return an environment of Gymnasium as a vector environment, after a check of the options."""
     env = run.env
     refuse_batch(run.what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
@@ -241,7 +241,7 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
     if isinstance(env, VectorEnv):
         return env
     one: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
-    one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
+    one.metadata = dict(env.metadata or {})  # older versions of Gymnasium change the metadata
     return _BatchOfOne([one], True, AutoresetMode.DISABLED)
 
 
@@ -264,7 +264,7 @@ def _served(
 
 
 def _wrappers(env: Any) -> Iterator[Any]:
-    """Return an environment, and all inside that can be reached from here."""
+    """Yield an environment and all environments inside it in this process."""
     yield env
     if isinstance(env, (Wrapper, VectorWrapper)):
         yield from _wrappers(env.env)
@@ -275,23 +275,23 @@ def _wrappers(env: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def frozen(env: Any) -> Iterator[None]:
-    """Let wrappers use their statistics without updating them. Where they cannot be reached, warn."""
+    """In a block, stop updates of wrappers' statistics. Warn of wrappers in other processes, and of new statistics."""
     changed = []
     try:
         for wrapper in _wrappers(env):
             apart = isinstance(wrapper, AsyncVectorEnv)
             if apart and any(wrapper.call("has_wrapper_attr", "update_running_mean")):
                 warnings.warn(
-                    f"{wrapper!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
-                    "around the vector environment, or set their update_running_mean to False",
+                    f"{wrapper!r:.80} has wrappers in other processes, whose statistics are updated meanwhile. Put the "
+                    "wrappers around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
             if getattr(getattr(wrapper, "obs_rms", None), "count", 1) < 1:
                 warnings.warn(
-                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
+                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load those of a training with load_state_dict",
                     stacklevel=caller_level(),
                 )
-            for part in HasKernels.held_by(wrapper) or [wrapper]:  # not those inside
+            for part in HasKernels.held_by(wrapper) or [wrapper]:  # without the environments inside
                 if hasattr(type(part), "update_running_mean") and part.update_running_mean:
                     part.update_running_mean = False
                     changed.append(part)

@@ -1,1 +1,1 @@
-"""A functional environment as an ordinary environment and as a vector environment."""
+"""Functional environments as Gymnasium environments: single and vector ones."""

@@ -1,4 +1,4 @@
-"""`SavedVectorEnv`: translated environments from a file, which need no JAX."""
+"""`SavedVectorEnv`: translated environments that are loaded from a file and run without JAX."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .serving import set_spaces, showing
 
 ENDING = ".afp"
 KEPT = ("num_envs", "autoreset_mode", "max_episode_steps")
-"""The options that files hold."""
+"""The options that a file stores."""
 
 
 def save(envs: Any, path: str | os.PathLike[str]) -> None:
@@ -32,7 +32,7 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     alone = envs._translated and not envs._differentiable
     if not alone or not os.fspath(path).endswith(ENDING):
         raise af.OptionError(
-            f"save({os.fspath(path)!r}) of {envs!r:.80}",
+            f"{envs!r:.80} cannot be saved as {os.fspath(path)!r}",
             remedy=f"Make them with translate=True, without differentiable=True, and end the name in {ENDING}.",
         )
     import jax
@@ -82,20 +82,20 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
 
 
 class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
-    """Environments from a file that `FunctionalVectorEnv.save` has written. It is made by `make_vec("name.afp", n)`.
+    """Environments from a file that `FunctionalVectorEnv.save` wrote, as returned by `make_vec("name.afp", n)`.
 
     Args:
         path: the file.
-        num_envs: the number of environments, which is that in the file.
+        num_envs: the number of environments, the same as in the file.
         xp: the library of observations, rewards and actions.
-        device: their device, None for the library's own choice.
+        device: the device of the arrays, None for the library's default.
         check_actions: as in `FunctionalVectorEnv`.
-        **fixed: what must be as it was saved: `autoreset_mode`, `max_episode_steps`, `translate`.
+        **fixed: options that must be the same as in the file: `autoreset_mode`, `max_episode_steps`, `translate`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        arrayferry_translate.ProgramError: it holds no environments, or is damaged.
-        arrayferry.OptionError: an option is invalid, or not as in the file.
+        FileNotFoundError: the file does not exist.
+        arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
+        arrayferry.OptionError: an option is invalid, or differs from the file.
     """
 
     _held = "_leaves", "_kernels", "_keys", "_values", "_random"
@@ -121,7 +121,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
             if name not in saved_options:
                 raise af.OptionError(
                     f"{name} was passed, but saved environments have no such option",
-                    remedy="Leave it out. Parameters and kernels are in the file, gradients are not.",
+                    remedy="Leave it out. The file has parameters and kernels, but no gradients.",
                 )
             if option != saved_options[name]:
                 raise af.OptionError(
@@ -143,7 +143,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         return f"SavedVectorEnv({self._name!r}, num_envs={self.num_envs}, xp={self._entered.target.name!r})"
 
     def _key(self, stream: list[Any]) -> Any:
-        """Return the next key of a stream, as random numbers in JAX do."""
+        """Return the next key of a stream, the same as that of random numbers in JAX."""
         if len(stream) == 1:
             keys = self._programs["split"](stream[0])
             stream[:] = [keys[number, ...] for number in range(keys.shape[0])]
@@ -167,7 +167,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in "reset_mask" of the options. With a seed, episodes are those of JAX."""
+        """Reset all environments, or those in "reset_mask" of the options. Seeds give the same episodes as in JAX."""
         (mask,) = known_options("reset() of saved environments", options, "reset_mask")
         if mask is not None:
             mask = self._entered(reset_mask_of(mask, self.num_envs))

@@ -1,4 +1,4 @@
-"""`Served`: what single and vector environments have in common."""
+"""`Served`: the common base of served single and vector environments."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from arrayferry_gym.extending import (
 class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
-    A stepper advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
+    A stepper advances them in that library, in the library that they need, or in NumPy for PyTorch on the CPU.
 
     Attributes:
         functional: the environment.
         check_actions: as given.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
-        suite_id: the id that it was made by, if a suite has it.
+        suite_id: the id with which it was made, "" for an environment without a suite.
     """
 
     functional: FunctionalEnv
@@ -105,12 +105,12 @@ class Served(ServesFunctional):
         if translate and env.library not in (None, "jax"):
             raise af.OptionError(
                 f"translate=True, but {type(self.functional).__name__} computes in {env.library}",
-                remedy="Leave it out: it is for environments in JAX.",
+                remedy="Leave it out: only environments in JAX can be translated.",
             )
         needed = None if translate else env.library
         computing = _computing(needed, backend, held_on, differentiable, portable and not translate)
         traced = usable(af.registry.backend("jax")) if translate else computing
-        # whether the stepper, and the parameters, are in another library than observations and actions
+        # whether the states and parameters are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
@@ -141,13 +141,13 @@ class Served(ServesFunctional):
         self._set_spaces(shown)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
-        """Put what kernels have added into infos."""
+        """Add the infos of kernels to the infos of the step."""
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+        """Note that episodes begin where `rows` is true, a NumPy mask (n,); None for all."""
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
-        """Set the spaces, which a function turns into those of the agent's library."""
+        """Set the spaces. The function `shown` converts them to the agent's library."""
         raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -197,7 +197,7 @@ class Served(ServesFunctional):
         return new
 
     def _fitted(self, actions: AnyTree) -> Any:
-        """Return actions as the environments take them."""
+        """Return actions in the form that the environments need."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
         try:
@@ -234,12 +234,12 @@ class Served(ServesFunctional):
 
     @property
     def state(self) -> Any:
-        """The states, in the form returned by the environment's `reset`. They can be set.
+        """The states, in the form that the environment's `reset` returns. They can be set.
 
-        If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
-        array for each parameter that is sampled. Those can be set too; the others only by `reset`.
+        If the environment draws parameters, they have two fields: `state`, and `params`, a tree of all parameters, in which
+        each sampled one is an array. Sampled parameters can be set too; use `reset` for other parameters.
 
-        They are in the agent's library, or in the library that the environment needs.
+        They are in the library that the environment needs; otherwise in the agent's.
         """
         stepper = self._stepper
         if stepper.env_state is None:
@@ -273,7 +273,7 @@ class Served(ServesFunctional):
 
     @property
     def spec(self) -> Any:
-        """Gymnasium's spec of the environment, None if there is none. Libraries in it are names, so it can be saved."""
+        """Gymnasium's spec of the environment, None without a spec. It names libraries, so that it can be saved."""
         return self._spec
 
     @spec.setter
@@ -285,10 +285,10 @@ class Served(ServesFunctional):
 
 
 def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
-    """Return the sharding of a batch, if it was passed as the device."""
+    """Return the sharding that was passed as the device of a batch."""
     if backend.name != "jax":
         raise af.OptionError(
-            f"device={sharding!r:.80} with xp={backend.name!r}, but only JAX spreads arrays over devices"
+            f"device={sharding!r:.80} was passed with xp={backend.name!r}, but only JAX spreads arrays over devices"
         )
     from arrayferry_envs._engine.shardings import batch_sharding
 
@@ -306,7 +306,7 @@ def _stepper(engine: Engine, sharding: Any) -> Stepper:
 
 
 def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:
-    """Return a function that turns spaces into those of the agent's library."""
+    """Return a function that converts spaces to the agent's library."""
     libraries = Libraries({}, "numpy", backend, None, device)
 
     def shown(space: Space[Any], observed: bool = True) -> Any:
@@ -318,7 +318,7 @@ def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:
 def set_spaces(
     envs: Any, observation: Space[Any], action: Space[Any], shown: Callable[..., Any]
 ) -> None:
-    """Set the spaces of environments and of their batch, which a function turns into those of the agent's library."""
+    """Set the spaces of environments and of their batch. The function `shown` converts them to the agent's library."""
     envs.single_observation_space = shown(observation)
     envs.observation_space = shown(batch_space(observation, envs.num_envs))
     envs.single_action_space = shown(action, observed=False)
@@ -331,9 +331,9 @@ def _computing(
     """Return the library that environments compute in.
 
     Args:
-        needed: the one that they need, None for any.
-        agent: that of the agent.
-        device: the device of the agent's arrays, None for its own choice.
+        needed: the library that they need, None for any.
+        agent: the library of the agent.
+        device: the device of the agent's arrays, None for the library's default.
         gradients: whether gradients flow through steps.
         portable: whether NumPy may compute for PyTorch.
     """
@@ -350,13 +350,13 @@ def _computing(
 
 
 def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | None) -> str:
-    """Return the text of an environment or batch of a suite.
+    """Return the `repr` of an environment or batch of a suite.
 
     Args:
         env: the environment.
-        suite_id: its id.
+        suite_id: the id of the environment.
         xp: the library of the agent.
-        device: the device of observations, None for the library's own choice.
+        device: the device of observations, None for the library's default.
         limit: the number of steps after which episodes are truncated.
     """
     parts: dict[str, Any] = {"xp": xp, "device": None if device is None else str(device)}

@@ -1,4 +1,4 @@
-"""`FunctionalSingleEnv`: a `FunctionalEnv` as an ordinary Gymnasium environment, in any library."""
+"""`FunctionalSingleEnv`: a `FunctionalEnv` as a single Gymnasium environment, in any library."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .serving import Served
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One functional environment, served in the agent's library.
 
-    In NumPy, observations of a Discrete space and infos without dimensions are Python numbers, as in Gymnasium's
-    environments. In every library, so are rewards without dimensions.
+    Rewards without dimensions are Python floats in every library. In NumPy, Discrete observations and infos without
+    dimensions are Python numbers too, as in Gymnasium's environments.
 
     Args:
         env: the environment, or its class.
         xp: the library of observations and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice.
+        device: the device of the arrays, None for the library's default.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
-        params: parameters, or a dict of those that differ from the defaults.
+        params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
-        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
-        differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
+        check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
+            check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
+        differentiable: in PyTorch, whether gradients flow through steps, also to the rewards.
 
     Attributes:
         functional: the environment.
@@ -93,7 +93,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
         Args:
             seed: an integer. The same seed gives the same episode in the same library.
-            options: "params" for other parameters, which remain until they are changed again; "state" for the
+            options: "params" for other parameters, which stay until they are changed again; "state" for the
                 initial state, in the form of `state`.
         """
         observation, infos = self._reset_batch(seed, options)
@@ -122,7 +122,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return observation, reward, bool(terminated), bool(truncated), info
 
     def _plain(self, observation: AnyTree, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
+        """Return an observation and an info; in NumPy, with Python numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
         return observation, map_results(_number, info) if info and self._in_numpy else info

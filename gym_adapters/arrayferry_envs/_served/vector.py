@@ -23,28 +23,28 @@ from .serving import Served, set_spaces
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """A batch of functional environments, served in the agent's library.
 
-    Finished episodes are reset according to `autoreset_mode`. In SAME_STEP mode infos hold "final_obs", the
-    observations before the reset, as one batch for all environments; "_final_obs" is true where an episode has
-    ended. Rewards have the environment's dtype, observations the dtype of their space.
+    Finished episodes are reset according to `autoreset_mode`. In SAME_STEP mode, infos contain "final_obs", a batch of
+    the observations of all environments before the reset, and "_final_obs", which is true where an episode has ended.
+    Rewards have the environment's dtype, observations the dtype of their space.
 
     Args:
         env: the environment, or its class.
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice. With JAX also
+        device: the device of the arrays, None for the library's default. With JAX also
             `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
             `num_envs` must be divisible by the number of devices.
         autoreset_mode: when finished episodes are reset.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.
-        params: parameters, or a dict of those that differ from the defaults.
+        params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
-        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
-        differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
-            compute in NumPy, which is faster, and share its memory.
-        translate: whether JAX only traces resets and steps, and `xp` computes them. Random numbers, and so episodes, are
-            those of JAX.
+        check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
+            check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
+        differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU compute in
+            NumPy, which is faster, and tensors share its memory.
+        translate: whether JAX only traces resets and steps, which then run in the library `xp`. Random numbers and
+            episodes are the same as in JAX.
 
     Attributes:
         functional: the environment.
@@ -105,9 +105,9 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         Args:
             seed: an integer, or one for each environment. The same seed gives the same episodes in the
                 same library. With None, the random sequence continues.
-            options: "params" for other parameters, which remain until they are changed again; "state" for the
-                initial states, in the form of `state`; "reset_mask" for booleans, as an array or a list, to reset
-                only some environments.
+            options: "params" for other parameters, which stay until they are changed again; "state" for the initial
+                states, in the form of `state`; "reset_mask" for an array or a list of booleans that select the
+                environments to reset.
         """
         self.closed = False
         return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
@@ -128,15 +128,15 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write environments made with `translate=True` to a file, which `make_vec` serves without JAX.
 
-        The file has the steps and resets, spaces, autoreset mode, step limit and number of environments, and the initial
-        statistics of kernels. It has no states.
+        The file contains the steps and resets, the spaces, the autoreset mode, the step limit, the number of environments,
+        and the initial statistics of kernels. It contains no states.
 
         Args:
             path: the file, whose name ends in ".afp".
 
         Raises:
-            arrayferry.OptionError: they are not translated, or the name has another ending.
-            arrayferry_translate.TranslationError: something in them cannot be saved.
+            arrayferry.OptionError: the environments are not translated, or the name has another ending.
+            arrayferry_translate.TranslationError: an operation of the environments cannot be saved.
 
         Examples:
             >>> import os

@@ -1,4 +1,4 @@
-"""A `FunctionalEnv` with kernels around it as an ordinary environment and as a vector environment."""
+"""A `FunctionalEnv` with kernels around it, as a single environment and as a vector environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class EngineKernel(HeldKernel):
     """A kernel in the engine of served environments.
 
     Args:
-        stepper: holds its state.
-        index: the number of the kernel, counted from the inside.
+        stepper: the stepper that holds its state.
+        index: the index of the kernel, counted from the inside.
         to_agent: converts to the library of the agent.
     """
 
@@ -50,7 +50,7 @@ class EngineKernel(HeldKernel):
 
     @property
     def device(self) -> Any:
-        """The device of its arrays, None for the library's own choice."""
+        """The device of its arrays, None for the library's default."""
         array, backend = af.first_array(self.state)
         has_device = backend is not None and backend.name not in ("jax", "numpy")
         return array.device if has_device else None
@@ -61,7 +61,7 @@ class EngineKernel(HeldKernel):
 
 @uncompiled
 class WrappedServed(HasKernels):
-    """What `Served` environments with kernels have in common."""
+    """The common base of `Served` environments with kernels."""
 
     _runs_kernels = True
     _stepper: Stepper
@@ -75,7 +75,7 @@ class WrappedServed(HasKernels):
         self._show(kernels, vector=isinstance(self, FunctionalVectorEnv))
         portable = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
         rounding = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
-        # those that are compiled cannot refuse a number
+        # compiled kernels cannot raise an error for a number
         self._rounding = rounding if self._stepper.env.traces else []
 
     def _fitted(self, actions: AnyTree) -> Any:
@@ -86,16 +86,16 @@ class WrappedServed(HasKernels):
 
 
 class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
-    """A `FunctionalEnv` with kernels around it as an ordinary environment, as made by `wrap(...).make()`.
+    """A `FunctionalEnv` with kernels around it as a single environment, as made by `wrap(...).make()`.
 
-    It has the attributes of the wrappers with the same names, such as `obs_rms`. If two kernels have one of a name, it is
-    that of the outermost; `state_dict` has both.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
+    the outermost one; `state_dict` has all of them.
     """
 
 
 class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
     """A `FunctionalEnv` with kernels around it as a vector environment, as made by `wrap(...).make_vec()`.
 
-    It has the attributes of the wrappers with the same names, such as `obs_rms`. If two kernels have one of a name, it is
-    that of the outermost; `state_dict` has both.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
+    the outermost one; `state_dict` has all of them.
     """

@@ -1,4 +1,4 @@
-"""What is around the environments of suites that are not functional."""
+"""Wrappers and adapters around environments of suites that are not functional."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
 
 
 class Named:
-    """Has the id that it was made by."""
+    """An adapter with the id of its environment."""
 
     suite_id: str = ""
 
     @never_raises
     def __repr__(self: Any) -> str:
-        inner = getattr(self.env, "envs", self.env)  # that of a SyncVectorEnv is a list
+        inner = getattr(self.env, "envs", self.env)  # `envs` of a SyncVectorEnv is a list
         one = inner[0] if isinstance(inner, list) else inner
         limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
         return described(
@@ -39,15 +39,15 @@ class Named:
 
 
 class SuiteEnv(Named, ArrayConversion):
-    """An environment of a suite, which is not functional, for agents of any library."""
+    """An environment of a suite without functional environments, for agents of any library."""
 
 
 class SuiteVectorEnv(Named, VectorArrayConversion):
-    """A batch of environments of a suite, which are not functional, for agents of any library."""
+    """A batch of environments of a suite without functional environments, for agents of any library."""
 
 
 def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
-    """Return environments for agents of any library."""
+    """Put an adapter around environments, for agents of any library."""
     if not isinstance(envs, VectorEnv):
         return SuiteEnv(envs, **options)
     final = RULES[envs.metadata["autoreset_mode"]].tells_final
@@ -55,7 +55,7 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
 
 
 class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An environment whose episodes are levels: `reset` passes on one of some seeds. Infos have it, "seed".
+    """An environment whose episodes are levels: each `reset` passes it one of the seeds, which infos have as "seed".
 
     Args:
         env: the environment.
@@ -70,7 +70,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start a level. The seed is that of the choice of levels."""
+        """Start a level. The argument seeds the choice of levels."""
         if seed is not None:
             self._choice = np.random.default_rng(stream_seed("choice of levels", seed))
         self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
@@ -84,7 +84,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
 
 def with_levels(make: Callable[[], Any], seeds: Sequence[int] | None) -> Any:
-    """Make an environment whose episodes are levels, unless there are no seeds."""
+    """Make an environment, whose episodes are levels if there are seeds."""
     return make() if seeds is None else Levels(make(), seeds)
 
 
@@ -106,7 +106,7 @@ class OneEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. Without a seed and options, it is the one that follows in the batch."""
+        """Start an episode. Without a seed and options, continue with the next episode of the batch."""
         super().reset(seed=seed)
         over, self._over = self._over, None
         if over and seed is None and not options:
@@ -120,7 +120,7 @@ class OneEnv(gym.Env[Any, Any]):
         """Take a step."""
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
-        self._over = None  # after an error, reset
+        self._over = None  # an error in the step requires a reset
         batch: Any = create_empty_array(self.action_space, n=1)
         results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
         observation, reward, terminated, truncated, info = results
@@ -141,6 +141,6 @@ class OneEnv(gym.Env[Any, Any]):
 
 
 def _first(results: AnyTree) -> Any:
-    """Return the results of the first environment of a batch, and infos without masks."""
+    """Return the results of the first environment of a batch, without the masks in infos."""
     *rest, infos = map_arrays(lambda x: x[0], results)
     return *rest, {name: x for name, x in infos.items() if f"_{name}" in infos or name[0] != "_"}

@@ -1,4 +1,4 @@
-"""`make`, `make_vec` and `make_functional`: any environment of any suite, by its id."""
+"""`make`, `make_vec` and `make_functional`: make any environment of any suite by its id."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ BATCH = ("num_envs", "autoreset_mode")
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
 """The options of `make_vec` that `make_functional` does not have."""
 SERVED = inspect.signature(FunctionalSingleEnv).parameters.keys() - {"env", "xp", "device"}
-"""The options of a `FunctionalEnv` that is served, besides those that all have."""
+"""The options that only functional environments have."""
 
 
 def suites(name: str | None = None) -> Any:
-    """Return the suites of environments that plugins bring, or the ids of one suite.
+    """Return the suites of environments that plugins provide, or the ids of one suite.
 
     Args:
-        name: a suite, whose package is imported. None imports nothing.
+        name: the name of a suite, whose package is imported. None imports nothing.
 
     Returns:
-        Without a name, a dict of each `Suite` by its name: it has `version`, None if it is not installed, and
-        `install_line`. With a name, a sorted list of ids for `make_vec`, as far as the suite can list them.
+        Without a name, a dict from names to `Suite` objects, which have `version` (None if not installed) and
+        `install_line`. With a name, a sorted list of the ids for `make_vec` that the suite can list.
 
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite.
-        arrayferry.BackendUnavailableError: its package is not installed.
+        arrayferry.BackendUnavailableError: the suite's package is not installed.
 
     Examples:
         >>> from arrayferry_envs import suites
@@ -66,14 +66,14 @@ def make_functional(
     """Make a functional environment of a suite, for `rollout`, `evaluate`, `wrap`, `export` and so on.
 
     Args:
-        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar".
-        seeds: the seeds of its levels, as for `with_seeds`; None for any.
+        env_id: the suite, a slash, and the environment's name: "gymnax/Breakout-MinAtar".
+        seeds: the seeds of levels, as for `with_seeds`; None for an environment without levels.
         **options: options of the suite.
 
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment.
         arrayferry.BackendUnavailableError: the package of the suite is not installed.
-        arrayferry.OptionError: the suite has no functional environments, or does not have an option.
+        arrayferry.OptionError: the suite has no functional environments, or lacks an option.
 
     Examples:
         >>> from arrayferry_envs import make_functional
@@ -89,7 +89,7 @@ def _functional(entry: EnvId, seeds: Any, options: dict[str, Any]) -> Functional
     env = entry.load(**options)
     if not isinstance(env, FunctionalEnv):
         raise af.OptionError(
-            f"{entry.text} is no functional environment, but a {type(env).__name__}",
+            f"{entry.text} is not a functional environment, but a {type(env).__name__}",
             remedy="Use make or make_vec.",
         )
     return env if seeds is None else with_seeds(env, seeds)
@@ -110,30 +110,30 @@ def make_vec(
     """Make a vector environment of any suite, for agents of any library.
 
     Functional environments are served as by `FunctionalEnv.make_vec`. Others are converted by
-    `arrayferry_gym.vector.ArrayConversion`: an `Env` of Gymnasium goes into a `SyncVectorEnv`. In SAME_STEP mode, infos
-    have the observations before the reset in each step, "final_obs", as one batch.
+    `arrayferry_gym.vector.ArrayConversion`, and each `Env` of Gymnasium becomes part of a `SyncVectorEnv`. In SAME_STEP
+    mode, infos contain "final_obs" in each step, a batch of the observations before the reset.
 
     Args:
-        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5". Or the path of
-            a file that `FunctionalVectorEnv.save` has written, which ends in ".afp".
+        env_id: the suite, a slash, and the environment's name: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5". Or
+            the path of a file that `FunctionalVectorEnv.save` wrote, which ends in ".afp".
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: their device, None for the library's own choice.
+        device: the device of the arrays, None for the library's default.
         autoreset_mode: when finished episodes are reset.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
-            that of the environment.
-        seeds: integers from 0 to 2**31 - 1 that name levels, such as `range(1000)`: each reset chooses one. An episode
-            with this seed begins in the same way in any row of any batch, and `reset(seed=)` seeds the choice. Infos
-            have the seeds of the episodes, "seed". Functional environments are made by `with_seeds`; an `Env`
-            of Gymnasium gets the seed as its own. None leaves all to `reset(seed=)`.
+            the environment's.
+        seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses one, and
+            `reset(seed=)` seeds the choice. A level begins in the same way in any row of any batch. Infos have the seeds
+            of the episodes, "seed". Functional environments are made by `with_seeds`; an `Env` of Gymnasium is reset with
+            the seed. With None, there are no levels, and `reset(seed=)` seeds the environments.
         **options: `check_actions` and `render_mode`; for functional environments also `params`, `differentiable` and
             `translate`; and options of the suite.
 
     Raises:
-        arrayferry_envs.UnknownEnvError: there is no such suite or environment. The nearest name is in the message.
-        arrayferry.BackendUnavailableError: a package is not installed. The line that installs it is in the message.
-        arrayferry.OptionError: an option is invalid, or the suite or the file does not have what it asks for.
-        FileNotFoundError: there is no such file.
+        arrayferry_envs.UnknownEnvError: there is no such suite or environment. The message has the nearest name.
+        arrayferry.BackendUnavailableError: a package is not installed. The message has the command that installs it.
+        arrayferry.OptionError: an option is invalid, or the suite or the file does not support it.
+        FileNotFoundError: the file does not exist.
         arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
 
     Examples:
@@ -159,7 +159,7 @@ def make(
 ) -> gym.Env[Any, Any]:
     """Make a single environment of any suite, for agents of any library.
 
-    Where a suite has vector environments only, it is a batch of one.
+    If the suite only has vector environments, it is a batch of one.
 
     Args:
         env_id: as for `make_vec`.
@@ -181,7 +181,7 @@ def make(
         >>> observation.shape
         (4,)
     """
-    mode = AutoresetMode.NEXT_STEP  # of a batch of one
+    mode = AutoresetMode.NEXT_STEP  # for a batch of one
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
@@ -210,7 +210,7 @@ def _served(
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     entry = find_id(env_id)
-    if count is None and entry.suite.gives != "env":  # whose environments may have any options
+    if count is None and entry.suite.gives != "env":  # an "env" suite may have any options
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
     if entry.suite.gives == "functional":
@@ -224,15 +224,15 @@ def _served(
         if entry.suite.gives == "vector":
             if seeds is not None:
                 raise af.OptionError(
-                    f"seeds was passed, but the suite {entry.suite.name!r} resets its environments itself, by seeds of "
-                    "its own",
-                    remedy="Leave it out, or use a suite of functional environments or of Gymnasium's.",
+                    f"seeds was passed, but the suite {entry.suite.name!r} resets its environments itself, with other "
+                    "seeds",
+                    remedy="Leave it out, or use a suite with functional or single environments.",
                 )
             envs = entry.load(count or 1, autoreset_mode=mode, **options)
             if (envs.metadata or {}).get("autoreset_mode") is not mode:
                 raise af.PluginError(
-                    f"load of {entry.suite!r} was asked for {mode.name}, but metadata['autoreset_mode'] of {envs!r:.80} "
-                    "is another mode, or is missing"
+                    f"load of {entry.suite!r} was called with the mode {mode.name}, but metadata['autoreset_mode'] of "
+                    f"{envs!r:.80} is another mode, or is missing"
                 )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:

@@ -1,4 +1,4 @@
-"""`from_env`: environments of other projects."""
+"""`from_env`: converts environments of other projects."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from .ids import all_suites
 
 
 def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
-    """Turn an environment of another project into a `FunctionalEnv`, or a batch of one like EnvPool into a `VectorEnv`.
+    """Convert an environment of another project to a `FunctionalEnv`, or a batch such as EnvPool's to a `VectorEnv`.
 
-    The suites of installed plugins know them by their classes: gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx,
-    Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and those of other plugins. Functional environments of JAX serve agents
-    of any library. The result holds a copy: later changes to `env` have no effect. arrayferry does resets, step limits
-    and batching. The environment's own are not used, so that final observations are those of the last state, and
-    limits are truncations.
+    The suites of installed plugins recognize environments by their classes: gymnax, Craftax, Kinetix, Brax, MuJoCo
+    Playground, pgx, Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and the suites of other plugins. Functional
+    environments in JAX serve agents of any library. The result contains a copy: later changes to `env` have no effect.
+    arrayferry handles resets, step limits and batching instead of the environment, so that final observations show the
+    last state, and step limits are truncations.
 
     Args:
         env: the environment.
-        params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses its own. They become
-            `default_params`.
-        **options: options of the suite. For Brax and MuJoCo Playground `randomization_fn(model, keys) -> (models, axes)`, as for their
-            trainers: it draws the physical model of each new episode. The values that it draws are parameters. For
-            EnvPool `autoreset_mode`.
+        params: the parameters of the environment, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses the environment's
+            defaults. They become `default_params`.
+        **options: options of the suite. For Brax and MuJoCo Playground, `randomization_fn(model, keys) -> (models, axes)`,
+            as for their trainers, draws the physical model of each new episode; the drawn values are parameters. For
+            EnvPool, `autoreset_mode`.
 
     Returns:
         The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
 
     Raises:
-        TypeError: it is not an environment of a suite.
-        arrayferry.OptionError: its library does not run with the installed JAX, or does not have the option.
+        TypeError: `env` is not an environment of a suite.
+        arrayferry.OptionError: its library does not run with the installed JAX, or the suite lacks an option.
 
     Examples:
         >>> import jax
@@ -79,8 +79,8 @@ def _meant(env: Any) -> str:
         return "It is a FunctionalEnv already"
     if isinstance(env, (gym.Env, VectorEnv)):
         return (
-            "For an environment of Gymnasium write ArrayConversion(env), or inside jit step it by callbacks, as "
-            "examples/host_callbacks.py does"
+            "For an environment of Gymnasium, write ArrayConversion(env). Inside jit, step it by callbacks, as in "
+            "examples/host_callbacks.py"
         )
     if isinstance(env, tuple) and env:
         return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
@@ -89,13 +89,13 @@ def _meant(env: Any) -> str:
     packages = {cls.__module__.partition(".")[0] for cls in type(env).__mro__}
     if "jaxmarl" in packages:
         return (
-            "Agents of JaxMARL have observations and rewards of their own. Write a pettingzoo.ParallelEnv around its "
-            "reset and step_env, for arrayferry_gym.pettingzoo.ParallelConversion"
+            "Each agent of JaxMARL has its own observations and rewards. Write a pettingzoo.ParallelEnv around reset and "
+            "step_env, for arrayferry_gym.pettingzoo.ParallelConversion"
         )
     suites = {name: suite for name, suite in all_suites().items() if suite.env_types}
     if packages & {suite.package for suite in suites.values()}:
         return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
     return (
-        f"It takes environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and the FuncEnv of Gymnasium. "
-        'For an id write make_functional. For others write a FunctionalEnv with library = "jax", or a suite'
+        f"It converts environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and Gymnasium's FuncEnv. "
+        'For an id, use make_functional. For other environments, write a FunctionalEnv with library = "jax", or a suite'
     )

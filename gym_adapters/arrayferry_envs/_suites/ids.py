@@ -1,4 +1,4 @@
-"""Ids of environments, `suite/name`: which suite, and what it makes."""
+"""Ids of environments, `suite/name`: looks up the suite, and makes the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EnvId(NamedTuple):
     Attributes:
         text: the id.
         suite: the suite, whose package is installed.
-        name: what stands after the first slash.
+        name: the part after the first slash.
     """
 
     text: str
@@ -39,11 +39,11 @@ class EnvId(NamedTuple):
     name: str
 
     def load(self, *args: Any, **options: Any) -> Any:
-        """Return what the suite makes: a `FunctionalEnv`, an `Env` or a `VectorEnv`.
+        """Make the environment: a `FunctionalEnv`, an `Env` or a `VectorEnv`.
 
         Raises:
-            UnknownEnvError: the suite fails, and does not list that name.
-            arrayferry.OptionError: it does not have an option.
+            UnknownEnvError: the suite raised an error, and does not list the name.
+            arrayferry.OptionError: the suite lacks an option.
         """
         try:
             self.suite._check_options(self.suite.load, 1 + len(args), options)
@@ -78,14 +78,14 @@ def find_id(env_id: Any) -> EnvId:
     """Look up an id.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: the id is not a string.
         UnknownEnvError: there is no such suite.
-        arrayferry.BackendUnavailableError: its package is not installed.
+        arrayferry.BackendUnavailableError: the suite's package is not installed.
     """
     if not isinstance(env_id, str):
         raise TypeError(
             f'the id of an environment is needed, such as "gymnax/CartPole-v1", but got {env_id!r:.80}. '
-            "A FunctionalEnv has make() and make_vec() itself; from_env makes one of another library's."
+            "A FunctionalEnv itself has make() and make_vec(); from_env converts environments of other libraries."
         )
     name, slash, rest = env_id.partition("/")
     if not slash or not rest:
@@ -103,12 +103,12 @@ def named_suite(name: str, env_id: str) -> Suite:
     """Return a suite whose package is installed.
 
     Args:
-        name: its name.
-        env_id: the id for messages.
+        name: the name of the suite.
+        env_id: the id of the environment, for messages.
 
     Raises:
         UnknownEnvError: there is no such suite.
-        arrayferry.BackendUnavailableError: its package is not installed.
+        arrayferry.BackendUnavailableError: the suite's package is not installed.
     """
     suites = all_suites()
     if name in suites:

@@ -1,4 +1,4 @@
-"""`JaxEnv`: an environment of another library, written for JAX and for one environment at a time."""
+"""`JaxEnv`: an environment of another library, written in JAX for one environment at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from arrayferry_gym.extending import Key, parts_of, space_of
 
 
 class _Structure(Key):
-    """How the arrays of a state are arranged, and the generators of those that are typed keys."""
+    """The tree structure of a state, and the random number generators of its typed keys."""
 
     __slots__ = ()
 
@@ -37,8 +37,8 @@ class JaxState(NamedTuple):
     """The states of environments of another library.
 
     Attributes:
-        leaves: their arrays (n, ...), keys as numbers.
-        structure: how these are arranged.
+        leaves: the arrays (n, ...), with keys as numbers.
+        structure: the structure of the states.
     """
 
     leaves: tuple[Any, ...]
@@ -58,7 +58,7 @@ class JaxState(NamedTuple):
 
     @property
     def tree(self) -> Any:
-        """The states as the library has them, with an axis of environments."""
+        """The states in the library's structure, with an axis of environments."""
         structure, generators = self.structure.value
         leaves = zip(self.leaves, generators, strict=True)
         return structure.unflatten(
@@ -67,7 +67,7 @@ class JaxState(NamedTuple):
 
 
 def _parts_of(value: AnyTree) -> Hashable | None:
-    """Return the parts of a value that is compared by all that it holds, also arrays of JAX, as `parts_of` does."""
+    """Do what `parts_of` does, also for JAX arrays and plain objects, which are compared by their contents."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
         is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         data = np.asarray(jax.random.key_data(value) if is_key else value)
@@ -80,21 +80,21 @@ def _parts_of(value: AnyTree) -> Hashable | None:
         except TypeError:  # only C code can read its state, such as that of a function
             return None
         if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            # It is all attributes, which a copy may have although they are not pickled.
+            # an object with __deepcopy__ may copy attributes that it does not pickle: compare all of them
             return reduced[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return parts
 
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
 class JaxEnv(FunctionalEnv):
-    """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
+    """An environment of another library, written in JAX for one environment at a time. `from_env` makes it.
 
-    It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
-    environments are. Its states hold the results of `begin` and `advance`, which may have any form.
+    It contains a copy of the environment, so that later changes cannot affect compiled code. Two are equal if the contents
+    of their environments are equal. Its states contain the results of `begin` and `advance`, trees of any structure.
 
     Args:
         env: the environment.
-        params: its parameters, None if it has none.
+        params: the parameters of the environment, None for no parameters.
     """
 
     library: str | None = dataclasses.field(default="jax", init=False, compare=False)
@@ -102,11 +102,11 @@ class JaxEnv(FunctionalEnv):
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any
-    # not compared: they follow from the fields above, and printing a Box changes it
+    # not compared: spaces follow from the fields above, and printing a Box changes it
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
-    _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
-    _takes_int64: bool = False  # whether it takes choices as Gymnasium has them
+    _dtypes: tuple[Any, ...] = ()  # the dtypes of the arrays in a state
+    _takes_int64: bool = False  # whether it needs discrete actions in int64, as in Gymnasium
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
@@ -115,31 +115,31 @@ class JaxEnv(FunctionalEnv):
         self.action_space = self.actions(example)
         try:
             after, reward, *_ = self._after(example)
-        except TypeError:  # in a few libraries, where JAX has 64 bits
+        except TypeError:  # in 64-bit JAX, a few libraries need int64
             self._takes_int64 = True
             after, reward, *_ = self._after(example)
         self.reward_shape: tuple[int, ...] = tuple(reward.shape)
         self._dtypes = _lasting_dtypes(example, after)
         self._shared = self.shared(example)
 
-    # what the adapters of libraries write, for one environment
+    # the methods that adapters of libraries implement, for one environment
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return what is kept of one environment at the start of an episode."""
+        """Return the library's state of one environment at the start of an episode."""
         raise NotImplementedError
 
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Return what is kept after a step, the reward, and whether the episode has terminated and is truncated."""
+        """Return the library's state after a step, the reward, and whether the episode has terminated or is truncated."""
         raise NotImplementedError
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
-        """Return the observation, of any containers."""
+        """Return the observation, in containers of any type."""
         raise NotImplementedError
 
     def actions(self, example: AnyTree) -> Any:
-        """Return the space of actions, given the shapes and dtypes of what is kept."""
+        """Return the space of actions, given the shapes and dtypes of the library's state."""
         raise NotImplementedError
 
     def observations(self, example: AnyTree) -> Any:
@@ -147,7 +147,7 @@ class JaxEnv(FunctionalEnv):
         return space_of(example)
 
     def shared(self, example: AnyTree) -> frozenset[int]:
-        """Return the numbers of the arrays of what is kept that all environments of a batch share."""
+        """Return the indices of the arrays in the library's state that all environments of a batch share."""
         return frozenset()
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
@@ -168,22 +168,22 @@ class JaxEnv(FunctionalEnv):
         """Take a step of one environment.
 
         Raises:
-            EnvResultError: `advance` has not returned four results.
+            EnvResultError: `advance` did not return four results.
         """
         if not self._takes_int64 and not isinstance(self.action_space, spaces.Box):
-            # choices are int64 in Gymnasium
+            # discrete actions are int64 in Gymnasium
             action = jax.tree.map(lambda x: x.astype("i4") if x.dtype == "i8" else x, action)
         results = self.advance(key, state, action, params)
         if not isinstance(results, tuple) or len(results) != 4:
             count = len(results) if isinstance(results, tuple) else 1
             raise EnvResultError(
                 f"{type(self).__name__}.advance returned {count} results",
-                remedy="Return four: what is kept, the reward, terminated and truncated.",
+                remedy="Return four: the library's state, the reward, terminated and truncated.",
             )
         return results
 
     def _kept(self, tree: AnyTree) -> JaxState:
-        """Return states in their lasting dtypes."""
+        """Return states in dtypes that do not change between steps."""
         state = JaxState.of(tree)
         if len(self._dtypes) != len(state.leaves):
             return state
@@ -195,7 +195,7 @@ class JaxEnv(FunctionalEnv):
     # the methods of a `FunctionalEnv`
 
     def _mapped(self, function: Any, params: AnyTree, *arguments: Any) -> Any:
-        """Call a function of one environment for all environments. Its last argument is the parameters."""
+        """Map a function of one environment over all environments. Its last argument is the parameters."""
         n = jax.tree.leaves(arguments)[0].shape[0]
         leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
@@ -224,7 +224,7 @@ class JaxEnv(FunctionalEnv):
             self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(reward.dtype, jnp.integer):
-            # else a warning to the author of the environment
+            # otherwise a warning would ask the environment's author to do this
             reward = reward.astype(jnp.float32)
         return self._kept(after), reward, terminated.astype(bool), truncated.astype(bool)
 
@@ -242,7 +242,7 @@ class JaxEnv(FunctionalEnv):
         )
 
     def render(self, state: JaxState, index: int) -> Any:
-        """Draw it as its library does."""
+        """Draw one environment with the code of its library."""
         pairs = enumerate(state.leaves)
         leaves = tuple(jnp.asarray(x if i in self._shared else x[index]) for i, x in pairs)
         return np.asarray(self.image_of(state._replace(leaves=leaves).tree))[..., :3]
@@ -267,9 +267,9 @@ def as_builtin(value: AnyTree) -> Any:
 
 
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
-    """Return dtypes for the arrays of a state that hold both the first values and those after a step."""
+    """Return the dtypes of a state's arrays that can store the values both before and after a step."""
     dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
-    if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
+    if len(dtypes[0]) != len(dtypes[1]):  # raises an error later, which names the place
         return ()
     pairs = zip(*dtypes, strict=True)
     return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
@@ -284,8 +284,8 @@ def _copied(env: Any, params: AnyTree) -> tuple[Any, Any]:
     try:
         modules = {id(module): module for module in sys.modules.values()}  # modules are not copied
         return copy.deepcopy((env, params), modules)
-    except Exception as error:  # of any kind, as it comes from third-party code
+    except Exception as error:  # third-party code may raise any error
         raise af.OptionError(
             f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
-            remedy="Do not store objects in it that cannot be copied, such as open files.",
+            remedy="Remove attributes that cannot be copied, such as open files.",
         ) from error

@@ -1,4 +1,4 @@
-"""`Suite`: the environments of another project, as a plugin states them."""
+"""`Suite`: the environments of another project, declared by a plugin."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from arrayferry.extending import Part, describe_error
 class Suite(Part):
     """The environments of another project. Plugins subclass it, and return objects from the hook `arrayferry_suites`.
 
-    `name`, `package`, `ids` and `load` are required. No method is called before somebody names the suite, so a
-    suite imports its package in methods.
+    `name`, `package`, `ids` and `load` are required. Methods are called only when a user names the suite, so a suite
+    should import its package in its methods.
 
     Attributes:
-        name: what stands before the first slash of an id.
-        package: the package that is imported, `"gymnax"`.
-        install: what installs it, such as `"pip install gymnax"`, None for `pip install` and the package.
-        gives: what `load` returns: "functional", a `FunctionalEnv` or an environment that `adapt` makes one; "env", an
-            `Env` of Gymnasium; "vector", a `VectorEnv`.
+        name: the part of an id before the first slash.
+        package: the package that is imported, such as `"gymnax"`.
+        install: the command that installs the package, such as `"pip install gymnax"`; None for the default command.
+        gives: the type of environment that `load` returns: "functional", a `FunctionalEnv` or an environment that `adapt`
+            converts to one; "env", an `Env` of Gymnasium; "vector", a `VectorEnv`.
         env_types: the classes of environments that `adapt` accepts, by dotted paths such as `"pgx.core.Env"`.
-        seeds: "construction" if `reset(seed=)` makes the environments anew, which takes longer; otherwise "reset".
+        seeds: "construction" if `reset(seed=)` constructs new environments, which takes longer; otherwise "reset".
         pickles: whether environments can be copied and pickled.
 
     Examples:
@@ -51,28 +51,28 @@ class Suite(Part):
     pickles: bool = True
 
     def ids(self) -> Iterable[str]:
-        """Return the names that `load` takes, as far as they can be listed."""
+        """Return the names that `load` accepts, as far as they can be listed."""
         raise NotImplementedError
 
     def load(self, name: str, *args: Any, **options: Any) -> Any:
         """Make an environment.
 
         Args:
-            name: what stands after the first slash of an id.
-            *args: the number of environments, where the suite gives vectors.
-            **options: what the user passed besides the options of `make` and `make_vec`. Names that are not in the
-                signature are refused before. Where the suite does not give functional environments, also
-                `max_episode_steps` and `render_mode`, if they were passed, and for vectors `autoreset_mode`.
+            name: the part of an id after the first slash.
+            *args: for a suite of vector environments, the number of environments.
+            **options: the user's options other than those of `make` and `make_vec`. Options that are not in the signature
+                raise an error before the call. Unless the suite is functional, also `max_episode_steps` and `render_mode`,
+                if they were passed; and for vector environments `autoreset_mode`.
         """
         raise NotImplementedError
 
     def adapt(self, env: Any, **options: Any) -> Any:
-        """Turn an environment of the project into a `FunctionalEnv`, as `from_env` does; or a batch into a `VectorEnv`."""
+        """Convert an environment of the project to a `FunctionalEnv`, or a batch to a `VectorEnv`, for `from_env`."""
         raise NotImplementedError
 
     @property
     def installed(self) -> bool:
-        """Whether the package is installed. It is not imported."""
+        """Whether the package is installed, without importing it."""
         try:
             return self._top in sys.modules or find_spec(self._top) is not None
         except (ImportError, ValueError):
@@ -84,25 +84,25 @@ class Suite(Part):
 
     @property
     def version(self) -> str | None:
-        """The version of the package, None if it is not installed or has none."""
+        """The version of the package, None if it is not installed or its version is unknown."""
         try:
             return version(self._top)
         except (PackageNotFoundError, ValueError):
-            # its distribution has another name, or it has none
+            # the distribution has another name than the package, or there is none
             names = packages_distributions().get(self._top)
             return version(names[0]) if names else None
 
     @property
     def install_line(self) -> str:
-        """What installs the package."""
+        """The command that installs the package."""
         return self.install or f"pip install {self._top.replace('_', '-')}"
 
     def needed(self) -> None:
         """Check that the package is installed.
 
         Raises:
-            arrayferry.BackendUnavailableError: it is not. The remedy is the line that installs it.
-            arrayferry.PluginError: the suite does not say which package that is.
+            arrayferry.BackendUnavailableError: the package is not installed. The remedy is the command that installs it.
+            arrayferry.PluginError: the suite states no package.
         """
         if not self.package:
             raise af.PluginError(
@@ -119,7 +119,7 @@ class Suite(Part):
         """Return the names of its environments as a list.
 
         Raises:
-            arrayferry.PluginError: `ids` fails, or returns something else than names.
+            arrayferry.PluginError: `ids` fails, or returns anything other than names.
         """
         try:
             names = list(self.ids())
@@ -127,13 +127,13 @@ class Suite(Part):
             raise af.PluginError(f"ids() of {self!r} failed: {describe_error(error)}") from error
         wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
-            raise af.PluginError(f"ids() of {self!r} returned {wrong[0]!r:.80}, which is no text")
+            raise af.PluginError(f"ids() of {self!r} returned {wrong[0]!r:.80}, not a string")
         return names
 
     def _check_options(
         self, function: Any, positional: int, options: Iterable[str], whose: str = ""
     ) -> None:
-        """Refuse options that a function of the suite does not have, as far as its signature tells.
+        """Refuse options that are not in the signature of a function of the suite.
 
         Args:
             function: the function.
@@ -145,16 +145,16 @@ class Suite(Part):
             arrayferry.OptionError: the function lacks one of them.
         """
         try:
-            # a decorator may add options to those of what it wraps
+            # without follow_wrapped, since a decorator may add options to the function's
             signature = inspect.signature(function, follow_wrapped=False)
-        except (TypeError, ValueError):  # it does not tell
+        except (TypeError, ValueError):  # it has no signature
             return
         parameters = [*signature.parameters.values()]
         names = [x.name for x in parameters[positional:] if x.kind is not x.VAR_POSITIONAL]
         unknown = [name for name in options if name not in names]
         if unknown and all(x.kind is not x.VAR_KEYWORD for x in parameters):
             raise af.OptionError(
-                f"{unknown[0]} was passed, but {whose or f'the suite {self.name!r}'} has none",
+                f"{unknown[0]} was passed, but {whose or f'the suite {self.name!r}'} has no such option",
                 remedy=f"The options are {', '.join(names)}." if names else "Leave it out.",
             )
 

@@ -1,4 +1,4 @@
-"""Reference environments: those of classic control, with the dynamics of Gymnasium's.
+"""Reference environments: classic control, with the dynamics of Gymnasium's environments.
 
 The dynamics are from Sutton and Barto, Reinforcement Learning: An Introduction, and the sources named in each module.
 """

@@ -1,4 +1,4 @@
-"""Cart-pole: a pole stands on a cart, which a force moves to the left or to the right."""
+"""Cart-pole: a pole stands on a cart, which a force pushes to the left or to the right."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CartPoleParams(NamedTuple):
         half_length: half the length of the pole.
         force: the force on the cart, to the left or to the right.
         time_step: the time between two observations.
-        angle_limit: how far the pole may lean, either way.
-        position_limit: how far the cart may move, either way.
-        start: the initial values of all four state variables are between minus this and this.
+        angle_limit: the largest angle of the pole, in either direction.
+        position_limit: the largest distance of the cart from the center, in either direction.
+        start: the bound of the four initial state variables, which are uniform between -start and start.
     """
 
     gravity: Any = 9.8
@@ -54,11 +54,11 @@ class CartPole(ClassicEnv):
     """Keep a pole upright on a cart, as in Gymnasium's `CartPole-v1`.
 
     Observations are float32 of shape (4,): position (m), velocity (m/s), angle (rad), angular velocity (rad/s). Action 0
-    pushes to the left, 1 to the right. The reward is 1 at each step. An episode terminates when the cart or the pole
-    exceeds its limit, and is truncated after 500 steps.
+    pushes to the left, action 1 to the right. The reward is 1 at each step. An episode terminates when the cart or the
+    pole exceeds its limit, and is truncated after 500 steps.
 
     Source: Barto, Sutton and Anderson, Neuronlike adaptive elements that can solve difficult learning control problems,
-    1983; the equations are those of Florian, Correct equations for the dynamics of the cart-pole system, 2007.
+    1983. Equations: Florian, Correct equations for the dynamics of the cart-pole system, 2007.
 
     Examples:
         >>> from arrayferry_envs import CartPole

@@ -18,12 +18,12 @@ class PendulumParams(NamedTuple):
     Attributes:
         gravity: the acceleration of gravity, in m/s^2.
         mass: the mass of the pendulum.
-        length: its length.
+        length: the length of the pendulum.
         time_step: the time between two observations.
-        max_torque: the largest torque, in N m. Larger actions count as this.
-        max_angular_velocity: the highest angular velocity.
-        start_angle: initial angles are between minus this and this, where 0 is upright.
-        start_angular_velocity: initial angular velocities are between minus this and this.
+        max_torque: the largest torque, in N m, to which actions are clipped.
+        max_angular_velocity: the largest angular velocity.
+        start_angle: the bound of initial angles, which are uniform between -start_angle and start_angle. 0 is upright.
+        start_angular_velocity: the bound of initial angular velocities, likewise.
     """
 
     gravity: Any = 10.0

@@ -303,7 +303,7 @@ def test_statistics_of_mapped_trainings_are_read_one_by_one():
         env.state_dict(env_state)
     one = jax.tree.map(lambda x: x[0], env_state)
     assert env.state_dict(one)["obs_rms"]["count"] == 12
-    with pytest.raises(af.OptionError, match="and of one run"):
+    with pytest.raises(af.OptionError, match="the state of one run"):
         evaluate(env, lean, key=0, num_envs=2, wrapper_state=env_state.wrappers)
     states = jax.vmap(
         lambda state: evaluate(env, lean, key=0, num_envs=2, wrapper_state=state).returns
@@ -347,7 +347,7 @@ def test_statistics_out_of_reach_are_told(count):
 
     envs = gym.vector.AsyncVectorEnv([one], context="spawn")
     try:
-        with pytest.warns(UserWarning, match="statistics in other processes, which are updated"):
+        with pytest.warns(UserWarning, match="in other processes, whose statistics are updated"):
             evaluate(envs, Agent())
     finally:
         envs.close()

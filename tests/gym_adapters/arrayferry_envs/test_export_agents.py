@@ -258,8 +258,8 @@ REFUSED = [
     ({"policy": None}, "env=None was passed without a policy"),
     ({"observation_space": None}, "but observation_space is None"),
     ({"action_space": 3}, "but action_space is 3"),
-    ({"param_inputs": True}, "param_inputs and autoreset_mode are of an environment"),
-    ({"autoreset_mode": "SameStep"}, "autoreset_mode are of an environment"),
+    ({"param_inputs": True}, "param_inputs and autoreset_mode are for an environment"),
+    ({"autoreset_mode": "SameStep"}, "autoreset_mode are for an environment"),
     ({"autoreset_mode": "never"}, "autoreset_mode='never' is not valid"),
     ({"kernels": None}, "kernels=None is no sequence"),
     ({"kernels": kernels.ClipAction()}, "kernels=ClipAction() is no sequence"),
@@ -282,7 +282,7 @@ REFUSED = [
         {"policy": torch.nn.Linear(3, 1), "policy_params": {"weight": WEIGHTS.T}},
         "its module ['bias', 'weight']",
     ),
-    ({"env": CartPole(), "action_space": CartPole.action_space}, "action_space of a policy alone"),
+    ({"env": CartPole(), "action_space": CartPole.action_space}, "are for a policy alone"),
     ({"kernels": [3]}, "wrap() was given 3"),
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
     ({"wrapper_state": NORMALIZED}, "but WrappedEnv has []"),
@@ -458,9 +458,9 @@ def test_a_check_notices_the_last_digit_of_large_integers(tmp_path):
     ("damage", "words"),
     [
         (lambda metadata: metadata.update(test_vectors=[]), "has no test vectors"),
-        (lambda metadata: metadata.update(test_vectors=[{}]), "is damaged, or no ONNX file: KeyError"),
-        (lambda metadata: metadata.update(inputs=[]), "is damaged, or no ONNX file"),
-        (None, "is damaged, or no ONNX file"),
+        (lambda metadata: metadata.update(test_vectors=[{}]), "is damaged or not ONNX: KeyError"),
+        (lambda metadata: metadata.update(inputs=[]), "is damaged or not ONNX"),
+        (None, "is damaged or not ONNX"),
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused(damage, words, tmp_path):

@@ -90,7 +90,7 @@ NOT_DRAWN = [
     (lambda xp, rng, n, p: None, "returned the parameters"),
     (lambda xp, rng, n, p: {**p, "more": rng.uniform((n,))}, "returned the parameters"),
     (lambda xp, rng, n, p: {**p, "end": 3.0}, r"returned 3.0 for params\['end'\]"),
-    (lambda xp, rng, n, p: {**p, "end": rng.uniform((n + 1,))}, "begins with the 4 environ"),
+    (lambda xp, rng, n, p: {**p, "end": rng.uniform((n + 1,))}, "that of the 4 environ"),
     (lambda xp, rng, n, p: {**p, "label": "other"}, r"'other' for params\['label'\]"),
 ]
 

@@ -44,7 +44,7 @@ def test_another_shape_than_the_stated_one_is_an_error(xp):
 
 @pytest.mark.parametrize(("attributes", "words"), [
     ({"reward_shape": 2}, "reward_shape of Stating is 2"), ({"reward_shape": (-1,)}, "tuple of whole numbers"),
-    ({"reward_dtype": "int32"}, "reward_dtype of Stating is 'int32'"), ({"reward_dtype": "text"}, "dtype of floats"),
+    ({"reward_dtype": "int32"}, "reward_dtype of Stating is 'int32'"), ({"reward_dtype": "text"}, "name of a float dtype"),
 ])  # fmt: skip
 def test_what_cannot_be_a_shape_or_a_dtype(attributes, words):
     with pytest.raises(EnvResultError, match=words):

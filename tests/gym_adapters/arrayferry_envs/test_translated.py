@@ -228,7 +228,7 @@ def test_libraries_without_gradients_leave_them_out():
 
 def test_what_is_refused():
     for env, options, words in (
-        (InTorch(), {}, "InTorch computes in torch.*Leave it out: it is for environments in JAX"),
+        (InTorch(), {}, "InTorch computes in torch.*Leave it out: only environments in JAX"),
         (CartPole(), {"translate": "yes"}, "translate='yes' is not valid"),
         (CartPole(), {"xp": "dask"}, "computed on demand, and the states would never"),
     ):
