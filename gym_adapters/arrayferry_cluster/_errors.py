@@ -13,7 +13,7 @@ class DistributedEnvError(ArrayFerryError):
     Attributes:
         indices: the indices of the affected environments, () if there are none or they are not known.
         worker: the address of the worker, "" if it is not known.
-        original: the name of the type of the environment's or policy's own error, "" if there is none.
+        original: the class name of the environment's or policy's error, "" without such an error.
         module: the name of the missing module, "" if none is missing.
     """
 

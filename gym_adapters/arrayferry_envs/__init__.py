@@ -1,4 +1,4 @@
-"""Environments that belong to no array library: written once, served in each, compiled in JAX."""
+"""Environments for all array libraries: written once, served in each library, compiled in JAX."""
 
 from __future__ import annotations
 

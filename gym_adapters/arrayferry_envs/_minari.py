@@ -91,7 +91,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     create, buffer = _minari()
     trajectories = [steps] if hasattr(steps, "terminated") else steps
     if not isinstance(trajectories, Iterable):
-        raise _wrong(f"steps is {steps!r:.80}", "Pass what rollout returns, or several of these.")
+        raise _wrong(f"steps is {steps!r:.80}", "Pass a Trajectory, or an iterable of them.")
     described = _described(env)
     spaces = described.observation_space, described.action_space
     dataset, counts = None, Counter[str]()

@@ -130,7 +130,7 @@ class Cluster:
             if since is not None and now - since > timeout:
                 raise NoWorkerError(
                     f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
-                    remedy="Start workers, and ask again. client.wait_for_workers waits for them.",
+                    remedy="Start workers, and try again. client.wait_for_workers waits for workers.",
                 )
             self._empty_since, self._wanted = since or now, wanted or self.submit(_same, b"")
         return living

@@ -341,7 +341,7 @@ def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
     """Warn if an agent would use new statistics."""
     if wrapper_state is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
-            f"{env!r:.80} begins with new statistics. To use those of a training, pass wrapper_state=env.state_dict(carry.env_state)",
+            f"{env!r:.80} begins with new statistics. To use trained statistics, pass wrapper_state=env.state_dict(carry.env_state)",
             stacklevel=caller_level(),
         )
 

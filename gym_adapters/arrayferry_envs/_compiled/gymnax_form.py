@@ -193,7 +193,7 @@ class GymnaxForm:
     def _params(self, params: AnyTree) -> GymnaxParams:
         if params is not None and not isinstance(params, GymnaxParams):
             raise af.OptionError(
-                f"params={params!r:.80} are not those of this environment",
+                f"params={params!r:.80} are not parameters of this environment",
                 remedy="Pass its default_params, or default_params.replace(...) with the fields that differ.",
             )
         return self.default_params if params is None else params

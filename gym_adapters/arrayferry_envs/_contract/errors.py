@@ -14,7 +14,7 @@ class EnvResultError(ArrayFerryError, TypeError):
 
 
 class UnknownEnvError(ArrayFerryError, LookupError):
-    """An id names no suite, or no environment of its suite.
+    """There is no suite or environment with this id.
 
     Attributes:
         name: the id.

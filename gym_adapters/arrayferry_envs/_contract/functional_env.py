@@ -1,4 +1,4 @@
-"""`FunctionalEnv`: the base class of environments that belong to no array library."""
+"""`FunctionalEnv`: the base class of environments that run in any array library."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ _MISTAKES = [
     (
         ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
         "a function of NumPy was called on an array of another library",
-        "Use the functions of xp, which are those of the library in use.",
+        "Use the functions of xp, the namespace of the library in use.",
     ),
     (
         ("TracerIntegerConversionError", "ConcretizationTypeError", "only 0-dimensional arrays", "only length-1 arrays", "can only be converted to"),

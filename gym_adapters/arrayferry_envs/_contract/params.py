@@ -176,7 +176,7 @@ def prepare(
     Args:
         user_params: the parameters: a tree like the defaults, a dict of some of their fields, None, or `Params`. The fields
             of a dict are pinned, and so are the values in a tree that differ from the defaults.
-        defaults: the defaults, whose types tell which parameters are static.
+        defaults: the defaults, whose types determine which parameters are static.
         n: the number of environments.
         backend: the library.
         device: the device of arrays.

@@ -55,7 +55,7 @@ class JaxStepper(Stepper):
         Numbers are joined into one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # as it is cached
+            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # for the cache
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             static = params.static_part, params.any_batched, params.pinned, self._generator

@@ -220,7 +220,7 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     if is_functional(env):
         return checked_env(env)
     refuse_batch(what, env)
-    meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
+    meant = "Pass a FunctionalEnv, or an environment from gymnasium.make or make_vec"
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
@@ -288,7 +288,7 @@ def frozen(env: Any) -> Iterator[None]:
                 )
             if getattr(getattr(wrapper, "obs_rms", None), "count", 1) < 1:
                 warnings.warn(
-                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load those of a training with load_state_dict",
+                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load trained statistics with load_state_dict",
                     stacklevel=caller_level(),
                 )
             for part in HasKernels.held_by(wrapper) or [wrapper]:  # without the environments inside

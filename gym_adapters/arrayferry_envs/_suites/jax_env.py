@@ -143,7 +143,7 @@ class JaxEnv(FunctionalEnv):
         raise NotImplementedError
 
     def observations(self, example: AnyTree) -> Any:
-        """Return the space of observations, given the shapes and dtypes of one."""
+        """Return the space of observations, given the shapes and dtypes of an observation."""
         return space_of(example)
 
     def shared(self, example: AnyTree) -> frozenset[int]:
