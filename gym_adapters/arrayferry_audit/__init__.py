@@ -272,9 +272,9 @@ class BridgeContract:
                 began = terminated | truncated
                 pairs = zip(seen, call.finals, strict=True)
                 last = np.stack([x if y is None else y for x, y in pairs])
-                known = np.stack([start, count], axis=1).astype(np.float32)
+                expected = np.stack([start, count], axis=1).astype(np.float32)
                 truncated = truncated & ~(terminated & self.exclusive)
-                right = known, count + actions / 2, terminated, truncated
+                right = expected, count + actions / 2, terminated, truncated
                 names = "the last observation", *PARTS[1:4]
                 for name, x, wanted in zip(names, (last, *call.seen[1:4]), right, strict=True):
                     for env in range(run.n):

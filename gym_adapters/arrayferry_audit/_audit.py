@@ -73,8 +73,8 @@ class Audit:
         except UnreadableError as error:
             self.problems.append(error.args[0])
         finally:
-            for each in reversed(self._made):
-                _close(each)
+            for batch in reversed(self._made):
+                _close(batch)
 
     def _audit(self, envs: Any, steps: int, also: Mapping[Any, str]) -> None:
         """Record a run, check it, and repeat it."""
@@ -213,9 +213,9 @@ class Audit:
         limits = {each.length for each in truncated if each.is_first}
         later = [each for each in truncated if not each.is_first and each.length not in limits]
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
-            each, limit = later[0], limits.pop()
-            what = f"an episode is truncated after {each.length} steps, but after {limit} if reset() began it"
-            place = each.env, each.last.step
+            episode, limit = later[0], limits.pop()
+            what = f"an episode is truncated after {episode.length} steps, but after {limit} if reset() began it"
+            place = episode.env, episode.last.step
             remedy = "Count the steps of each episode by itself."
             self._add("limits_are_of_each_episode", what, remedy, place)
 
@@ -262,8 +262,8 @@ class Audit:
         def of_resets(recorder: Recorder) -> Difference:
             table = list(self._table)
             for index, call in enumerate(run.steps):
-                given = zip(call.counts, self._table[index], drawn[index], strict=True)
-                table[index] = [x if counts else y for counts, x, y in given]
+                choices = zip(call.counts, self._table[index], drawn[index], strict=True)
+                table[index] = [x if counts else y for counts, x, y in choices]
             return self._compared(recorder, table)
 
         written = "it depends on what the agent writes to arrays that it has passed or received"
@@ -281,12 +281,12 @@ class Audit:
             remedy = "Ignore it; or state SAME_STEP, if the step resets."
             effects[of_resets] = "actions_of_resets_do_not_count", resetting, remedy
         for effect, (check, what, remedy) in effects.items():
-            found = effect(new())
-            if found is not None and effect(new()) == found:
-                self._add(check, what, remedy, found)
-            elif found is not None:
+            difference = effect(new())
+            if difference is not None and effect(new()) == difference:
+                self._add(check, what, remedy, difference)
+            elif difference is not None:
                 what = "the same seed and actions gave other results"
-                self._add("seeds_decide_all", what, SEED, found)
+                self._add("seeds_decide_all", what, SEED, difference)
                 return
 
 

@@ -127,10 +127,10 @@ def others_step_while_one_resets(run: Run) -> Iterator[Found]:
     for before, call, env in run.usual:
         same = before.firsts[env] == call.firsts[env]
         still[bool(call.began.any())].append((env, call) if same else None)
-    found = [each for each in still[True] if each is not None]
-    if len(found) > 2 and len(still[False]) > 20 and not any(still[False]):
-        where = f"in {len(found)} of {len(still[True])} steps in which another resets, and in no other step"
-        yield *found[0], f"its observation stays as it was {where}"
+    unchanged = [each for each in still[True] if each is not None]
+    if len(unchanged) > 2 and len(still[False]) > 20 and not any(still[False]):
+        where = f"in {len(unchanged)} of {len(still[True])} steps in which another resets, and in no other step"
+        yield *unchanged[0], f"its observation stays as it was {where}"
 
 
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
@@ -143,11 +143,11 @@ def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
 
 def ends_have_last_observations(run: Run) -> Iterator[Found]:
     for call in run.steps if run.rule.tells_final else ():
-        known = call.infos.get("_final_obs", call.ended)
+        has_final = call.infos.get("_final_obs", call.ended)
         for env in range(run.n):
-            if call.ended[env] and (not known[env] or call.finals[env] is None):
+            if call.ended[env] and (not has_final[env] or call.finals[env] is None):
                 yield env, call, "it has ended without 'final_obs': its last observation is lost"
-            elif known[env] and not call.ended[env]:
+            elif has_final[env] and not call.ended[env]:
                 yield env, call, "'_final_obs' is true, but no episode has ended"
 
 
@@ -161,7 +161,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
     zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
-    found = {
+    matches = {
         "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
         "that of another environment": [
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
@@ -176,12 +176,12 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
     stale = [x == each.before.firsts[each.env] for each, x in ends]
     empty = [several and zeros not in seen and x == zeros for _, x in ends]
-    found["the one before the last step"] = told(stale, _always_moves)
-    found["all zeros"] = told(empty, _zeros_are_usual)
-    for what, same in found.items():
+    matches["the one before the last step"] = told(stale, _always_moves)
+    matches["all zeros"] = told(empty, _zeros_are_usual)
+    for what, same in matches.items():
         if any(same) and (run.unique or (often and all(same))):
-            each, _ = ends[same.index(True)]
-            yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
+            end, _ = ends[same.index(True)]
+            yield end.env, end.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
 
 def _always_moves(run: Run) -> bool:
@@ -282,16 +282,16 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
         for env in range(run.n)
     ]
-    found, count = [], len(run.begins)
+    leaks, count = [], len(run.begins)
     for before, call, env in run.begins if run.unique and len(resets[0]) < 2**10 else ():
         x = _flat(run, call.observations[env])
         last = before.observations[env] if call.finals[env] is None else call.finals[env]
-        kept = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
-        if kept.any():
-            found.append((env, call, x[kept][0], int(np.argmax(kept))))
-    if len(found) > max(2, count / 2):
-        env, call, number, element = found[0]
-        what = f"{len(found)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"
+        leaked = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
+        if leaked.any():
+            leaks.append((env, call, x[leaked][0], int(np.argmax(leaked))))
+    if len(leaks) > max(2, count / 2):
+        env, call, number, element = leaks[0]
+        what = f"{len(leaks)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"
         yield env, call, f"{what} of the observation"
 
 
@@ -300,21 +300,21 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
     for key in ("l", "r"):
         before: dict[int, Any] = {}
         sums, later = [], 0
-        for each in run.episodes:
-            env, told_by = each.env, each.last.infos
+        for episode in run.episodes:
+            env, told_by = episode.env, episode.last.infos
             infos: Any = told_by if "episode" in told_by else told_by.get("final_info")
             info = infos.get("episode") if isinstance(infos, dict) else None
-            held = info.get(key) if isinstance(info, dict) else None
-            if held is None or not infos.get("_episode", each.last.ended)[env]:
+            values = info.get(key) if isinstance(info, dict) else None
+            if values is None or not infos.get("_episode", episode.last.ended)[env]:
                 continue
-            told, own = held[env], each.length if key == "l" else each.total
+            told, own = values[env], episode.length if key == "l" else episode.total
             what = f"infos['episode'][{key!r}] of an episode is {told}, not {own}"
             if key == "l" and told < own:
-                yield env, each.last, what
+                yield env, episode.last, what
             elif env in before:
                 later += 1
                 is_sum = np.allclose(told, before[env] + own, 1e-3) and not np.allclose(told, own)
-                sums += [(env, each.last, what)] * is_sum
+                sums += [(env, episode.last, what)] * is_sum
             before[env] = told
         if len(sums) > max(2, later / 2):
             yield sums[0]
@@ -343,10 +343,10 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
                     yield env, call, f"the info {key!r} of the last step is that of a reset"
     always = set.intersection(*map(set, usual)) if usual else set()
     what = f"an episode has ended, and final_info lacks {sorted(always, key=str)}"
-    for each in run.episodes if inside and always else ():
-        infos = each.last.infos  # a key that last infos lack may be one that no end has
-        if inside not in infos or not infos.get("_final_info", each.last.ended)[each.env]:
-            yield each.env, each.last, what
+    for episode in run.episodes if inside and always else ():
+        infos = episode.last.infos  # a key that last infos lack may be one that no end has
+        if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
+            yield episode.env, episode.last, what
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
@@ -354,13 +354,13 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     infos = call.infos if inside is None else call.infos.get(inside, {})
     if not isinstance(infos, dict):  # one for each environment
         return {key: str(value) for key, value in (infos[env] or {}).items()}
-    found = {}
+    by_key = {}
     for key, x in infos.items():
         has_rows = isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape
         told = has_rows and key not in Episodes.FINAL and str(key)[:1] != "_"
         if told and infos.get(f"_{key}", call.ended | True)[env]:
-            found[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
-    return found
+            by_key[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
+    return by_key
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
@@ -391,10 +391,10 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
     is_game = not run.unique and longest <= FEW
     if longest == limit or (count > 2 + 3 * others and not is_game):
-        each = next(each for each in run.episodes if each.length == longest)
+        episode = next(each for each in run.episodes if each.length == longest)
         of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
         told = f"{of} terminated after {longest} steps, the longest, and none was truncated"
-        yield each.env, each.last, f"{told}: this seems to be a time limit"
+        yield episode.env, episode.last, f"{told}: this seems to be a time limit"
 
 
 def _action(call: Call, env: int) -> Any:

@@ -146,8 +146,8 @@ class Recorder:
         with _reading(step):
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
-            given = (observation, None, None, None, infos)
-            call = self._call(step, None, given, in_numpy(given), (began, nowhere, nowhere))
+            results = (observation, None, None, None, infos)
+            call = self._call(step, None, results, in_numpy(results), (began, nowhere, nowhere))
         return call._replace(is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
@@ -162,8 +162,8 @@ class Recorder:
             batch = self._batch(actions)
             before = digest(to_numpy(batch))
             observation, reward, terminated, truncated, infos = self.envs.step(batch)
-            given = (observation, reward, terminated, truncated, infos)
-            seen = in_numpy(given)
+            results = (observation, reward, terminated, truncated, infos)
+            seen = in_numpy(results)
             shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
             if shapes != [(self.n,)] * 3:
                 raise ValueError(
@@ -173,10 +173,10 @@ class Recorder:
             began = self.episodes.masks.reset
             counts = ~nowhere if taken.valid is None else taken.valid
             masks = nowhere if began is None else began, counts, taken.ended
-            call = self._call(step, actions, given, seen, masks)
+            call = self._call(step, actions, results, seen, masks)
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
             if overwrites:
-                _overwrite((batch, given))
+                _overwrite((batch, results))
         return call
 
     def _batch(self, actions: list[Any]) -> Any:
@@ -186,7 +186,7 @@ class Recorder:
         _, backend = af.first_array(self.envs.action_space.sample())
         return batch if backend is None else af.convert(batch, backend, narrowing="allow")
 
-    def _call(self, step: int, actions: AnyTree, given: Any, seen: Any, masks: Any) -> Call:
+    def _call(self, step: int, actions: AnyTree, results: Any, seen: Any, masks: Any) -> Call:
         observations = self._split(seen[0])
         began, counts, ended = masks
         final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
@@ -198,7 +198,7 @@ class Recorder:
         firsts = [digest(observation) for observation in observations]
         rest = [[digest(np.asarray(y)) for y in x] for x in seen[1:4] if x is not None]
         rows = list(zip(firsts, map(digest, finals), *rest, strict=True))
-        shown = given, seen, observations, finals, firsts, rows
+        shown = results, seen, observations, finals, firsts, rows
         return Call(step, actions, began, counts, ended, *shown)
 
     def _split(self, observation: AnyTree) -> list[Any]:
@@ -252,19 +252,19 @@ class Run:
     @cached_property
     def episodes(self) -> list[Episode]:
         """All episodes that have ended."""
-        found: list[Episode] = []
+        episodes: list[Episode] = []
         rewards: list[list[Any]] = [[] for _ in range(self.n)]
         first = np.ones(self.n, bool)
         for before, call in self.pairs:
             for env in rows_in(call.counts):
                 rewards[env].append(call.seen[1][env])
             for env in rows_in(call.ended):
-                own = rewards[env]
-                found.append(Episode(env, len(own), sum(own), bool(first[env]), before, call))
+                past = rewards[env]
+                episodes.append(Episode(env, len(past), sum(past), bool(first[env]), before, call))
             for env in rows_in(call.ended | call.began):
                 rewards[env] = []
             first = first & ~call.ended | call.is_reset
-        return found
+        return episodes
 
     @property
     def truncated(self) -> list[Episode]:
@@ -313,9 +313,9 @@ def space_of(envs: Any, name: str) -> Any:
     return original_space(getattr(envs, f"single_{name}", None) or getattr(envs, name))
 
 
-def in_numpy(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def in_numpy(results: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return copies of the results of a call."""
-    observation, *rest, infos = to_numpy(given)
+    observation, *rest, infos = to_numpy(results)
     return observation, *(None if x is None else np.asarray(x) for x in rest), infos
 
 
@@ -332,9 +332,9 @@ def _bits(x: AnyArray) -> tuple[Any, ...]:
     return x.dtype.str, x.shape, hashlib.sha1(bits, usedforsecurity=False).digest()
 
 
-def _overwrite(given: Any) -> None:
+def _overwrite(trees: Any) -> None:
     """Write ones to all arrays that can be written."""
-    for x in af.flatten(given)[0]:
+    for x in af.flatten(trees)[0]:
         fill = getattr(x, "fill_", None)
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = 1

@@ -65,10 +65,10 @@ class SuiteContract:
     @property
     def stated(self) -> Suite:
         """The suite. The test is skipped if its package is not installed."""
-        found: Suite = suites()[self.suite]
-        if not found.installed:
-            pytest.skip(f"{found.package} is not installed: {found.install_line}")
-        return found
+        suite: Suite = suites()[self.suite]
+        if not suite.installed:
+            pytest.skip(f"{suite.package} is not installed: {suite.install_line}")
+        return suite
 
     @property
     def ids(self) -> list[str]:
@@ -84,14 +84,14 @@ class SuiteContract:
 
     def _modes(self, env_id: str) -> list[AutoresetMode]:
         """Return the modes that an environment has. The others are refused in words."""
-        found = []
+        modes = []
         for mode in RULES:
             try:
                 self._made(env_id, mode).close()
-                found.append(mode)
+                modes.append(mode)
             except af.OptionError:
                 continue
-        return found
+        return modes
 
     def test_it_states_what_it_has(self) -> None:
         """Names, kinds and ids are as `Suite` asks."""
@@ -128,8 +128,8 @@ class SuiteContract:
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
             # one engine runs functional environments in all modes, which compiles anew for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
-                made = partial(self._made, env_id, mode)
-                envs, fresh = (made(), None) if functional else (None, made)
+                make_batch = partial(self._made, env_id, mode)
+                envs, fresh = (make_batch(), None) if functional else (None, make_batch)
                 with warnings.catch_warnings(action="ignore"):
                     audit = Audit(envs, fresh, self.steps, 0)
                 problems += [f"{env_id}, {mode.name}: {each}" for each in audit.problems]

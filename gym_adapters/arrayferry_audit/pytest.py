@@ -74,8 +74,8 @@ class _Check(pytest.Item):
     problems: Callable[[], Any]
 
     def runtest(self) -> None:
-        if found := [str(each) for each in self.problems() if each.check == self.name]:
-            pytest.fail("\n".join(found), pytrace=False)
+        if texts := [str(each) for each in self.problems() if each.check == self.name]:
+            pytest.fail("\n".join(texts), pytrace=False)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         return self.path, None, self.nodeid

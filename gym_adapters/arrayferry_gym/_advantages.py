@@ -87,8 +87,8 @@ def advantages(
             f"values={values!r:.80} is not an array of floats with an axis of time",
             remedy="Pass the values of the observations, (time, environment).",
         )
-    given = [rewards, next_values, terminated, truncated, gamma, lam, counts]
-    for x in (values, *given):
+    arguments = [rewards, next_values, terminated, truncated, gamma, lam, counts]
+    for x in (values, *arguments):
         array, backend = af.first_array(x)
         sparse = backend is not None and backend.is_sparse(array)
         real = "complex" not in dtype_name(getattr(x, "dtype", ""))
@@ -98,7 +98,7 @@ def advantages(
                 remedy="Fill in what is masked, and convert the others first.",
             )
     rewards, next_values, terminated, truncated, gamma, lam, counts = (
-        x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
+        x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in arguments
     )
     xp = af.namespace_of(values)
     _check_shape("rewards", rewards, shape)

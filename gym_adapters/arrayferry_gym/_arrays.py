@@ -216,18 +216,18 @@ def _widens(name: str, wanted: str) -> bool:
 def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     """Return the range of numbers that are cast, and what others become. None if there may be no others."""
     of: Any = dtype_named(name)
-    own, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
-    if new.kind not in ("int", "uint") or own.kind not in ("int", "uint", "float"):
+    old, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
+    if new.kind not in ("int", "uint") or old.kind not in ("int", "uint", "float"):
         return None
     least, most = int(new.limits.min), int(new.limits.max)
-    number: Any = float if own.kind == "float" else int
-    ends = number(own.limits.min), number(own.limits.max)
+    number: Any = float if old.kind == "float" else int
+    ends = number(old.limits.min), number(old.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
     if number is float and float(top := np.asarray(high, of)) > most:  # 2**31 - 1 is no float32
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None
-    elif own.kind == "uint":  # a negative number was at least 2**63 before it became int64
+    elif old.kind == "uint":  # a negative number was at least 2**63 before it became int64
         least = most
     return low, high, least, most
 

@@ -93,8 +93,8 @@ class Bridged:
         )
         self._check_rewards((envs.num_envs, *_reward_shape(envs)))
         self._inner: Any = envs.unwrapped
-        own = getattr(self._inner, "envs", None)
-        self.singles = own if isinstance(own, (list, tuple)) else None
+        singles = getattr(self._inner, "envs", None)
+        self.singles = singles if isinstance(singles, (list, tuple)) else None
         self._to_trainer = af.converter(xp, device=device)
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
         self._infos = infos
@@ -180,8 +180,8 @@ class Bridged:
         results = self.envs.step(actions)
         self.given = infos = checked_infos(self.envs.env, results[4])
         step = self._episodes.step(results, None if self.loses_final else self._to_trainer)
-        given = step.reward is results[1]
-        rewards = step.reward if given else self._to_trainer(step.reward)
+        unchanged = step.reward is results[1]
+        rewards = step.reward if unchanged else self._to_trainer(step.reward)
         self._check_rewards(tuple(rewards.shape))
         self.current, self._ready = step.observation, self._episodes.masks.reset
         observations = step.observation if self.loses_final else step.final_observation
@@ -222,15 +222,15 @@ class Bridged:
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:
-            known = stated is not None and stated[index]
+            is_stated = stated is not None and stated[index]
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
             for key, x in by_env[index].items():
-                if known and self._added is not None:
+                if is_stated and self._added is not None:
                     parts[key in self._added][key] = x
                 else:
                     parts[key not in self._reset_keys][key] = x
             self.firsts[index], by_env[index] = parts
-            if known:
+            if is_stated:
                 by_env[index].update(before[index])
         return by_env
 
@@ -327,13 +327,13 @@ class Bridged:
         return [None] * self.envs.num_envs if images is None else list(images)
 
 
-def check_starts(trainer: str, *own: Space[Any]) -> None:
+def check_starts(trainer: str, *spaces: Space[Any]) -> None:
     """Check that the whole numbers of spaces begin at 0, for trainers that ignore `start`.
 
     Raises:
         arrayferry.OptionError: some do not begin at 0.
     """
-    for space in own:
+    for space in spaces:
         for leaf, path in leaves(space):
             if np.any(getattr(leaf, "start", 0)):
                 place = f", at {path}," if path else ""
@@ -379,8 +379,8 @@ def _kernels_of(envs: Any) -> list[Any]:
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
     """Tell whether a wrapper or an environment, and its kernels, are Gymnasium's or ours."""
-    made = map(type, (envs, *_kernels_of(envs)))
-    return all(cls.__module__.partition(".")[0] in KNOWN for cls in made)
+    classes = map(type, (envs, *_kernels_of(envs)))
+    return all(cls.__module__.partition(".")[0] in KNOWN for cls in classes)
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
@@ -411,17 +411,17 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
             continue
         mask = masks[key]
         values = _by_environment(value, n) if isinstance(value, dict) else value
-        own = mask is not None or _is_batch(values, n)
+        has_rows = mask is not None or _is_batch(values, n)
         for index in range(n) if mask is None else map(int, np.flatnonzero(mask)):
-            dicts[index][key] = values[index] if own else values
+            dicts[index][key] = values[index] if has_rows else values
     return dicts
 
 
-def _mask(given: Any, n: int) -> Any:
+def _mask(candidate: Any, n: int) -> Any:
     """Return a value as the mask of the environments that have a key of infos, None if it is not a mask."""
-    given = np.asarray(given) if type(given) is list else given
-    kind = getattr(getattr(given, "dtype", None), "kind", "")
-    return given if kind == "b" and given.shape == (n,) else None
+    candidate = np.asarray(candidate) if type(candidate) is list else candidate
+    kind = getattr(getattr(candidate, "dtype", None), "kind", "")
+    return candidate if kind == "b" and candidate.shape == (n,) else None
 
 
 def _is_batch(values: AnyTree, n: int) -> bool:

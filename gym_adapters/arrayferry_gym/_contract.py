@@ -49,12 +49,12 @@ class RandomTests:
                 which = "of one seed, of two seeds, and of two calls"
                 what = f"{call}: whether numbers {which} are the same"
                 self.equal(same, [True, False, False], what)
-                found = float(first.min()), float(first.max())
-                is_right = bounds[0] <= found[0] <= found[1] <= bounds[1]
-                assert is_right, f"{call}: from {found} instead of {bounds}"
-                found = float(first.mean()), float(first.std())
-                is_right = np.allclose(found, moments, atol=0.06, rtol=0)
-                assert is_right, f"{call}: mean and deviation {found} instead of {moments}"
+                measured = float(first.min()), float(first.max())
+                is_right = bounds[0] <= measured[0] <= measured[1] <= bounds[1]
+                assert is_right, f"{call}: from {measured} instead of {bounds}"
+                measured = float(first.mean()), float(first.std())
+                is_right = np.allclose(measured, moments, atol=0.06, rtol=0)
+                assert is_right, f"{call}: mean and deviation {measured} instead of {moments}"
 
     def test_random_numbers_are_on_the_requested_device(self: Any) -> None:
         """Random numbers can be drawn on each device."""
@@ -72,5 +72,5 @@ class RandomTests:
 
     def _drawn(self: Any, name: str, seed: int) -> Any:
         mine, draw = self.tested, getattr(self._rng(seed), name)
-        given = [mine.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
-        return np.stack([np.asarray(mine.to_numpy(draw(_SHAPE, *given))) for _ in range(2)])
+        parameters = [mine.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
+        return np.stack([np.asarray(mine.to_numpy(draw(_SHAPE, *parameters))) for _ in range(2)])

@@ -29,8 +29,8 @@ class Copied:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if vars(self).pop("_begun_inside", None) is True:  # not in a shallow copy
-            for place, each in layers(vars(self)["env"]):
-                _ask_for_reset(each, place)
+            for place, layer in layers(vars(self)["env"]):
+                _ask_for_reset(layer, place)
 
 
 def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -38,12 +38,12 @@ def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
     The place of the environments in a batch of this process is "envs[0].", "envs[1]." and so on; that of others is "".
     """
-    chain, held = [env], getattr(env, "__dict__", {})
+    chain, state = [env], getattr(env, "__dict__", {})
     # the second name is PettingZoo's; a limit, since what is inside may lead back
-    while len(chain) < 100 and (inner := held.get("env", held.get("aec_env"))) is not None:
+    while len(chain) < 100 and (inner := state.get("env", state.get("aec_env"))) is not None:
         chain.append(inner)
-        held = getattr(inner, "__dict__", {})
-    batch = held.get("envs")
+        state = getattr(inner, "__dict__", {})
+    batch = state.get("envs")
     for index, one in enumerate(batch if isinstance(batch, (list, tuple)) else ()):
         yield from layers(one, f"{place}envs[{index}].")
     yield from ((place, each) for each in reversed(chain))

@@ -252,14 +252,14 @@ class Episodes(EpisodeMasks):
         terminated, truncated = as_flags(terminated), as_flags(truncated)
         if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
-        given: Any = self.over, terminated, truncated
-        if inside is not None and all(map(operator.is_, given, inside._given)):
+        inputs: Any = self.over, terminated, truncated
+        if inside is not None and all(map(operator.is_, inputs, inside._given)):
             self._note(inside.masks)
             self._converted = inside._converted
         else:
-            self.take(*self._masks(given[1:]))
+            self.take(*self._masks(inputs[1:]))
             self._converted = {}
-        self._given, now = given, self.masks
+        self._given, now = inputs, self.masks
         final = None if to_library is None else observation
         begins = self.rule.same_step and now.reset is not None
         if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):

@@ -170,8 +170,8 @@ def freeze(value: Immutable) -> None:
 
 def _attributes(state: AnyTree) -> dict[str, Any]:
     """Return the attributes in a state that `object` has given, also those in slots."""
-    own, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(own or {}), **(slots or {})}
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(attributes or {}), **(slots or {})}
 
 
 def _read_only(part: Any, value: AnyTree, name: str) -> Any:

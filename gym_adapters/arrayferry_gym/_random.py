@@ -107,22 +107,22 @@ class Random(ABC):
         """
 
     @staticmethod
-    def _checked(method: str, shape: Any, dtype: Any, *given: Any) -> Any:
+    def _checked(method: str, shape: Any, dtype: Any, *arrays: Any) -> Any:
         """Return a shape as a tuple, the name of a dtype, and what else was given, with lists as arrays of NumPy.
 
         Args:
             method: the method that draws.
             shape: the shape of the result.
             dtype: its dtype.
-            given: numbers and arrays that must broadcast to the shape, or logits.
+            arrays: numbers and arrays that must broadcast to the shape, or logits.
 
         Raises:
             OptionError: the method does not take them.
         """
         import numpy
 
-        given = tuple(numpy.asarray(x) if isinstance(x, (list, tuple)) else x for x in given)
-        known = FLOATS if method in ("uniform", "normal") else INTEGERS
+        arrays = tuple(numpy.asarray(x) if isinstance(x, (list, tuple)) else x for x in arrays)
+        dtypes = FLOATS if method in ("uniform", "normal") else INTEGERS
         name = dtype if isinstance(dtype, str) else dtype_name(dtype)
         wrong, remedy = "", "Pass a tuple of integers of 0 or more, such as (3,)."
         try:
@@ -131,19 +131,19 @@ class Random(ABC):
                 raise TypeError
         except TypeError:
             sizes, wrong = (), f"the shape {shape!r:.80}"
-        if name not in known:
-            wrong, remedy = f"the dtype {dtype!r:.80}", f"Pass one of {', '.join(known)}."
-        for own in [tuple(getattr(x, "shape", ())) for x in given] if not wrong else ():
-            rows = own[:-1] if method == "categorical" else own
+        if name not in dtypes:
+            wrong, remedy = f"the dtype {dtype!r:.80}", f"Pass one of {', '.join(dtypes)}."
+        for extents in [tuple(getattr(x, "shape", ())) for x in arrays] if not wrong else ():
+            rows = extents[:-1] if method == "categorical" else extents
             pairs = zip(reversed(rows), reversed(sizes), strict=False)
             if len(rows) > len(sizes) or any(a not in (1, b) for a, b in pairs):
-                wrong = f"the shape {sizes} with an array of shape {own}, which does not broadcast to it"
+                wrong = f"the shape {sizes} with an array of shape {extents}, which does not broadcast to it"
                 remedy = "Pass the shape of all numbers, or another array."
             elif method == "categorical":
-                check_integers(0, own[-1] if own else 0, name)
+                check_integers(0, extents[-1] if extents else 0, name)
         if wrong:
             raise OptionError(f"rng.{method} was asked for {wrong}", remedy=remedy)
-        return sizes, name, *given
+        return sizes, name, *arrays
 
     def getstate(self) -> Any:
         """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
@@ -308,15 +308,15 @@ class HostRandom(Random):
     def __repr__(self) -> str:
         return f"<HostRandom of {self._backend.name}>"
 
-    def _values(self, given: Any) -> Any:
+    def _values(self, parameter: Any) -> Any:
         """Return a parameter as a NumPy array. Python numbers stay, since they have no dtype."""
-        if type(given) in (bool, int, float):
-            return given
+        if type(parameter) in (bool, int, float):
+            return parameter
         import numpy
 
-        if isinstance(given, (numpy.ndarray, numpy.generic, list, tuple)):
-            return numpy.asarray(given)
-        return self._backend.to_numpy(given)
+        if isinstance(parameter, (numpy.ndarray, numpy.generic, list, tuple)):
+            return numpy.asarray(parameter)
+        return self._backend.to_numpy(parameter)
 
     def _converted(self, values: AnyTree, dtype: str) -> Any:
         if values.dtype != dtype:

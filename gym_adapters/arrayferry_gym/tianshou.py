@@ -124,10 +124,10 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         seeds = range(seed, seed + self.env_num) if isinstance(seed, int) else seed
         return [[one] for one in seeds]
 
-    def _ids(self, given: Any) -> list[int]:
+    def _ids(self, env_id: Any) -> list[int]:
         """Return indices as a list."""
         self._assert_is_not_closed()
-        return self.ready_id if given is None else np.atleast_1d(np.asarray(given)).tolist()
+        return self.ready_id if env_id is None else np.atleast_1d(np.asarray(env_id)).tolist()
 
     def _rows(self, ids: list[int]) -> Any:
         rows = np.zeros(self.env_num, bool)

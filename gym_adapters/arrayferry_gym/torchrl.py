@@ -183,25 +183,24 @@ class _Part:
         self.dtype: Any = dtype
         self.shape: tuple[int, ...] = (n, *(space.shape or ()))
         self.start = torch.as_tensor(getattr(space, "start", 0), device=device)
-        given: dict[str, Any] = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         if isinstance(space, spaces.Discrete):
             count = int(space.n)
-            self.spec: Any = (
-                OneHot(count, (n, count), **given) if one_hot else Categorical(count, (n,), **given)
-            )
+            cls, shape = (OneHot, (n, count)) if one_hot else (Categorical, (n,))
+            self.spec: Any = cls(count, shape, **options)
         elif isinstance(space, spaces.MultiDiscrete):
             counts = [int(count) for count in space.nvec.flatten()]
             kind, length = (
                 (MultiOneHot, sum(counts)) if one_hot else (MultiCategorical, len(counts))
             )
-            self.spec = kind(counts, (n, length), **given)
+            self.spec = kind(counts, (n, length), **options)
         elif mask or isinstance(space, spaces.MultiBinary):
-            self.spec = Binary(shape=self.shape, **given)
+            self.spec = Binary(shape=self.shape, **options)
         elif space.bounded_below.any() or space.bounded_above.any():
-            low, high = (torch.as_tensor(bound, **given) for bound in (space.low, space.high))
-            self.spec = Bounded(low.expand(self.shape), high.expand(self.shape), **given)
+            low, high = (torch.as_tensor(bound, **options) for bound in (space.low, space.high))
+            self.spec = Bounded(low.expand(self.shape), high.expand(self.shape), **options)
         else:
-            self.spec = Unbounded(self.shape, **given)
+            self.spec = Unbounded(self.shape, **options)
 
     def from_env(self, value: AnyTree) -> Any:
         """Return an observation as the spec has it."""

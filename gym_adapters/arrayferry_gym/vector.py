@@ -98,8 +98,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
         @takes()
-        def __init__(self, env: VectorEnv[Any, Any, Any], *given: Any, **options: Any) -> None:
-            arguments = arguments_of(ArrayConversion, self, *given, **options)
+        def __init__(self, env: VectorEnv[Any, Any, Any], *args: Any, **options: Any) -> None:
+            arguments = arguments_of(ArrayConversion, self, *args, **options)
             check_env(type(self), env)
             VectorWrapper.__init__(self, env)
             self._stack_final = arguments["stack_final"]

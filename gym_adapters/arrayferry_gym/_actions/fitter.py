@@ -38,8 +38,8 @@ NUMPY = (np.ndarray, np.generic)
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
     """Tell whether a shape is that of a space. Axes of length 1 are ignored, except the axis of environments."""
     first = 0 if num_envs in (None, 1) else 1
-    given, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
-    return shape[:first] == space.shape[:first] and given == wanted
+    actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
+    return shape[:first] == space.shape[:first] and actual == wanted
 
 
 def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
@@ -120,10 +120,10 @@ class Fitter:
             fitted = self._parts(value, space, place)
         elif isinstance(space, spaces.Text) and not isinstance(value, str):
             raise self._unfit(space, place, "it takes a text")
-        own = type(space).__module__.startswith("gymnasium.spaces.")
+        standard = type(space).__module__.startswith("gymnasium.spaces.")
         if isinstance(space, STRUCTURED):
             return self._contained(value, space, place)
-        if self.strict and (isinstance(space, spaces.Text) or not own):
+        if self.strict and (isinstance(space, spaces.Text) or not standard):
             self._contained(fitted, space, place)
         return fitted
 
@@ -161,8 +161,8 @@ class Fitter:
         if shape_rule(shape, space, n):
             return af.namespace_of(x).reshape(x, wanted)
         alone = n is None or (n == 1 and len(shape) < len(wanted))
-        known = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
-        if not (alone and known and self.passes_on) or self.strict:
+        enough = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
+        if not (alone and enough and self.passes_on) or self.strict:
             raise self._unfit(space, place, f"it takes the shape {wanted}, not {shape}")
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
@@ -238,12 +238,12 @@ class Fitter:
         """Return the error for a value that is not valid for the space."""
         value = place.value
         try:
-            given = described(value)
+            description = described(value)
         except Exception:  # it cannot be printed
-            given = f"of type {type(value).__name__}"
+            description = f"of type {type(value).__name__}"
         mistake = likely_mistake(value, space, self.num_envs)
         return af.ConversionError(
-            f"{self.noun} {given} is not valid for the space {space}, since {reason}",
+            f"{self.noun} {description} is not valid for the space {space}, since {reason}",
             remedy=mistake or f"Pass {self.noun} as the space samples it.",
             path=place.path,
         )

@@ -73,9 +73,9 @@ class Judge:
     def _act(self, action: AnyTree) -> Any:
         """Return an action in the form that the environment takes."""
         __tracebackhide__ = True
-        known = self._quick.get(type(action))
-        if known is not None:
-            way, dtype, shape = known
+        entry = self._quick.get(type(action))
+        if entry is not None:
+            way, dtype, shape = entry
             try:
                 fitted = way(action)
                 if fitted is not None and (
@@ -135,16 +135,16 @@ def quick_way(
     # what is checked already, and what has all numbers of another, can be cast
     safe = not is_box or _is_wider(wanted, dtype)
 
-    def several(given: Any) -> Any:
-        host = read(given)
+    def several(actions: Any) -> Any:
+        host = read(actions)
         if host.dtype != dtype or not (test is None or test(host)):
             return None
         if dtype != wanted:
             host = host.astype(wanted) if safe else cast_numbers(host, wanted)
         if not stays:
             return host if in_numpy or (any_library and not observers) else convert(host)
-        given = convert(given)
-        return given if given.dtype == fitted.dtype else xp.astype(given, fitted.dtype)
+        actions = convert(actions)
+        return actions if actions.dtype == fitted.dtype else xp.astype(actions, fitted.dtype)
 
     return several
 
@@ -157,20 +157,20 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
     dtype = action.dtype if cls is np.ndarray else None  # else times could pass as numbers
     numbers: dict[int, Any] = {}  # NumPy numbers, since looking one up is faster than making it
 
-    def one(given: Any) -> Any:
-        number = given
-        if dtype is not None and given.dtype != dtype:
+    def one(new_action: Any) -> Any:
+        number = new_action
+        if dtype is not None and new_action.dtype != dtype:
             return None
         if cls not in (int, bool):
-            number = observed_read(item, given) if observers else given.item()
+            number = observed_read(item, new_action) if observers else new_action.item()
         if not isinstance(number, int):
             return None
-        made = numbers.get(number)
-        if made is None and low <= number <= high:
-            made = kind(number)
+        scalar = numbers.get(number)
+        if scalar is None and low <= number <= high:
+            scalar = kind(number)
             if len(numbers) < FEW:
-                numbers[number] = made
-        return made
+                numbers[number] = scalar
+        return scalar
 
     return one
 
@@ -202,17 +202,17 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         return None
     few = np.log2(count.astype(float)).sum() <= np.log2(FEW)
     start, count, shifted = low.astype(dtype), count.astype(unsigned), bool(np.any(low))
-    known: set[bytes] = set()
+    seen: set[bytes] = set()
 
     def test(x: AnyArray) -> bool:
         content = x.tobytes()
-        if content in known:
+        if content in seen:
             return True
         # as unsigned integers, numbers below the range become larger than the count
         shift = x - start if shifted else x
         valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
         if valid and few:
-            known.add(content)
+            seen.add(content)
         return valid
 
     return test

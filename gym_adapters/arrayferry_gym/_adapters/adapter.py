@@ -78,20 +78,20 @@ def takes(*left_out: str) -> Callable[[Any], Any]:
     """Let a constructor with `**options` take all arguments of adapters except some."""
 
     def decorate(init: Any) -> Any:
-        kept = (x for name, x in _PARAMETERS.items() if name not in left_out)
-        init.__signature__ = inspect.Signature([*kept])
+        parameters = (x for name, x in _PARAMETERS.items() if name not in left_out)
+        init.__signature__ = inspect.Signature([*parameters])
         return init
 
     return decorate
 
 
-def arguments_of(base: type, adapter: Any, *given: Any, **options: Any) -> dict[str, Any]:
+def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[str, Any]:
     """Return the arguments of a constructor except the environment, with defaults.
 
     Args:
         base: the class whose constructor it is.
         adapter: what is made.
-        given: the arguments by position after the environment.
+        args: the arguments by position after the environment.
         options: those by keyword.
 
     Raises:
@@ -100,7 +100,7 @@ def arguments_of(base: type, adapter: Any, *given: Any, **options: Any) -> dict[
     signature = inspect.signature(base.__init__)  # type: ignore[misc]
     others = {name: x for name, x in options.items() if name not in signature.parameters}
     refuse_unknown(others, base, type(adapter))
-    bound = signature.bind(None, None, *given, **options)
+    bound = signature.bind(None, None, *args, **options)
     bound.apply_defaults()
     return {name: x for name, x in bound.arguments.items() if name not in ("self", "env")}
 
@@ -314,8 +314,8 @@ def converted_space_property(name: str) -> property:
     """Make the property for one of the spaces: the environment's, converted, unless another was set."""
 
     def get(self: Any) -> Any:
-        own = getattr(self, f"_{name}")
-        return self._space(name) if own is None else own
+        assigned = getattr(self, f"_{name}")
+        return self._space(name) if assigned is None else assigned
 
     def put(self: Any, space: Any) -> None:
         setattr(self, f"_{name}", space)

@@ -37,11 +37,11 @@ class AgentAdapter(Adapter):
         try:
             return space(self.agent)
         except KeyError as error:
-            known = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
-            if self.agent in known:
+            agents = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
+            if self.agent in agents:
                 raise
             raise af.OptionError(
-                f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {known!r:.200}."
+                f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {agents!r:.200}."
             ) from error
 
     def act(self, action: AnyTree) -> Any:

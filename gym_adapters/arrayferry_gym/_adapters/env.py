@@ -87,8 +87,8 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
     if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
         @takes("stack_final", "reward_dtype")
-        def __init__(self, env: gym.Env[Any, Any], *given: Any, **options: Any) -> None:
-            arguments = arguments_of(ArrayConversion, self, *given, **options)
+        def __init__(self, env: gym.Env[Any, Any], *args: Any, **options: Any) -> None:
+            arguments = arguments_of(ArrayConversion, self, *args, **options)
             check_env(type(self), env)
             gym.Wrapper.__init__(self, env)
             self._setup(env, **arguments)

@@ -162,28 +162,28 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
 
-    def _mode_of(self, given: AutoresetMode | str | None, final: Final) -> AutoresetMode:
+    def _mode_of(self, stated: AutoresetMode | str | None, final: Final) -> AutoresetMode:
         """Return when the simulator resets.
 
         Raises:
             arrayferry.OptionError: the simulator does not say when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
-        if given is None and metadata is not gym.Env.metadata:  # Gymnasium 1.1 writes to this one
-            given = metadata.get("autoreset_mode")
-        if given is None:
-            given = _attribute(self.env, "autoreset_mode")
-        if given is None and getattr(self._cfg, "auto_reset", None) is False:
-            given = AutoresetMode.DISABLED
-        if given is None and final == "lost":
-            given = AutoresetMode.SAME_STEP
-        if given is None:
+        if stated is None and metadata is not gym.Env.metadata:  # Gymnasium 1.1 writes to this one
+            stated = metadata.get("autoreset_mode")
+        if stated is None:
+            stated = _attribute(self.env, "autoreset_mode")
+        if stated is None and getattr(self._cfg, "auto_reset", None) is False:
+            stated = AutoresetMode.DISABLED
+        if stated is None and final == "lost":
+            stated = AutoresetMode.SAME_STEP
+        if stated is None:
             raise af.OptionError(
                 f"{self.env!r:.80} does not say when it resets",
                 remedy='Pass autoreset_mode="Disabled" if its caller does by reset(env_ids=...), "SameStep" if its step does '
                 'and infos["final_obs"] has the observations from before, or final="lost" if it does and they are lost.',
             )
-        return autoreset_mode_of(given)
+        return autoreset_mode_of(stated)
 
     def _set_spaces(self, observed: Any, acted: Any, bounds: Any) -> None:
         n = self.num_envs
@@ -202,9 +202,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = one, action
         self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
 
-    def _space(self, name: str, given: Any) -> Space[Any]:
+    def _space(self, name: str, stated: Any) -> Space[Any]:
         """Return the space of one environment, as given, or as the simulator has it."""
-        space = _attribute(self.env, f"single_{name}") if given is None else given
+        space = _attribute(self.env, f"single_{name}") if stated is None else stated
         if space is None:
             raise af.OptionError(
                 f"{self.env!r:.80} has no single_{name}",
@@ -229,7 +229,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`. Further options go to the simulator."""
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         rows: Any = None
         others = options_of(options)
         mask = reset_mask_of(others.pop("reset_mask", None), self.num_envs)
@@ -246,16 +246,16 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             if self._rows == "options":
                 others["env_idx"] = ids
             else:
-                given[self._rows] = ids
+                arguments[self._rows] = ids
         if others:
             if "options" not in self._takes:
                 raise af.OptionError(
                     f"{self.env!r:.80} takes no options", remedy=f"Leave out {', '.join(others)}."
                 )
-            given["options"] = others
+            arguments["options"] = others
         if seed is not None:
-            self._seed(seed_of(seed, self.num_envs), given)
-        result = self.env.reset(**given)
+            self._seed(seed_of(seed, self.num_envs), arguments)
+        result = self.env.reset(**arguments)
         first = result[0] if isinstance(result, tuple) else result
         observations = _plain(first, self._group)
         self._use(observations)
@@ -267,7 +267,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._last = self._copied(observations)
         return self._safe_results(observations), self._safe_results(infos)
 
-    def _seed(self, seed: Any, given: dict[str, Any]) -> None:
+    def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
         """Pass on one seed to `reset`, or call `seed`."""
         if isinstance(seed, list):
             mixed = mixed_seed("environments", seed)
@@ -276,7 +276,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             seed = int(np.random.SeedSequence(mixed).generate_state(1)[0] >> 1)
         method = _attribute(self.env, "seed")
         if "seed" in self._takes:
-            given["seed"] = seed
+            arguments["seed"] = seed
         elif callable(method):
             method(seed)
         else:
@@ -299,8 +299,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
                 has_dtype = hasattr(truncated, "dtype")  # one on a GPU stays there
-                given = truncated if has_dtype else np.asarray(truncated)
-                truncated = af.convert(given, like=terminated)
+                array = truncated if has_dtype else np.asarray(truncated)
+                truncated = af.convert(array, like=terminated)
             if truncated.shape != terminated.shape:
                 self._check(observations, rewards, terminated, truncated)
         if not self._checked:
@@ -314,8 +314,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._add_final(infos, observations, terminated | truncated)
         if self._rows is not None:
             self._last = self._copied(observations)
-        own = self._safe_results
-        return own(observations), own(rewards), own(terminated), own(truncated), own(infos)
+        safe = self._safe_results
+        return safe(observations), safe(rewards), safe(terminated), safe(truncated), safe(infos)
 
     def _safe_results(self, tree: AnyTree) -> Any:
         """Return results that no later step changes."""
@@ -334,19 +334,19 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
-        found = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
+        finals = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
         if LOST in self.metadata:
             return
         if isinstance(infos.get("terminal"), dict) and "observations" in infos["terminal"]:
             terminal = infos.pop("terminal")  # of mjlab: some rows
             last, mask = self._copied(observations), self._xp.zeros_like(ended)
-            given = _plain(terminal["observations"], self._group), True
-            mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), given)
-            found, masks = [last], [mask]
-        if found:
+            updates = _plain(terminal["observations"], self._group), True
+            mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), updates)
+            finals, masks = [last], [mask]
+        if finals:
             self._trusted = True
-            infos["final_obs"] = found[0]
+            infos["final_obs"] = finals[0]
             infos["_final_obs"] = masks[0] if masks else ended
         elif not self._trusted and bool(ended.any()):
             raise af.OptionError(
@@ -364,13 +364,13 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         n = self.num_envs
         try:
             parts = split(self.single_observation_space, observations)
-            found = [tuple(part.shape) for part in parts]
+            part_shapes = [tuple(part.shape) for part in parts]
         except (KeyError, IndexError, TypeError, AttributeError):
-            found = None
+            part_shapes = None
         wanted = [(n, *(shape or ())) for shape in shapes(self.single_observation_space)]
-        if found != wanted:
+        if part_shapes != wanted:
             raise TypeError(
-                f"{self.env!r:.80} returned observations with the shapes {found}, but its space has {wanted}. Pass "
+                f"{self.env!r:.80} returned observations with the shapes {part_shapes}, but its space has {wanted}. Pass "
                 "observation_space, that of one environment, or group"
             )
         for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
@@ -393,9 +393,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     def __getattr__(self, name: str) -> Any:
         if name[:1] == "_" or name == "env":
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        if (found := _attribute(self.env, name)) is None:
+        if (attribute := _attribute(self.env, name)) is None:
             return getattr(self.env, name)
-        return found
+        return attribute
 
     def __repr__(self) -> str:
         return f"from_simulator({self.env!r:.80}, num_envs={self.num_envs})"
@@ -406,8 +406,8 @@ _PLAIN = {float, int, bool, str, type(None)}
 
 def _attribute(env: Any, name: str) -> Any:
     """Return an attribute of a simulator, which may be inside wrappers that hide it; None if there is none."""
-    found = getattr(env, name, None)
-    return getattr(getattr(env, "unwrapped", env), name, None) if found is None else found
+    attribute = getattr(env, name, None)
+    return getattr(getattr(env, "unwrapped", env), name, None) if attribute is None else attribute
 
 
 def _is_mani_skill(env: Any) -> bool:

@@ -65,14 +65,14 @@ _CLASSES: dict[type, type] = {}
 
 def _converted_class(cls: type) -> type:
     """Return the class of converted spaces for a class of spaces, the same in all threads."""
-    known = _CLASSES.get(cls)
-    if known is None:
+    converted = _CLASSES.get(cls)
+    if converted is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
         for function in (iterate, batch_differing_spaces):  # which dispatch on the exact class
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
-        known = _CLASSES.setdefault(cls, new)
-    return known
+        converted = _CLASSES.setdefault(cls, new)
+    return converted
 
 
 class Converted:

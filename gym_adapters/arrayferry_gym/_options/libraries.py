@@ -119,8 +119,8 @@ class Libraries:
         if not self._target_stated and type(value) is not self._last_action_type:
             self._last_action_type = type(value)
             _, backend = af.first_array(value)
-            known = self.target_backend
-            if backend is not None and (known is None or backend.name != known.name):
+            current = self.target_backend
+            if backend is not None and (current is None or backend.name != current.name):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
                 self._last_action_type = None  # the types inside may change

@@ -27,8 +27,8 @@ def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in others:
         fixed = cls.fixed_options
-        known = (x for each in (base, cls) for x in inspect.signature(each).parameters)
-        options = [x for x in dict.fromkeys(known) if x not in {"env", "options", *fixed}]
+        parameters = (x for each in (base, cls) for x in inspect.signature(each).parameters)
+        options = [x for x in dict.fromkeys(parameters) if x not in {"env", "options", *fixed}]
         near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
         meant = _MEANT.get(name) or (near[0] if near else None)
         if meant == "target_device" and meant in fixed:
@@ -60,8 +60,8 @@ def check_env(cls: type, env: Any) -> None:
         remedy = f"Use {other} for this one"
         if vectorised and (num_envs_inside(env) or 1) > 1:
             remedy += ", if it is one. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
-    elif (known := _of_another_project(env)) is not None:
-        wanted, remedy = "an environment of Gymnasium", known
+    elif (advice := _of_another_project(env)) is not None:
+        wanted, remedy = "an environment of Gymnasium", advice
     elif isinstance(env, str):
         wanted, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
     elif callable(env):
@@ -159,8 +159,8 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
         parts = split(space, observation)
     except Exception:  # any error: it is not in its space
         return
-    found = [tuple(getattr(part, "shape", ())) for part in parts]
-    if found == [(count, *(shape or ())) for shape in shapes(space)]:
+    part_shapes = [tuple(getattr(part, "shape", ())) for part in parts]
+    if part_shapes == [(count, *(shape or ())) for shape in shapes(space)]:
         raise _batch_error(name, env)
 
 

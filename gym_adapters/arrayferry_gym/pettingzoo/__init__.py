@@ -249,8 +249,8 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         return value
 
     def _converted_info(self, agent: Any, info: AnyTree) -> Any:
-        known, converted = self._infos.get(agent, (None, None))
-        if known is not info:
+        last_info, converted = self._infos.get(agent, (None, None))
+        if last_info is not info:
             converted = self._of(agent).convert_info(info)
             self._infos[agent] = info, converted
         return converted
@@ -319,20 +319,20 @@ def _targets(
     possible: Any, target_xp: Any, target_device: Device, like: Any
 ) -> dict[Any, tuple[Any, Any]]:
     """Return the library and the device of each agent that is named, and under None those of all others."""
-    given = {"target_xp": target_xp, "target_device": target_device, "like": like}
-    by_agent = {name: value for name, value in given.items() if isinstance(value, Mapping)}
+    inputs = {"target_xp": target_xp, "target_device": target_device, "like": like}
+    by_agent = {name: value for name, value in inputs.items() if isinstance(value, Mapping)}
     for name, value in by_agent.items():
-        known = list(value if possible is None else possible)
-        unknown = [agent for agent in value if agent not in known]
+        agents = list(value if possible is None else possible)
+        unknown = [agent for agent in value if agent not in agents]
         if unknown:
             raise af.OptionError(
                 f"{name} names the agent {unknown[0]!r}, which the environment does not have",
-                remedy=f"Its agents are {', '.join(map(repr, known))}.",
+                remedy=f"Its agents are {', '.join(map(repr, agents))}.",
             )
     targets = {}
     for agent in (None, *dict.fromkeys(key for value in by_agent.values() for key in value)):
         xp, device, example = (
-            value.get(agent) if isinstance(value, Mapping) else value for value in given.values()
+            value.get(agent) if isinstance(value, Mapping) else value for value in inputs.values()
         )
         targets[agent] = (xp, device) if example is None else target_like(example, xp, device)
     return targets

@@ -49,8 +49,8 @@ class HasStatistics(Copied):
         updated = _updated(self)
         if not updated:
             raise AttributeError(f"neither {self} nor any wrapper inside has statistics")
-        for each in updated:
-            each.update_running_mean = setting
+        for holder in updated:
+            holder.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
@@ -71,13 +71,13 @@ class HasStatistics(Copied):
         Warns:
             UserWarning: statistics of Gymnasium's wrappers, or in a batch, are only in the state, or only here.
         """
-        known, name = _drivers(self), self._driver.name
-        drivers = known
+        all_drivers, name = _drivers(self), self._driver.name
+        drivers = all_drivers
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
             drivers = {name: self._driver}  # a state of this wrapper alone
-        found = [each for each in drivers if is_state and each in state]
-        if not is_state or (not found and (state or name is not None)):
+        names = [each for each in drivers if is_state and each in state]
+        if not is_state or (not names and (state or name is not None)):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
             raise af.OptionError(
                 f"the state {state!r:.80} has no {wanted} for {type(self._driver.kernel).__name__}",
@@ -85,10 +85,10 @@ class HasStatistics(Copied):
             )
         for others in state.values():  # those of other wrappers may be among them
             Moments.checked(others)
-        given = [(drivers[each], drivers[each].given(state[each])) for each in found]
-        for driver, values in given:
+        loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
+        for driver, values in loads:
             driver.load(values)
-        apart = {*known} ^ {*map(str, state)}
+        apart = {*all_drivers} ^ {*map(str, state)}
         if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
             text = f"{', '.join(lost):.200} stay as they are: these statistics are only in the state, or only here"
             warnings.warn(text, stacklevel=caller_level())
@@ -101,13 +101,13 @@ class HasStatistics(Copied):
     def _set_statistics(self, values: AnyTree) -> None:
         try:
             count = round(float(values.count) - PRIOR)
-            given = {"count": count, "mean": values.mean, "var": values.var}
+            numbers = {"count": count, "mean": values.mean, "var": values.var}
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise af.OptionError(
                 f"{self._driver.name}={values!r:.80} has no mean, var and count",
                 remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
             ) from error
-        self._driver.load(self._driver.given(given))
+        self._driver.load(self._driver.given(numbers))
 
 
 def kernels_in(env: Any) -> int:
@@ -132,19 +132,19 @@ class _OfGymnasium(NamedTuple):
     def given(self, values: AnyTree) -> Moments:
         return self._moments().given(namespace(af.registry.backend("numpy")), values, None)
 
-    def load(self, given: Moments) -> None:
-        vars(self.rms).update(count=given.count + PRIOR, mean=given.mean, var=given.var)
+    def load(self, moments: Moments) -> None:
+        vars(self.rms).update(count=moments.count + PRIOR, mean=moments.mean, var=moments.var)
 
 
 def _drivers(env: Any) -> dict[str, Any]:
     """Return what holds the statistics of a wrapper and of all inside, by their names."""
-    found: list[tuple[str, Any]] = []
-    for place, each in layers(env):
-        found += [(f"{place}{x.name}", x) for x in HasKernels.held_by(each) if x.name is not None]
-        for name, x in getattr(each, "__dict__", {}).items():
+    pairs: list[tuple[str, Any]] = []
+    for place, layer in layers(env):
+        pairs += [(f"{place}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
+        for name, x in getattr(layer, "__dict__", {}).items():
             if isinstance(x, RunningMeanStd):
-                found.append((f"{place}gymnasium_{name}", _OfGymnasium(x)))
-    return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
+                pairs.append((f"{place}gymnasium_{name}", _OfGymnasium(x)))
+    return dict(zip(numbered(name for name, _ in pairs), (x for _, x in pairs), strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
@@ -322,17 +322,17 @@ class HasKernels(HasStatistics):
             return [each._driver for each in env._shown]
         return [env._driver] if isinstance(env, HasStatistics) else []
 
-    def _show(self, held: Iterable[HeldKernel], *, vector: bool) -> None:
+    def _show(self, kernels: Iterable[HeldKernel], *, vector: bool) -> None:
         """Show the attributes of kernels."""
-        self._shown = tuple(attributes_of(each, vector=vector) for each in held)
+        self._shown = tuple(attributes_of(each, vector=vector) for each in kernels)
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
         """Note that episodes begin, in rows (n,); None for all."""
         episodes, recorders = self._recording
         episodes.begin(rows)
-        for each in recorders:
-            each._begin(rows)
+        for recorder in recorders:
+            recorder._begin(rows)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Put what kernels have added into infos, except what their masks exclude in all environments.
@@ -342,10 +342,10 @@ class HasKernels(HasStatistics):
         """
         masks, turn = masks_of(added), None
         episodes, recorders = self._recording
-        for each in recorders:
-            key = each._driver.kernel.stats_key
+        for recorder in recorders:
+            key = recorder._driver.kernel.stats_key
             turn = turn or episodes.take(masks[key], masks[key])  # the same in all
-            each._note_step(turn, added, key)
+            recorder._note_step(turn, added, key)
         add_infos(infos, added, masks)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
@@ -361,8 +361,8 @@ class HasKernels(HasStatistics):
 
         def __setattr__(self, name: str, value: AnyTree) -> None:
             for shown in reversed(self.__dict__.get("_shown", ())):
-                known = getattr(type(shown), name, None)
-                if isinstance(known, property) and not hasattr(HasStatistics, name):
+                attribute = getattr(type(shown), name, None)
+                if isinstance(attribute, property) and not hasattr(HasStatistics, name):
                     setattr(shown, name, value)
                     return
             super().__setattr__(name, value)

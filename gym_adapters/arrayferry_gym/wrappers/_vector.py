@@ -95,8 +95,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         # a copy, since Gymnasium's environments remove the mask from it
-        given = {**options} if isinstance(options, dict) else options
-        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=given))
+        forwarded = {**options} if isinstance(options, dict) else options
+        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=forwarded))
         driver = self._driver
         driver.seed(seed)
         driver.use(observations)
@@ -119,16 +119,16 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             actions = driver.act(actions)
         observations, rewards, *flags, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        given = driver.own(observations) if driver.observes else None
+        observed = driver.own(observations) if driver.observes else None
         reward = rewards if driver.rewarded else None
         to_library = driver.own if driver.observes and not self._lost else None
-        step = self._episodes.step((given, reward, *flags, infos), to_library, self._inside())
+        step = self._episodes.step((observed, reward, *flags, infos), to_library, self._inside())
         valid, begins = self._episodes.masks_in(driver.own, driver.device)
         if self._lost and begins is not None:
             valid = ~begins
-        seen = given if step.final_observation is None else step.final_observation
+        seen = observed if step.final_observation is None else step.final_observation
         ended = (step.terminated, step.truncated) if driver.flagged else None
-        result, shown = driver.take(seen, step.reward, ended, valid, begins, given)
+        result, shown = driver.take(seen, step.reward, ended, valid, begins, observed)
         if result.info or self._shows_final:
             infos = self._informed(checked_infos(self.env, infos), result)
         if driver.observes:

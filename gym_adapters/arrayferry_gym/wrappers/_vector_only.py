@@ -149,8 +149,8 @@ class DictInfoToList(_DictInfoToList):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset all environments, or those in the option `reset_mask`."""
-        given = {**options} if isinstance(options, dict) else options
-        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=given))
+        forwarded = {**options} if isinstance(options, dict) else options
+        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=forwarded))
         return observations, self._listed(infos)
 
     def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:

@@ -166,19 +166,19 @@ class StickyAction(OfGymnasium):
             xp.zeros((n, *(space.shape or ())), dtype=dtype_in(xp, space.dtype), device=device)
             for space, _ in leaves(spaces.action)
         )
-        known = xp.zeros((n,), dtype=xp.bool, device=device)
+        begun = xp.zeros((n,), dtype=xp.bool, device=device)
         return State({
-            "last": last, "known": known, "left": xp.zeros((n,), dtype=xp.int32, device=device)
+            "last": last, "known": begun, "left": xp.zeros((n,), dtype=xp.int32, device=device)
         })  # fmt: skip
 
     def action(
         self, xp: Namespace, rng: Random, state: State, action: AnyTree
     ) -> tuple[State, Any]:
-        last, known, left = (state.episode[name] for name in ("last", "known", "left"))
-        n, duration = known.shape[0], self.repeat_action_duration
+        last, begun, left = (state.episode[name] for name in ("last", "known", "left"))
+        n, duration = begun.shape[0], self.repeat_action_duration
         low, high = (duration, duration) if isinstance(duration, int) else duration
         chance = rng.uniform((n,), 0.0, 1.0) < self.repeat_action_probability
-        begins = known & chance & (left == 0)
+        begins = begun & chance & (left == 0)
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
@@ -190,7 +190,7 @@ class StickyAction(OfGymnasium):
             for old, new in zip(last, split(self.inside.action, action), strict=True)
         )
         episode = {
-            "last": taken, "known": xp.ones_like(known), "left": left - xp.astype(repeats, left.dtype)
+            "last": taken, "known": xp.ones_like(begun), "left": left - xp.astype(repeats, left.dtype)
         }  # fmt: skip
         return state._replace(episode=episode), build(self.inside.action, taken)
 

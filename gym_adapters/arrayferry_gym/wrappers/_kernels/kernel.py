@@ -168,8 +168,8 @@ class Kernel(Immutable):
     @property
     def any_library(self) -> bool:
         """Whether it is of this package and calls no function of a user, and so works with arrays of any library."""
-        own = type(self).__module__.startswith("arrayferry_gym.")
-        return own and not any(
+        is_ours = type(self).__module__.startswith("arrayferry_gym.")
+        return is_ours and not any(
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
         )
 
@@ -183,8 +183,8 @@ class Kernel(Immutable):
         )
 
     def __repr__(self) -> str:
-        own = ", ".join(f"{name}={value!r}" for name, value in arguments_of(self).items())
-        return f"{type(self).__name__}({own})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in arguments_of(self).items())
+        return f"{type(self).__name__}({arguments})"
 
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
@@ -265,9 +265,9 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
     for name in ("jax", "numpy", "torch"):
         if name in sys.modules:
             with contextlib.suppress(Exception), np.errstate(all="ignore"):
-                made, given = evaluated(name)
-                same = dtype is None or made.dtype == given.dtype
-                return tuple(made.shape[1:]), dtype if same else dtype_name(made.dtype)
+                returned, passed = evaluated(name)
+                same = dtype is None or returned.dtype == passed.dtype
+                return tuple(returned.shape[1:]), dtype if same else dtype_name(returned.dtype)
     return shape, dtype
 
 

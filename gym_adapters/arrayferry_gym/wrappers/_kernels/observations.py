@@ -141,14 +141,14 @@ class DtypeObservation(Observations):
         self.dtype = dtype
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        made, action = super().spaces(observation, action)
-        if isinstance(made, spaces.Box) and made.dtype.kind in "iu":
+        cast, action = super().spaces(observation, action)
+        if isinstance(cast, spaces.Box) and cast.dtype.kind in "iu":
             source: Any = observation
-            limits = np.iinfo(made.dtype)
+            limits = np.iinfo(cast.dtype)
             # where there is no bound, Gymnasium's highest number is the lowest
-            high = np.where(source.high >= limits.max, limits.max, made.high).astype(made.dtype)
-            made = spaces.Box(made.low, high, dtype=made.dtype.type)
-        return made, action
+            high = np.where(source.high >= limits.max, limits.max, cast.high).astype(cast.dtype)
+            cast = spaces.Box(cast.low, high, dtype=cast.dtype.type)
+        return cast, action
 
     def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
         return cast_clipped(observation, dtype_in(xp, self.outside.observation.dtype))
@@ -251,8 +251,8 @@ class FilterObservation(Observations):
         self.filter_keys = filter_keys
 
     def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
-        kept: Any = {key: observation[key] for key in self.filter_keys}
-        return kept if isinstance(self.inside.observation, spaces.Dict) else tuple(kept.values())
+        parts: Any = {key: observation[key] for key in self.filter_keys}
+        return parts if isinstance(self.inside.observation, spaces.Dict) else tuple(parts.values())
 
 
 class TimeAwareObservation(Kernel):
@@ -297,8 +297,8 @@ class TimeAwareObservation(Kernel):
     @property
     def limit(self) -> int | None:
         """The step limit, None if it is not known."""
-        own = self.max_episode_steps
-        return self.inside.max_episode_steps if own is None else own
+        limit = self.max_episode_steps
+        return self.inside.max_episode_steps if limit is None else limit
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         limit = self.limit

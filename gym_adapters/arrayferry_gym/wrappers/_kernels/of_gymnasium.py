@@ -36,7 +36,7 @@ class OfGymnasium(Kernel):
         try:
             # Gymnasium's divides by the width of parts that are fixed
             with np.errstate(all="ignore"):
-                made = self._original(_Shell(observation, action), **arguments_of(self))
+                wrapper = self._original(_Shell(observation, action), **arguments_of(self))
         except (AssertionError, ValueError) as error:
             if str(error) and observation.shape is not None:
                 raise
@@ -45,7 +45,7 @@ class OfGymnasium(Kernel):
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
                 f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside{reason}"
             ) from error
-        return made.observation_space, made.action_space
+        return wrapper.observation_space, wrapper.action_space
 
 
 class Observations(OfGymnasium):
