@@ -66,7 +66,7 @@ _PLACES = {
     "advantages": "_advantages",
     "from_simulator": "_adapters.simulator",
 }
-"""The module of each name, which is imported when the name is asked for."""
+"""The module of each name, imported when the name is first used."""
 
 
 if not TYPE_CHECKING:  # otherwise, type checkers would accept any name

@@ -28,36 +28,35 @@ def advantages(
 ) -> Any:
     """Return generalised advantage estimates.
 
-    The error of a step is `reward + gamma * next_value - value`, without `next_value` where the episode terminated.
-    The advantage of a step is the sum of the errors from there to the end of its episode or of the arrays, each
-    multiplied by `gamma * lam` for each step before it. So an episode that was truncated, or that goes on after
-    the last step, counts with the value of its last observation. Formulas (11), (12) and (16) of Schulman et al.,
+    The error of a step is `reward + gamma * next_value - value`, without `next_value` where the episode terminated. The
+    advantage of a step is the sum of its error and the later errors of its episode, where the error `k` steps later is
+    multiplied by `(gamma * lam) ** k`. If an episode is truncated, or continues after the last step of the arrays, the
+    value of its last observation replaces later rewards. See formulas (11), (12) and (16) of Schulman et al.,
     "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016).
 
-    All arrays may be of any libraries. They are converted to that of `values`. In JAX, the sum is a `scan`, inside
-    `jit` too. Gradients pass through rewards and values, where their library has them: detach them if that is not
-    wanted.
+    The arrays may be of different libraries, and are converted to the library of `values`. In JAX, the sum is a `scan`,
+    also inside `jit`. If the library has gradients, they pass through rewards and values: detach both to prevent this.
 
     With `lam=1.0`, the advantages plus `values` are the discounted returns.
 
     Args:
-        rewards: the rewards, (time, environment, ...): more axes for several rewards a step. They are cast to the dtype
-            of the values. Or the steps of a `rollout` or of a `Collector` as they come: the flags are left out then.
-        values: the values of the observations that were acted on, floating-point, in the shape of the rewards.
+        rewards: the rewards, (time, environment, ...), with further axes for several rewards per step. They are cast to
+            the dtype of the values. The steps of a `rollout` or a `Collector` can be passed instead, without flags.
+        values: the values of the observations before the steps, floating-point, in the shape of the rewards.
         next_values: the values of the observations after the steps and before any reset, in the same shape.
         terminated: whether the episode terminated, (time, environment).
         truncated: whether it was truncated, (time, environment).
         gamma: the discount factor: a number, or an array for several rewards.
-        lam: the weight of later errors, lambda, likewise.
-        counts: which steps count, (time, environment), None for all. In NEXT_STEP mode, those that only reset do not:
-            they get an advantage of 0, and are to be left out of a loss.
+        lam: the weight of later errors (lambda): a number, or an array for several rewards.
+        counts: which steps count, (time, environment), None for all. In NEXT_STEP mode, steps that only reset do not
+            count: their advantage is 0, and a loss should leave them out.
 
     Returns:
         The advantages, in the shape, dtype and library of `values`.
 
     Raises:
-        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing or other numbers than 0 and 1,
-            or `gamma` or `lam` is not between 0 and 1.
+        arrayferry.OptionError: shapes do not fit, values are not floating-point, flags are missing or not 0 and 1, or
+            `gamma` or `lam` is not between 0 and 1.
 
     Examples:
         >>> import numpy as np
@@ -72,19 +71,19 @@ def advantages(
     if hasattr(rewards, "reward") and hasattr(rewards, "terminated"):
         if terminated is not None or truncated is not None:
             raise af.OptionError(
-                "advantages was given steps, which have flags, and flags as well",
-                remedy="Pass the flags with an array of rewards only.",
+                "advantages was given flags together with steps, which have flags",
+                remedy="Pass flags only with an array of rewards.",
             )
         rewards, terminated, truncated = rewards.reward, rewards.terminated, rewards.truncated
     if terminated is None or truncated is None:
         raise af.OptionError(
-            "advantages needs terminated and truncated", remedy="Pass those of the steps."
+            "advantages needs terminated and truncated", remedy="Pass the flags of the steps."
         )
     gamma, lam = factor_of("gamma", gamma), factor_of("lam", lam)
     shape = tuple(getattr(values, "shape", ()))
     if not shape or "float" not in dtype_name(values.dtype):
         raise af.OptionError(
-            f"values={values!r:.80} is not an array of floats with an axis of time",
+            f"values={values!r:.80} is not an array of floats with a time axis",
             remedy="Pass the values of the observations, (time, environment).",
         )
     arguments = [rewards, next_values, terminated, truncated, gamma, lam, counts]
@@ -95,7 +94,7 @@ def advantages(
         if sparse or not real or isinstance(x, np.ma.MaskedArray):
             raise af.OptionError(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
-                remedy="Fill in what is masked, and convert the others first.",
+                remedy="Fill masked entries, and convert other arrays first.",
             )
     rewards, next_values, terminated, truncated, gamma, lam, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in arguments
@@ -108,7 +107,7 @@ def advantages(
             _check_shape(name, x, shape[: max(len(getattr(x, "shape", ())), min(len(shape), 2))])
             if as_flags(x) is not x and _is_read(x != 0) and bool(xp.any((x != 0) & (x != 1))):
                 raise af.OptionError(
-                    f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
+                    f"{name} has numbers other than 0 and 1: {x!r:.80}", remedy="Pass booleans."
                 )
     for name, x in (("gamma", gamma), ("lam", lam)):
         if getattr(x, "shape", ()):
@@ -118,7 +117,7 @@ def advantages(
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, gamma, lam)
     )
-    # chosen and not multiplied: the value after the end may be no number
+    # `where` and not a product: the value after the end may be NaN
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
     if counts is not None:
@@ -129,7 +128,7 @@ def advantages(
 
 
 def _is_read(x: AnyArray) -> bool:
-    """Whether values can be looked at: those of lazy and traced arrays cannot."""
+    """Tell whether values can be read, as they cannot in lazy and traced arrays."""
     backend: Any = af.first_array(x)[1]
     return backend.memory != "lazy" and not backend.is_traced(x)
 
@@ -138,7 +137,7 @@ def _cast(xp: Namespace, x: AnyArray, dtype: Any) -> Any:
     """Return an array in another dtype.
 
     Raises:
-        arrayferry.OptionError: a finite number is beyond its range. Lazy and traced arrays are not read.
+        arrayferry.OptionError: a finite number is out of range. Lazy and traced arrays are not checked.
     """
     with np.errstate(over="ignore", under="ignore"):
         cast = xp.astype(x, dtype)
@@ -155,18 +154,18 @@ def _check_shape(name: str, x: AnyArray, needed: tuple[int, ...]) -> None:
     """Check the shape of an array.
 
     Raises:
-        arrayferry.OptionError: it is another one.
+        arrayferry.OptionError: the shape differs.
     """
     if tuple(getattr(x, "shape", ())) != needed:
         raise af.OptionError(
             f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
-            remedy="Pass all as (time, environment). Give next_values apart, one for the observation after each step. "
-            "Rewards and values have the same axes after those: the last of (time, environment, 1) is taken away by [..., 0].",
+            remedy="Pass all arrays as (time, environment). Pass next_values separately, one for each observation after a step. "
+            "Rewards and values need the same further axes: [..., 0] removes the last axis of (time, environment, 1).",
         )
 
 
 def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
-    """Return the sum of the error of each step and of the following ones of its episode, weighted."""
+    """Return, for each step, the weighted sum of its error and the later errors of its episode."""
     if not errors.shape[0]:
         return errors
     back, state = _back(xp), (xp.zeros_like(errors[0, ...]), factor)
@@ -183,7 +182,7 @@ def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
 
 @functools.cache
 def _back(xp: Namespace) -> Any:
-    """Return the function for one step, which is one object, since JAX compiles a loop again for each."""
+    """Return the function for one step. It is cached, since JAX compiles a loop again for each new function."""
 
     def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
         (later, factor), (error, going) = state, now

@@ -1,6 +1,6 @@
-"""Keys of what code is compiled for, whatever its size, and objects that do not change once they are made.
+"""Keys for the objects that code is compiled for, and objects that do not change after construction.
 
-Values with equal keys share compiled code.
+Objects with equal keys share compiled code.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KEPT = "_immutable_kept"
 _ONLY_SELF = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
 """The signature of the constructor of a class that takes no arguments."""
 _OF_SPACE = ("_np_random", "low_repr", "high_repr")
-"""What a space changes when it is sampled or printed."""
+"""The attributes that a space changes when it is sampled or printed."""
 
 
 class Key:
-    """A key whose hash is kept.
+    """A key that stores its hash.
 
     Args:
-        value: what it is compared by.
+        value: the value that is hashed and compared.
     """
 
     __slots__ = ("__weakref__", "_hash", "value")
@@ -50,7 +50,7 @@ class Key:
 
 
 def parts_of(value: AnyTree) -> Hashable | None:
-    """Return the parts of a value that are compared, or its key; None to compare it as `exact_key` does by itself."""
+    """Return the parts or the key that represent a value in comparisons, None to leave the value to `exact_key`."""
     if isinstance(value, Immutable):
         return value._immutable_key()
     if isinstance(value, Space):
@@ -61,12 +61,12 @@ def parts_of(value: AnyTree) -> Hashable | None:
 
 
 def holds_numbers(x: np.ndarray[Any, Any]) -> bool:
-    """Tell whether an array is nothing but numbers: it has no mask, and holds no objects."""
+    """Tell whether an array has only numbers: no mask and no objects."""
     return not isinstance(x, np.ma.MaskedArray) and not x.dtype.hasobject
 
 
 class _Memo(dict[Any, Any]):
-    """What was computed from an immutable object, such as its key. A deep copy or an unpickled one makes its own."""
+    """Values computed from an immutable object, such as its key. Deep copies and unpickled objects start without any."""
 
     def __reduce__(self) -> Any:
         return _Memo, ()
@@ -99,7 +99,7 @@ class Immutable:
         memo = memo_of(self)
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-            # a field that the constructor takes counts, since compiled code may use it
+            # parameters of the constructor count, since compiled code may use them
             others = (field.name for field in fields if not field.compare and not field.init)
             ignored = {KEPT, *others}
             computed = functools.cached_property, once
@@ -126,18 +126,18 @@ if not TYPE_CHECKING:
 
 
 def _freeze_after(cls: Any, name: str) -> None:
-    """Let objects of a class be immutable once a method returns, which may be a generated or inherited one."""
+    """Make objects of a class immutable when a method returns. The method may be generated or inherited."""
     method = getattr(cls, name)
-    if getattr(method, "__wrapped__", None) is object.__init__:  # of a base class that has objects
+    if getattr(method, "__wrapped__", None) is object.__init__:  # of a base class with instances
         method = object.__init__
 
     @uncompiled
     @functools.wraps(method)
     def construct(self: Any, *args: Any, **options: Any) -> None:
-        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # __new__ took them
+        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # for __new__ only
             args, options = (), {}
         method(self, *args, **options)
-        if type(self) is cls:  # else the constructor of a derived class goes on
+        if type(self) is cls:  # else a derived class continues
             freeze(self)
 
     if method is object.__init__ and cls.__new__ is Immutable.__new__:
@@ -151,14 +151,14 @@ def is_made(value: Immutable) -> bool:
 
 
 def memo_of(value: Immutable) -> dict[Any, Any]:
-    """Return a dict that lives as long as an object, for values that are computed from the object's attributes."""
+    """Return the dict of an object for values computed from its attributes."""
     freeze(value)
     memo: dict[Any, Any] = vars(value)[KEPT]
     return memo
 
 
 def freeze(value: Immutable) -> None:
-    """Make an object immutable, if it is not yet. Its key is made when it is first needed."""
+    """Make an object immutable, unless it already is. Its key is computed when first needed."""
     if is_made(value):
         return
     for name, part in _attributes(object.__getstate__(value)).items():
@@ -169,7 +169,7 @@ def freeze(value: Immutable) -> None:
 
 
 def _attributes(state: AnyTree) -> dict[str, Any]:
-    """Return the attributes in a state that `object` has given, also those in slots."""
+    """Return the attributes in a state from `object.__getstate__`, including slots."""
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     return {**(attributes or {}), **(slots or {})}
 
@@ -190,7 +190,7 @@ def _copy(x: AnyArray, value: AnyTree, name: str) -> Any:
     if not holds_numbers(x):
         raise af.OptionError(
             f"{type(value).__name__}.{name} holds an array with a mask or of objects, which cannot be compared",
-            remedy="Hold the numbers and the mask as arrays of their own, or a tuple of the objects.",
+            remedy="Use separate arrays for numbers and mask, or a tuple of the objects.",
         )
     if x.flags.owndata and not x.flags.writeable:
         return x

@@ -1,11 +1,11 @@
-"""What packages that build on `arrayferry_gym` use besides adapters and kernels: environments, bridges, audits.
+"""Building blocks for packages that extend `arrayferry_gym` with environments, bridges or audits.
 
     from arrayferry_gym.extending import Episodes, Judge, leaves, select
 
 `Kernel`, `Spaces`, `State` and `Step` are in `arrayferry_gym.wrappers.kernels`, and types in `arrayferry_gym.typing`.
 
-**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple and their places, `split` takes a value apart
-accordingly, and `build` puts it together. `ARRAYS` are the spaces whose values are arrays.
+**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple and their places. `split` splits a value into one
+part for each leaf, and `build` reassembles it. `ARRAYS` lists the spaces whose values are arrays.
 
     >>> import numpy as np
     >>> from gymnasium import spaces
@@ -16,9 +16,9 @@ accordingly, and `build` puts it together. `ARRAYS` are the spaces whose values 
     >>> build(space, [np.shape(x) for x in split(space, space.sample())])
     {'at': (2,), 'go': ()}
 
-**Spaces of others.** `space_of` and `gymnasium_space` make spaces of values, and of spaces of other packages.
-`batch_of_actions` is the space of several actions. `converted_space` is a space in the library of an agent, as `Libraries`
-know it, and `original_space` is what it was.
+**Other spaces.** `space_of` returns a space for a value, and `gymnasium_space` the Gymnasium space for a space of
+another package. `batch_of_actions` returns the space of several actions. `converted_space` returns a space that samples
+in the agent's library, which `Libraries` detects, and `original_space` undoes this.
 
     >>> import arrayferry as af
     >>> from arrayferry_gym.extending import Libraries, batch_of_actions, converted_space, gymnasium_space
@@ -32,9 +32,10 @@ know it, and `original_space` is what it was.
     >>> gymnasium_space({"x": original_space(shown)}), space_of(np.zeros(2, bool))
     (Dict('x': Box(0.0, 1.0, (2,), float32)), MultiBinary((2,)))
 
-**Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` does it by
-a quick way from the second time on. `bounds_of` is the range of a space. `cast_fitting` casts and refuses numbers that
-do not fit, `cast_clipped` reads none and clips them, and `first_wrong` names one.
+**Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` has a
+quick way from the second action on. `bounds_of` returns the range of a space. `cast_fitting` casts an array, and
+refuses numbers that do not fit. `cast_clipped` clips such numbers, without reading the array. `first_wrong` describes
+the first wrong number.
 
     >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_clipped, cast_fitting, first_wrong
     >>> class Moves(Judge):
@@ -51,9 +52,9 @@ do not fit, `cast_clipped` reads none and clips them, and `first_wrong` names on
     >>> first_wrong(np.array([1, 300]), np.array([False, True]))
     '300, at [1],'
 
-**Arrays of any library.** `namespace` is that of a backend. `select` takes rows by a mask, `mapped` calls a function with the
-arrays of trees, and `to_shape` adds axes. `as_rewards` makes an array of rewards, and `held_dtype` names the dtype that a
-library has for one of NumPy.
+**Arrays of any library.** `namespace` returns the namespace of a backend. `select` chooses rows by a mask, `mapped`
+applies a function to the arrays of trees, and `to_shape` adds axes. `as_rewards` returns rewards as an array.
+`held_dtype` names the dtype that a library uses for a NumPy dtype.
 
     >>> from arrayferry_gym.extending import as_rewards, held_dtype, mapped, namespace, select, to_shape
     >>> torch = af.registry.backend("torch")
@@ -63,9 +64,12 @@ library has for one of NumPy.
     >>> to_shape(xp, mask, (2, 2)).tolist(), held_dtype(np.float32, torch), as_rewards([1, 2])
     ([[True, True], [False, False]], 'float32', array([1., 2.]))
 
-**Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
-of each mode, which `autoreset_mode_of` reads. `checked_reset` reads what `reset` has returned. `before_resets` are the last observations, and `summed` adds up within
-episodes. `Episodes.final_infos` are the infos of ends, and `Episodes.FINAL` their keys. What serves a `FunctionalEnv` is a `ServesFunctional`. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
+**Episodes.** `Episodes` turns the results of a vector environment into `Step`s, in any autoreset mode. `RULES` has the
+rule of each mode, and `autoreset_mode_of` parses a mode. `checked_reset` checks the results of `reset`. `before_resets`
+returns observations from before resets, and `summed` adds up values within episodes. `Episodes.final_infos` returns the
+infos of ended episodes, and `Episodes.FINAL` has their keys. An environment that serves a `FunctionalEnv` derives from
+`ServesFunctional`. `reset_mask_of` checks the mask of a reset. `refuse_batch` refuses a batch that is not a
+`VectorEnv`.
 
     >>> import gymnasium as gym
     >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
@@ -85,8 +89,8 @@ episodes. `Episodes.final_infos` are the infos of ends, and `Episodes.FINAL` the
     >>> isinstance(envs, ServesFunctional)
     False
 
-**Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is one whose state something holds; an environment that runs
-kernels inside shows their attributes by `HasKernels`. `Moments` are the statistics in a state.
+**Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is a kernel together with its state. `HasKernels` gives an
+environment with kernels inside the attributes of their wrappers. `Moments` are the statistics in a state.
 
     >>> from arrayferry_gym.extending import Chain, HasKernels, HeldKernel, Moments
     >>> from arrayferry_gym.wrappers import NormalizeObservation, kernels
@@ -98,8 +102,9 @@ kernels inside shows their attributes by `HasKernels`. `Moments` are the statist
     >>> isinstance(held, HeldKernel), held.name
     (True, 'obs_rms')
 
-**Keys.** An `Immutable` does not change after `is_made`, is compared by its contents, and has a dict for what is computed from
-it, `memo_of`. A `Key` hashes what compiled code depends on, and `parts_of` says what of a value counts.
+**Keys.** An `Immutable` does not change after construction, which `is_made` reports, and is compared by its contents.
+`memo_of` returns its dict for computed values. A `Key` hashes what compiled code depends on, and `parts_of` returns the
+parts of a value that count.
 
     >>> from arrayferry_gym.extending import Immutable, Key, is_made, memo_of, parts_of
     >>> class Limits(Immutable):

@@ -39,9 +39,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     Observations are float32, in a TensorDict: one group "policy", or one group for each key of a Dict. Actions are
     float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
-    episode was truncated and has not terminated. rsl_rl does not use the observation before the reset, and
-    approximates its value by that of the observation before the step. `extras["final_observations"]` has it for
-    algorithms that use it.
+    episode was truncated and has not terminated. rsl_rl approximates the value of the last observation by the value of
+    the observation before it. `extras["final_observations"]` has the last observations, for other algorithms.
 
     Args:
         envs: the environments.
@@ -57,8 +56,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         cfg: empty; rsl_rl saves it with its logs.
 
     Raises:
-        TypeError: `envs` is not a vector environment, or a space is of another kind.
-        arrayferry.OptionError: it resets in the next step.
+        TypeError: `envs` is not a vector environment, or a space is not supported.
+        arrayferry.OptionError: `envs` resets in the next step.
 
     Examples:
         >>> from arrayferry_envs import Pendulum
@@ -102,7 +101,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     @property
     def episode_length_buf(self) -> Any:
-        """The steps of each episode so far, int64 (num_envs,). They can be set in simulators alone: others count their own."""
+        """The number of steps of each episode so far, int64 (num_envs,). It can only be set around simulators."""
         return self._lengths
 
     @episode_length_buf.setter
@@ -118,7 +117,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
 
     def reset(self, *, seed: Any = None) -> Any:
-        """Reset all environments, and return observations. rsl_rl does not call this; call it to seed them."""
+        """Reset all environments, and return observations. rsl_rl does not call this: call it to seed environments."""
         self._observations = self._tensordict(self._bridged.reset(seed=seed))
         self._lengths = torch.zeros_like(self._lengths)
         return self._observations
@@ -142,7 +141,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
         ended = terminated | truncated
         extras = {"time_outs": truncated & ~terminated}
-        if self._bridged.simulator is not None:  # others have infos of these names for other things
+        if self._bridged.simulator is not None:  # elsewhere, these infos mean other things
             extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
         if not self._bridged.loses_final:
             extras["final_observations"] = self._tensordict(final)

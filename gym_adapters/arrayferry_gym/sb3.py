@@ -27,7 +27,7 @@ except ImportError as _error:
 __all__ = ["SB3VecEnv"]
 
 MASK, MASKS = "action_mask", "action_masks"
-"""The part of observations or infos with the mask of actions, and the method that `MaskablePPO` calls."""
+"""The key of action masks in observations or infos, and the method that `MaskablePPO` calls."""
 
 
 @uncompiled
@@ -37,10 +37,10 @@ class SB3VecEnv(VecEnv):
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
     resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
 
-    Infos are those of the step, also where an episode has ended, with "TimeLimit.truncated", true if it was truncated
-    and has not terminated. At the end there is also "terminal_observation", the observation before the reset. Infos
-    of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that `RecordEpisodeStatistics` around the
-    environments adds.
+    Infos describe the step, even if it ended an episode. Each has "TimeLimit.truncated": whether the episode was
+    truncated and not terminated. At the end of an episode, "terminal_observation" is the observation before the reset.
+    The infos of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that a
+    `RecordEpisodeStatistics` around the environments adds.
 
     Args:
         envs: the environments.
@@ -51,7 +51,7 @@ class SB3VecEnv(VecEnv):
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: it resets in the next step, or a Discrete or MultiDiscrete does not begin at 0.
+        arrayferry.OptionError: `envs` resets in the next step, or a Discrete or MultiDiscrete does not begin at 0.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -75,7 +75,7 @@ class SB3VecEnv(VecEnv):
         super().__init__(envs.num_envs, space, self.envs.single_action_space)
 
     def reset(self) -> Any:
-        """Reset all environments with the seeds and options set before, and return observations."""
+        """Reset all environments with the seeds and options that were set, and return observations."""
         options = self._options[0]
         if any(other != options for other in self._options):
             raise af.OptionError(
@@ -95,7 +95,7 @@ class SB3VecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
-        """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
+        """Take the step. Return observations, float32 rewards, flags of ended episodes, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, terminated | truncated
         cuts = (truncated & ~terminated).tolist()
@@ -115,7 +115,7 @@ class SB3VecEnv(VecEnv):
         return observations, rewards.astype(np.float32), ended, infos
 
     def _rows(self, observations: AnyTree, rows: AnyArray) -> Any:
-        """Return copies of the observations of some environments, one after the other."""
+        """Return copies of the observations of some environments, one for each row."""
         space = self.observation_space
         if isinstance(observations, np.ndarray):
             return observations[rows]
@@ -131,14 +131,14 @@ class SB3VecEnv(VecEnv):
         return self._bridged.images()
 
     def _serves_masks(self, name: str) -> bool:
-        """Tell whether an attribute is `action_masks`, and is served from masks in observations or infos."""
+        """Tell whether an attribute is `action_masks`, and is read from observations or infos."""
         there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
         return name == MASKS and bool(there) and not self._bridged.has_method(name)
 
     def _mask(self, index: int) -> Any:
-        """Return the mask of actions of one environment, bool and flat."""
+        """Return the action mask of one environment, bool and one-dimensional."""
         if self._bridged.current is None:
-            raise ResetNeeded("Call reset(): there are no masks of actions before.")
+            raise ResetNeeded("Call reset() first: there are no action masks before it.")
         if self._observes_masks:
             mask = self._bridged.current[MASK][index]
         else:
@@ -146,9 +146,9 @@ class SB3VecEnv(VecEnv):
         return np.array(mask, bool).reshape(-1)
 
     def get_attr(self, attr_name: str, indices: AnyArray = None) -> list[Any]:
-        """Return an attribute of environments. Environments of one batch share it.
+        """Return an attribute of environments. Environments in one batch share it.
 
-        If masks of actions are in observations or infos, `action_masks` is a method that returns them.
+        If action masks are in observations or infos, `action_masks` is a method that returns them.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(attr_name):
@@ -156,7 +156,7 @@ class SB3VecEnv(VecEnv):
         return self._bridged.get(attr_name, chosen)
 
     def set_attr(self, attr_name: str, value: AnyTree, indices: AnyArray = None) -> None:
-        """Set an attribute of environments. Within one batch, it can only be set for all."""
+        """Set an attribute of environments. In a batch, it can only be set for all of them."""
         self._bridged.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(
@@ -164,8 +164,8 @@ class SB3VecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of environments, and return the results.
 
-        A method of a batch is called once, for all environments: its result is split if it has a row for each, and
-        otherwise returned for each.
+        A method of a batch is called once, for all environments. A result with a row for each environment is split into
+        rows. Any other result is repeated for each.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(method_name):

@@ -28,12 +28,12 @@ __all__ = ["TianshouVectorEnv"]
 class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     """A vector environment of any library as a vector environment of Tianshou, which supports only NumPy.
 
-    Tianshou resets environments itself, so they must reset in the same step (SAME_STEP) or leave resets to their
-    caller (DISABLED). In both modes, a step returns the observation after it, even at the end of an episode, and a
-    reset returns the first observation of the next episode.
+    Tianshou resets environments itself, so they must reset in the same step (SAME_STEP) or leave resets to their caller
+    (DISABLED). In both modes, a step returns the observation before any reset, and a reset returns the first
+    observation of the next episode.
 
-    A vector environment steps as a whole: when Tianshou steps only some environments, the others step too, and must
-    be reset before they are used again. Its collectors do that.
+    A vector environment steps as a whole: when Tianshou steps only some environments, the others step too, and must be
+    reset before they are used again. The collectors of Tianshou do this.
 
     Args:
         envs: the environments.
@@ -43,7 +43,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     Raises:
         TypeError: `envs` is not a vector environment, or observations are a Tuple.
-        arrayferry.OptionError: it resets in the next step, or actions do not begin at 0.
+        arrayferry.OptionError: `envs` resets in the next step, or actions do not begin at 0.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -93,7 +93,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Take a step in all environments, or in those with the given indices.
 
         Args:
-            action: one action for each of these.
+            action: one action for each of these environments.
             id: an index, or several; None for all.
 
         Returns:
@@ -110,13 +110,13 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
 
     def seed(self, seed: int | list[int] | None = None) -> list[Any]:
-        """Reset all environments with a seed. The next reset returns these observations and infos.
+        """Reset all environments with a seed. The next call of `reset` returns the observations and infos.
 
         Args:
             seed: as for `reset` of vector environments; None does nothing.
 
         Returns:
-            A list of one seed for each environment.
+            For each environment, a list with its seed.
         """
         if seed is None:
             return [None] * self.env_num
@@ -142,11 +142,11 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return _array([build(self._space, (part[index] for part in parts)) for index in ids])
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
-        """Return an attribute of environments. Environments of one batch share it."""
+        """Return an attribute of environments. Environments in one batch share it."""
         return self._bridged.get(key, self._ids(id))
 
     def set_env_attr(self, key: str, value: AnyTree, id: Any = None) -> None:  # noqa: A002
-        """Set an attribute of environments. Within one batch, it can only be set for all."""
+        """Set an attribute of environments. In a batch, it can only be set for all of them."""
         self._bridged.set(key, value, self._ids(id))
 
     def render(self, **kwargs: Any) -> list[Any]:

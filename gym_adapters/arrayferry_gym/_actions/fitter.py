@@ -1,15 +1,17 @@
-"""Actions in the form that the action space of an environment asks for: one rule for all environments.
+"""Actions in the form that an action space requires, by the same rules for all environments.
 
-An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, arrays of the
-space's dtype for the others. An environment of another library gets its own arrays, 0-d for Discrete.
+An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the space's
+dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
 
-An action fits as it is, or if the difference is unambiguous: a cast that keeps values, axes of length 1, numbers out of
-the bounds of a Box, NaN, object arrays of numbers. Everything else is refused before anything is stepped: fewer elements;
-in several environments, a first axis of another length; Discrete, MultiDiscrete and MultiBinary out of range or
-fractional; text, complex numbers, missing keys; what `contains` of a Graph, Sequence or OneOf refuses.
+An action may differ from the space in these ways: a cast that preserves values, axes of length 1, object arrays of
+numbers, and in a Box NaN and numbers out of bounds. An action is refused before the step if
 
-Like Gymnasium's own wrapper, adapters pass on what an environment may know how to handle: further keys, numbers that the
-dtype of a Box cannot hold, and in single environments another shape of a Box.
+- it has too few elements, or in a vector environment a first axis of another length;
+- numbers of a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
+- it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf is false.
+
+Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, numbers that the dtype
+of a Box cannot represent, and in single environments another shape of a Box.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ NUMPY = (np.ndarray, np.generic)
 
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
-    """Tell whether a shape is that of a space. Axes of length 1 are ignored, except the axis of environments."""
+    """Tell whether a shape matches the shape of a space. Axes of length 1 are ignored, except the axis of environments."""
     first = 0 if num_envs in (None, 1) else 1
     actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
     return shape[:first] == space.shape[:first] and actual == wanted
@@ -71,18 +73,20 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
 class Fitter:
     """Converts values to the form that a space samples, in the library of an environment.
 
-    Arrays of that library stay in it and keep their gradients. Their values are read to check them; traced arrays have none.
+    Arrays of that library keep their library and their gradients. Their values are read and checked, unless they are
+    traced.
 
     Args:
-        space: the space; for several environments, that of their batch.
-        backend: the library, NumPy if it is left out.
-        strict: whether values that would be passed on, NaN, and numbers outside the bounds of a Box are refused too.
+        space: the space; for several environments, the space of their batch.
+        backend: the library, by default NumPy.
+        strict: whether to refuse also NaN, numbers outside the bounds of a Box, and all that would be passed on.
         num_envs: the number of environments, which is the length of the first axis. None for a single environment.
-        passes_on: whether further keys of a Dict and a Box of another shape are passed on. If not, keys are left out.
-        noun: what messages call a value, "an action".
+        passes_on: whether extra keys of a Dict and other shapes of a Box are passed on. If not, extra keys are dropped,
+            and other shapes refused.
+        noun: the noun for a value in messages, such as "an action".
 
     Attributes:
-        passed_on: after `fit`, what was passed on though it does not fit; None if nothing was.
+        passed_on: after `fit`, what was passed on although it does not fit, None for nothing.
     """
 
     space: Space[Any]
@@ -154,7 +158,7 @@ class Fitter:
         return af.namespace_of(array).stack(af.convert(list(value), backend, scalars="convert"))
 
     def _shaped(self, x: AnyArray, space: Any, place: Place) -> Any:
-        """Return an array in the shape of the space, or as it is if it is passed on."""
+        """Return an array in the shape of the space, or unchanged if it is passed on."""
         shape, wanted, n = tuple(x.shape), space.shape, self.num_envs
         if shape == wanted:
             return x
@@ -168,7 +172,7 @@ class Fitter:
         return x
 
     def _values(self, x: AnyArray, space: Any, place: Place) -> Any:
-        """Check the numbers of an array, and return it as the environment takes it."""
+        """Check the numbers of an array, and return it in the form that the environment expects."""
         numpy, fits = isinstance(x, NUMPY), True
         if numpy or not self.backend.is_traced(x):
             host = x if numpy else af.convert(x, "numpy", sparse="dense")
@@ -213,14 +217,14 @@ class Fitter:
             return parts
         alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
         if alone and len(value) == len(space.spaces):
-            value = [value[index, ...] for index in range(len(value))]  # as `contains` takes it
+            value = [value[index, ...] for index in range(len(value))]  # as `contains` accepts it
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")
         pairs = enumerate(zip(value, space.spaces, strict=True))
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 
     def _contained(self, value: AnyTree, space: Any, place: Place) -> Any:
-        """Check a value by `contains` of its space, with arrays converted to NumPy. Return it; arrays are not cast."""
+        """Check a value by `contains` of its space, with arrays converted to NumPy. Return the value, without a cast."""
         numpy: Any = None
         try:
             numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")
@@ -228,7 +232,7 @@ class Fitter:
             contained = space.contains(numpy)
         except af.TracedValueError:
             return value
-        except Exception:  # it was not written for such a value
+        except Exception:  # it does not support such a value
             contained = False
         if not contained:
             raise self._unfit(space, place, "its contains() is false")
@@ -250,12 +254,12 @@ class Fitter:
 
 
 def _as_sampled(x: AnyArray) -> Any:
-    """Return a whole number without dimensions as OneOf and Sequence sample it."""
+    """Return a 0-d integer array as the NumPy number that OneOf and Sequence sample."""
     return np.int64(x) if x.ndim == 0 and x.dtype.kind in "iu" else x
 
 
 def bounds_of(space: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest numbers of a space, those of whole numbers in int64."""
+    """Return the lowest and the highest numbers of a space, in int64 if they are whole numbers."""
     if isinstance(space, spaces.Box):
         return space.low, space.high
     if isinstance(space, spaces.MultiBinary):

@@ -14,7 +14,7 @@ class Place:
     """A place in a value, and what the user passed there.
 
     Args:
-        value: what the user passed in this place, or around it if nothing can be found there.
+        value: what the user passed in this place, or the value around it if the place does not exist.
         path: the place, as text.
     """
 
@@ -48,7 +48,7 @@ def described(value: AnyTree) -> str:
 
 
 def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | None:
-    """Return what probably happened and what to do, None if nothing is likely."""
+    """Return the likely mistake and its remedy, None if there is no likely one."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
         first, second = value
         if (hasattr(first, "dtype") and getattr(first, "ndim", 0) != 0) or second is None:
@@ -80,5 +80,5 @@ def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | No
         whole = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
         return "Cast it to an integer dtype." if whole and "float" in str(value.dtype) else None
     if len(shape) == len(space.shape) + 1 and shape[1:] == tuple(space.shape):
-        return "It has an axis too many, like a batch of actions: pass one of them, such as x[0]."
+        return "It has one axis too many, like a batch of actions: pass one action, such as x[0]."
     return None

@@ -1,6 +1,6 @@
-"""The quick way for actions: if one of this type, dtype and shape was fitted before, only the numbers are checked.
+"""The quick way for actions: if the last action had the same type, dtype and shape, only numbers are checked.
 
-All other actions are fitted completely, which also explains what is wrong with them.
+Any other action is fitted completely, which also explains what is wrong with it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from .fitter import bounds_of
 FEW = 4_096
 """The maximum number of valid actions that are remembered."""
 Way = Callable[[Any], Any]
-"""Returns an action of a known form as the environment takes it, or None if its numbers may not fit."""
+"""Converts an action of a known form for the environment. Returns None if its numbers may not fit."""
 
 
 class Quick(Cache[type, tuple[Way, Any, Any]]):
-    """The quick ways for the types of actions that were fitted before. Threads may share it. Copies start empty."""
+    """Quick ways, by the type of actions. Threads may share it. Copies start empty."""
 
     def __init__(self) -> None:
         super().__init__(32)
 
     def learn(self, action: AnyTree, fitted: Any, way: Way | None) -> None:
-        """Remember a way for actions of this type, if its result has the dtype and shape of the complete fitting."""
+        """Store a way for actions of this type, if it gives the dtype and shape that complete fitting gave."""
         if way is None:
             return
-        if isinstance(fitted, np.generic):  # of a Discrete, whose way makes such numbers
+        if isinstance(fitted, np.generic):  # from a Discrete, whose way returns such numbers
             self[type(action)] = way, None, None
             return
         try:
@@ -59,10 +59,10 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
 
 
 class Judge:
-    """What adapters and environments have in common: they fit actions by a quick way, or else completely.
+    """The common part of adapters and environments: fits actions in a quick way, or else completely.
 
-    Subclasses call `_forget_ways` when they are made, and `_act` with each action. They write `_fit`, which may tell
-    `_quick.learn(action, fitted, way)` a function for the next action of this form.
+    Subclasses call `_forget_ways` in their constructor, and `_act` with each action. They implement `_fit`, which may
+    call `_quick.learn(action, fitted, way)` with a quick way for the next action of this form.
     """
 
     _quick: Quick
@@ -71,7 +71,7 @@ class Judge:
         self._quick = Quick()
 
     def _act(self, action: AnyTree) -> Any:
-        """Return an action in the form that the environment takes."""
+        """Return an action in the form that the environment expects."""
         __tracebackhide__ = True
         entry = self._quick.get(type(action))
         if entry is not None:
@@ -82,7 +82,7 @@ class Judge:
                     dtype is None or (fitted.dtype == dtype and fitted.shape == shape)
                 ):
                     return fitted
-            except Exception:  # fitting it completely raises an error that explains it
+            except Exception:  # complete fitting raises an error that explains it
                 pass
         return self._fit(action)
 
@@ -98,10 +98,10 @@ def quick_way(
 
     Args:
         action: the action as the agent passed it.
-        fitted: the action as the environment takes it.
-        space: the space that it was fitted to.
+        fitted: the action in the form that the environment expects.
+        space: the space that the action was fitted to.
         convert: converts to the library of the environment.
-        any_library: whether the environment takes arrays of NumPy too, and converts them itself.
+        any_library: whether the environment also accepts NumPy arrays, and converts them itself.
     """
     if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
         return None  # it may have a mask
@@ -113,7 +113,7 @@ def quick_way(
         return _one(space, action) if is_one else None
     if not hasattr(action, "dtype") or not isinstance(space, ARRAYS):
         return None
-    # reading values from a GPU would wait for it, and traced arrays have none
+    # reading values from a GPU would block, and traced arrays have no values
     reads = in_numpy or (
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
@@ -132,7 +132,7 @@ def quick_way(
         if test is None or range_test(space, wanted) is None:
             return None
     xp: Any = af.namespace_of(array) if stays else None
-    # what is checked already, and what has all numbers of another, can be cast
+    # no check is needed after a range test, or for a cast to a wider dtype
     safe = not is_box or _is_wider(wanted, dtype)
 
     def several(actions: Any) -> Any:
@@ -154,8 +154,8 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
     low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
     cls = type(action)
-    dtype = action.dtype if cls is np.ndarray else None  # else times could pass as numbers
-    numbers: dict[int, Any] = {}  # NumPy numbers, since looking one up is faster than making it
+    dtype = action.dtype if cls is np.ndarray else None  # otherwise, times could pass as numbers
+    numbers: dict[int, Any] = {}  # a lookup is faster than a new NumPy number
 
     def one(new_action: Any) -> Any:
         number = new_action
@@ -180,15 +180,15 @@ item = methodcaller("item")
 
 
 def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
-    """Tell whether a dtype has all numbers of another one of the same kind."""
+    """Tell whether a dtype represents all numbers of another dtype of the same kind."""
     whole = dtype.kind in "iu" and wide.kind in "iu"
     return (whole or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
 
 
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
-    """Return a quick test whether a NumPy array of a dtype is in a MultiDiscrete or MultiBinary of its shape.
+    """Return a quick test whether a NumPy array of a dtype is in a MultiDiscrete or MultiBinary of the same shape.
 
-    Return None if the dtype has no integers or bools, or not all integers of the space.
+    Return None if the dtype is neither integer nor bool, or does not represent all integers of the space.
     """
     if dtype.kind == "b":
         of_numbers = range_test(space, np.dtype(np.uint8))

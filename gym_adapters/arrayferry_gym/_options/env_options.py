@@ -1,4 +1,4 @@
-"""Options of environments, with Gymnasium's meaning: one rule for each, in all environments."""
+"""Options of environments, with Gymnasium's meaning, checked alike in all environments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reset_mask_of(mask: AnyArray, count: int) -> Any:
         count: how many environments there are.
 
     Raises:
-        arrayferry.OptionError: it is not such a mask.
+        arrayferry.OptionError: `mask` is not such a mask.
     """
     if mask is None:
         return None
@@ -35,7 +35,7 @@ def reset_mask_of(mask: AnyArray, count: int) -> Any:
 
 
 def forwarded_mask(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return options for another environment to check, whose `reset_mask` is an array if it was a list."""
+    """Return options to forward to an environment, with a `reset_mask` that is a list as an array."""
     mask = options.get("reset_mask") if isinstance(options, dict) else None
     if options is None or not isinstance(mask, (list, tuple)):
         return options

@@ -1,7 +1,7 @@
-"""The two libraries of an adapter: that of the environment, and that of the agent.
+"""The two libraries of an adapter: the environment's and the agent's.
 
-Each is either stated or detected. The environment's is detected from its results, and before that
-from its metadata; the agent's from its actions.
+Each is stated or detected. The environment's library is detected from its results, and before the first result from its
+metadata. The agent's library is detected from its actions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Libraries:
         metadata: the metadata of the environment, used before it has returned anything.
         env_xp: the library of the environment, None to detect it.
         target_xp: the library of the agent, None to detect it from its actions.
-        env_device: the device of arrays for the environment, None for that of the arrays it returns.
+        env_device: the device of arrays for the environment, None for the device of the arrays that it returns.
         target_device: the device of arrays for the agent.
         like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
             and `target_device`.
@@ -67,7 +67,7 @@ class Libraries:
     ) -> None:
         if like is not None:
             target_xp, target_device = target_like(like, target_xp, target_device)
-        af.Options(scalars=scalars, **options)  # all are checked at once
+        af.Options(scalars=scalars, **options)  # checks all options
         self._options: Any = options
         self._scalars: Scalars = scalars
         self._env_device = env_device
@@ -115,7 +115,7 @@ class Libraries:
         return None if self.target is None else self.target.target
 
     def to_env(self, value: AnyTree) -> Any:
-        """Convert what the agent passes, and detect its library if that was not stated."""
+        """Convert a value from the agent to the environment's library. Detect the agent's library if it was not stated."""
         if not self._target_stated and type(value) is not self._last_action_type:
             self._last_action_type = type(value)
             _, backend = af.first_array(value)
@@ -131,7 +131,7 @@ class Libraries:
             return af.convert(value, self.env.target, device=self._env_device, **options)
 
     def observe(self, observation: AnyTree) -> None:
-        """Detect the library and the device of the environment from what it returned."""
+        """Detect the library and the device of the environment from an observation."""
         if type(observation) is self.observed:
             return
         self.observed = type(observation)
@@ -168,7 +168,7 @@ class Libraries:
             warnings.warn(message, stacklevel=caller_level())
 
     def to_agent(self, value: AnyTree) -> Any:
-        """Convert an observation, or everything that a vector environment returns except infos."""
+        """Convert an observation, or all results of a vector environment except infos, to the agent's library."""
         try:
             return value if self.target is None else self.target(value)
         except af.ConversionError as error:
@@ -184,7 +184,7 @@ class Libraries:
         return observed_read(kind, value) if observers else kind(value)
 
     def convert_infos(self, infos: AnyTree) -> Any:
-        """Convert infos. Values that cannot be converted are kept."""
+        """Convert infos. Values that cannot be converted stay unchanged."""
         if not infos or not self._convert_info or self._info is None:
             return infos
         try:
@@ -195,7 +195,7 @@ class Libraries:
             return self._convert_each(infos, "")
 
     def _convert_each(self, infos: AnyTree, path: str) -> Any:
-        """Convert infos one by one, and keep those that hold more than values, such as masks, unchanged."""
+        """Convert infos one by one. Arrays that conversion would change, such as masked arrays, stay as they are."""
         convert: Any = self._info
         converted = {}
         for key, value in infos.items():
@@ -211,28 +211,28 @@ class Libraries:
                 converted[key] = value
                 self.warn_once(
                     "info",
-                    f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
+                    f"info{place} was left unchanged: {error.reason}. Convert it in the environment, "
                     "or pass convert_info=False",
                 )
         return converted
 
 
 _REMEDIES = {
-    'Pass unsupported="keep" to leave such arrays unchanged.': "Move it to the infos, where it is kept.",
+    'Pass unsupported="keep" to leave such arrays unchanged.': "Move it to the infos, where it stays unchanged.",
     ', or pass unsupported="keep"': "",
     'Pass scalars="keep" to leave Python numbers unchanged.': "Return numbers that fit.",
     ', or scalars="keep" to leave Python numbers unchanged': "",
     ' scalars="keep" leaves Python numbers unchanged.': "",
 }
-"""Remedies of `convert` that results of a step do not have, and what to do instead."""
+"""Remedies of `convert` that do not apply to the results of a step, and their replacements."""
 
 
 def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
-    """Give an error of results remedies that an adapter has.
+    """Replace remedies in an error that do not apply to the results of a step.
 
     Args:
         error: the error.
-        names: those of the results, if they were converted together. They take the place of their index.
+        names: the names of the results, if they were converted together. They replace the index in the error.
     """
     for remedy, other in _REMEDIES.items():
         error.remedy = error.remedy.replace(remedy, other)
@@ -252,9 +252,9 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
     if isinstance(like, type):
         raise af.NotAnArrayError(
             f"like= was given the class {like.__name__}, which holds no array",
-            remedy=f"Pass an object of it, such as {like.__name__}(...).",
+            remedy=f"Pass an instance, such as {like.__name__}(...).",
         )
-    if callable(getattr(like, "parameters", None)):  # a module of PyTorch, or something like it
+    if callable(getattr(like, "parameters", None)):  # a PyTorch module or similar
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
     if backend is None:
@@ -271,7 +271,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
 
     Args:
         dtype: the dtype.
-        backend: the library that must have it, None if it is not known yet.
+        backend: the library that must have the dtype, None if the library is not known yet.
 
     Raises:
         arrayferry.OptionError: there is no such dtype, or the library does not have it.
@@ -304,6 +304,6 @@ def device_text(device: Any) -> str | None:
     if device is None or isinstance(device, str):
         return device
     platform = getattr(device, "platform", None)
-    if platform is not None:  # JAX's
+    if platform is not None:  # a JAX device
         return f"{platform}:{device.id}"
     return str(device)

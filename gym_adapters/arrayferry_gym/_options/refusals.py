@@ -46,7 +46,7 @@ def check_env(cls: type, env: Any) -> None:
     """Check that an adapter is given an environment of its kind.
 
     Raises:
-        TypeError: it is not. Gymnasium's own wrappers raise the same.
+        TypeError: the environment is of another kind. Gymnasium's own wrappers raise the same error.
     """
     vectorised = issubclass(cls, VectorEnv)
     name = cls.__name__
@@ -59,7 +59,7 @@ def check_env(cls: type, env: Any) -> None:
             wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
         remedy = f"Use {other} for this one"
         if vectorised and (num_envs_inside(env) or 1) > 1:
-            remedy += ", if it is one. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
+            remedy += " if it is a single environment. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
     elif (advice := _of_another_project(env)) is not None:
         wanted, remedy = "an environment of Gymnasium", advice
     elif isinstance(env, str):
@@ -72,14 +72,14 @@ def check_env(cls: type, env: Any) -> None:
 
 
 def refuse_batch(name: str, env: Any) -> None:
-    """Refuse a batch of environments that is no `VectorEnv`, as those of simulators are.
+    """Refuse a batch of environments that is not a `VectorEnv`, such as a simulator.
 
     Args:
-        name: the adapter, bridge or function that was given it.
+        name: the adapter, bridge or function that received the environment.
         env: any environment, or anything else.
 
     Raises:
-        TypeError: it is such a batch.
+        TypeError: `env` is such a batch.
     """
     if _is_batch(env):
         raise _batch_error(name, env)
@@ -89,7 +89,7 @@ def refuse_other(name: str, env: Any, kind: type, module: str) -> None:
     """Refuse an environment of the other kind, and name the module with the wrappers for it.
 
     Raises:
-        TypeError: it is one.
+        TypeError: the environment is of that kind.
     """
     if isinstance(env, kind):
         what = "a vector environment" if kind is VectorEnv else "a single environment"
@@ -100,24 +100,24 @@ def refuse_other(name: str, env: Any, kind: type, module: str) -> None:
 
 def _batch_error(name: str, env: Any) -> TypeError:
     return TypeError(
-        f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "
-        "ManiSkill, but is no VectorEnv of Gymnasium. arrayferry_gym.from_simulator(env) makes it one, for a bridge or an "
+        f"{name} was given {env!r:.80}, which is a batch of {num_envs_inside(env)} environments, as in Isaac Lab and "
+        "ManiSkill, but not a VectorEnv of Gymnasium. arrayferry_gym.from_simulator(env) makes a VectorEnv for a bridge or an "
         "adapter of arrayferry_gym.vector."
     )
 
 
 def num_envs_inside(env: Any) -> int | None:
-    """Return the `num_envs` of an environment that is no `VectorEnv`, or of one inside its wrappers; None if it has none."""
+    """Return the `num_envs` of an environment or of one inside its wrappers, None if it is a `VectorEnv` or has none."""
     holder = _holder(env)
     return None if holder is None else int(holder.num_envs)
 
 
 def _holder(env: Any) -> Any:
-    """Return the outermost environment, of this one and those inside its wrappers, that has a `num_envs`."""
+    """Return the environment, or else the outermost one inside its wrappers, that has a `num_envs`."""
     while env is not None and not isinstance(env, VectorEnv):
         try:
             number = env.num_envs
-        except Exception:  # any error: some have none, or none yet
+        except Exception:  # any error: it may have none yet
             number = None
         if isinstance(number, (int, np.integer)) and number is not True and number > 0:
             return env
@@ -126,7 +126,7 @@ def _holder(env: Any) -> Any:
 
 
 def _is_batch(env: Any) -> bool:
-    """Tell whether an environment that is no `VectorEnv` is a batch, judging by its spaces."""
+    """Tell whether an environment is a batch but not a `VectorEnv`, judging by its spaces."""
     holder = _holder(env)
     if holder is None:
         return False
@@ -136,7 +136,7 @@ def _is_batch(env: Any) -> bool:
     observed = env.observation_space
     if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
         return False
-    # the observation space of some is that of one group only
+    # in some simulators, the observation space is that of one group
     for name in ("observation_space", "action_space"):
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
@@ -147,10 +147,10 @@ def _is_batch(env: Any) -> bool:
 
 
 def check_observation(name: str, env: Any, observation: AnyTree) -> None:
-    """Check that an observation is that of one environment, where there are several inside.
+    """Check that an observation belongs to one environment, if there are several inside.
 
     Raises:
-        TypeError: it is a batch of them.
+        TypeError: it is a batch of observations.
     """
     count, space = num_envs_inside(env), env.observation_space
     if count is None or count == 1 or not isinstance(space, Space):
@@ -165,10 +165,10 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
 
 
 def check_flags(name: str, env: Any, flags: AnyArray) -> None:
-    """Check that terminated or truncated are those of one environment, where there are several inside.
+    """Check that terminated or truncated belongs to one environment, if there are several inside.
 
     Raises:
-        TypeError: there is one for each of them.
+        TypeError: there is one flag for each environment.
     """
     if tuple(getattr(flags, "shape", ())) == (num_envs_inside(env),):
         raise _batch_error(name, env)
@@ -180,8 +180,8 @@ _ELSEWHERE = {
     "pettingzoo": "An environment of PettingZoo has several agents: use ParallelConversion or AECConversion of "
     "arrayferry_gym.pettingzoo",
     "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",
-    "dm_env": "Make a Gymnasium environment of it with Shimmy",
-    "dm_control": "Make a Gymnasium environment of it with Shimmy",
+    "dm_env": "Convert it to a Gymnasium environment with Shimmy",
+    "dm_control": "Convert it to a Gymnasium environment with Shimmy",
     **dict.fromkeys(
         ("gymnax", "brax", "craftax", "jumanji", "kinetix", "mujoco_playground", "navix", "pgx"),
         "It consists of functions of JAX. For an agent of any library write arrayferry_envs.from_env(env).make(xp=...), "

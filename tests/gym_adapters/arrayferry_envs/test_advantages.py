@@ -27,5 +27,5 @@ def test_steps_as_they_come():
     flags = np.asarray(transitions.terminated), np.asarray(transitions.truncated)
     expected = summed(transitions.reward, values, after, *flags, **FACTORS)
     np.testing.assert_allclose(advantage, expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(af.OptionError, match="flags as well"):
+    with pytest.raises(af.OptionError, match="together with steps"):
         advantages(transitions, values, after, *flags, **FACTORS)

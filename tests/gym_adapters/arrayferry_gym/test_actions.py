@@ -250,7 +250,7 @@ CAUSES = [
     (spaces.Discrete(3), torch.tensor([0, 1, 0]), "a one-hot code of 3 actions"),
     (spaces.Discrete(3), (torch.tensor([1]), torch.tensor([-0.3])), "a pair of an action and"),
     (spaces.Discrete(3), (np.array([1]), None), "a pair of an action and"),
-    (spaces.MultiDiscrete([3, 4]), torch.zeros(2, 2, dtype=torch.int64), "an axis too many"),
+    (spaces.MultiDiscrete([3, 4]), torch.zeros(2, 2, dtype=torch.int64), "one axis too many"),
     (spaces.Text(4), torch.tensor(1), "text"),
     (
         spaces.Dict(a=spaces.Discrete(3)),

@@ -283,7 +283,7 @@ def test_masks_in_infos_are_left_as_they_are():
     inner = returning(mask=mask, x=np.ones(1))
     inner.reset = lambda **options: (ZEROS, {"legal": {"mask": mask}, "x": np.ones(1)})
     env = NumpyToTorch(inner)
-    with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left as it is") as warned:
+    with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left unchanged") as warned:
         _, info = env.reset()
     assert warned[0].filename == __file__
     assert info["legal"]["mask"] is mask

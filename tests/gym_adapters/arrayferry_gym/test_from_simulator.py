@@ -299,7 +299,7 @@ class First(gym.Wrapper):
         return observation, float(reward), bool(terminated), bool(truncated), infos
 
 
-WORDS = r"was given .*, which is {} environments in one batch, as in Isaac Lab.*VectorEnv"
+WORDS = r"was given .*, which is a batch of {} environments, as in Isaac Lab.*VectorEnv"
 
 
 WRAPPED = [
