@@ -1,8 +1,8 @@
 """An audit of vector environments, and the conformance kit for bridges.
 
-`check_vector_env` finds what vector environments do wrong, by what they return alone. A bridge makes environments of one
-project usable by the trainers of another. Put it around a probe, an environment whose observations identify their episode
-and step; define how it is reset and stepped; and run pytest:
+`check_vector_env` finds faults of vector environments from their results alone. A bridge lets trainers of one project
+use environments of another. To test a bridge, put it around a probe, an environment whose observations identify their
+episode and step. Define how to reset and step the bridge, and run pytest:
 
     from arrayferry_audit import BridgeContract, BridgeStep, Probe
 
@@ -18,8 +18,8 @@ and step; define how it is reset and stepped; and run pytest:
             ...
             return BridgeStep(observation, reward, terminated, truncated, final_observation)
 
-A bridge from environments of another project is put around a probe that is written as that project asks, with the same
-observations, rewards and ends. It gets the same audit, and the probe adds what it knows.
+For a bridge from environments of another project, write a probe in the form of that project, with the same
+observations, rewards and ends. The bridge gets the same audit, and is compared with the probe.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ LIMIT = 4
 def check_vector_env(
     envs: VectorEnv[Any, Any, Any] | Callable[[], Any], *, steps: int = 300, seed: int = 0
 ) -> list[VectorProblem]:
-    """Audit vector environments of any kind, by what they return alone, and return the problems.
+    """Audit vector environments of any kind by their results alone, and return the problems.
 
-    They are reset with a seed and take steps with random actions. All of that is recorded and checked. Then the same is
-    done again with one thing changed, such as the actions of one environment, and compared.
+    A run, with a seed and random actions, is recorded and checked. Then the run is repeated with one change, such as other
+    actions of one environment, and compared.
 
     Args:
-        envs: the environments, or a function without arguments that makes new ones, which are alike.
-            With a function, they are also compared with others that are made, stepped and closed at the same time, and
-            they need not be able to repeat a run after another reset. It is called several times, and what it makes is
-            closed. Environments that are passed are left open.
-        steps: the number of steps of a run. There are up to 14 runs, of which one is kept in memory. Enough episodes
-            should end: if there is a time limit, take several times as many.
+        envs: the environments, or a function without arguments that makes new ones, which are alike. The function is
+            called several times, and its environments are closed. They are also compared with others that are made,
+            stepped and closed at the same time, and need not be able to repeat a run after another reset. Environments
+            that are passed stay open.
+        steps: the number of steps of a run. There are up to 14 runs, and one is in memory at a time. Enough episodes
+            should end: if there is a time limit, pass several times that number.
         seed: the seed of the first run, 0 or more.
 
     Returns:
@@ -81,7 +81,7 @@ def check_vector_env(
         arrayferry.OptionError: `steps` or `seed` is not such an integer.
 
     Warns:
-        UserWarning: there is no problem, but no episode has ended, so that nothing is known of ends.
+        UserWarning: there is no problem, but no episode has ended, so that ends were not checked.
 
     Examples:
         >>> from gymnasium.vector import AutoresetMode
@@ -93,7 +93,7 @@ def check_vector_env(
         >>> envs.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP  # which is wrong
         >>> problems = check_vector_env(envs)
         >>> print(problems[0].place, problems[0].remedy)
-        all environments, step 1 State SAME_STEP if the step resets; else leave them out.
+        all environments, step 1 State SAME_STEP if the step resets; otherwise remove these infos.
     """
     steps = count_of("steps", steps)
     seed = count_of("seed", seed, "an integer of 0 or more", least=0)
@@ -182,13 +182,13 @@ class BridgeStep(NamedTuple):
 class BridgeContract:
     """The test that every bridge must pass. Name your subclass `Test...`.
 
-    It is the audit of `check_vector_env`, together with what is known of the probe. The default methods are right for a
-    Gymnasium vector environment that resets in the same step.
+    It runs the audit of `check_vector_env`, and compares results with the probe's. The default methods suit a Gymnasium
+    vector environment that resets in the same step.
 
     Attributes:
         num_envs: the number of rows: environments, or the agents of one game.
-        steps: the steps of each run. More find what goes wrong late, such as counts that overflow.
-        exclusive: whether the trainer wants at most one of the two flags. If so, an episode that does both has
+        steps: the number of steps of each run. More steps find late faults, such as counts that overflow.
+        exclusive: whether the trainer expects at most one of the two flags. If so, an episode with both counts as
             terminated.
         together: whether the rows are agents of one game, which begins and ends for all of them together.
 
@@ -231,7 +231,7 @@ class BridgeContract:
         return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
 
     def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
-        """Return the observation and action space of one row, None for one that the trainer does not have."""
+        """Return the observation and action space of one row, None for a space that the trainer does not have."""
         return bridge.single_observation_space, bridge.single_action_space
 
     def close(self, bridge: Any) -> None:
@@ -239,7 +239,7 @@ class BridgeContract:
         getattr(bridge, "close", lambda: None)()
 
     def test_the_bridge_is_right(self) -> None:
-        """The audit finds nothing, and each result is that of the probe. So it is with one row, if `make` can do that."""
+        """The audit finds nothing, and each result is the probe's. The same holds for one row, if `make` supports that."""
         problems = self._problems(self.steps)
         if not problems and self.num_envs > 1:
             single = copy.copy(self)
@@ -257,7 +257,7 @@ class BridgeContract:
         return Audit(None, make, steps, 0, together=self.together, also=also).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
-        """Compare a run with what the probe does, up to the first difference."""
+        """Compare a run with the probe, up to the first difference."""
         acted = self.spaces(run.envs.bridge)[1]
         if acted not in (None, spaces.Discrete(3)):
             yield None, None, f"the space of actions is {acted}, not Discrete(3)"
@@ -292,7 +292,7 @@ class BridgeContract:
 
 
 class _Actions(spaces.Discrete):
-    """The actions of the probe, of which most let the episode go on."""
+    """The actions of the probe. Most samples do not end the episode."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         return np.int64(self.np_random.choice(3, p=[0.6, 0.2, 0.2]))
@@ -312,7 +312,7 @@ class _BridgedProbes:
 
     def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(seed, list):
-            raise TypeError  # as do many: the check is left out
+            raise TypeError  # like many bridges: the check is skipped
         return self.contract.reset(self.bridge, seed), {}
 
     def step(self, actions: AnyTree) -> tuple[Any, ...]:

@@ -19,24 +19,24 @@ from ._checks import CHECKS, problems_of
 from ._record import Call, Episode, Recorder, Run, UnreadableError, VectorProblem, rows_in
 
 SEEDS = 4
-"""How many other seeds are tried."""
+"""The number of other seeds to test."""
 
-SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
-TELL = "Tell ends in the step that resets, and reset only what has ended."
-OWN = "Seed each environment by itself, as by seed + its number."
-DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
+SEED = "Make reset(seed=...) seed all random numbers, also of later episodes, and clear everything else."
+TELL = "Set a flag in the step that resets, and reset only episodes that have ended."
+OWN = "Seed each environment separately, for example by seed + its number."
+DRAW = "Draw a new first state for each environment at each reset, from seeded random numbers."
 
 OTHER_CHECKS = (
     "calls_can_be_read", "modes_are_stated", "seeds_decide_all", "nothing_is_shared", "seeds_differ",
     "limits_are_of_each_episode", "resets_are_told", "rows_are_independent", "arrays_are_free",
     "actions_of_resets_do_not_count",
 )  # fmt: skip
-"""The names of what is checked besides `CHECKS`, by further runs or before any."""
+"""The names of further checks, which are made before a run or by further runs."""
 
 Difference = tuple[int, int] | None
 """The environment and the step in which two runs differ, None if they do not."""
 Look = Callable[[Call, Call], Any] | None
-"""Returns which environments are compared, bool (n,), from the calls of two runs; None to stop. None compares all."""
+"""Returns, for a call of each run, which environments to compare, bool (n,), or None to stop. By default, all."""
 
 
 class Audit:
@@ -44,14 +44,14 @@ class Audit:
 
     Args:
         envs: the environments.
-        make: makes new ones, None if that is not possible.
+        make: makes new environments, None if that is not possible.
         steps: the steps of each run.
         seed: the seed of the first run.
         together: whether the rows are agents of one game.
-        also: further checks of the first run, and what to do about what each finds.
+        also: further checks of the first run, and the remedy for each.
 
     Attributes:
-        problems: what was found.
+        problems: the problems that were found.
         ended: whether an episode has ended.
     """
 
@@ -120,7 +120,7 @@ class Audit:
             self._hidden_resets()
         if again is None or (self._make is not None and new is None):
             self._variations(self._new if again else lambda: self._first)
-        # causes before what follows from them
+        # causes before consequences
         self.problems = self.problems[first:] + self.problems[:first]
         self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
 
@@ -134,7 +134,7 @@ class Audit:
         return Recorder(self._made_now(), self._mode)
 
     def _until(self, what: str, seed: int, table: Any) -> list[Call]:
-        """Run the environments until an episode has "ended" or "began", if one does, and return the calls."""
+        """Run the environments until an episode has ended or begun (`what` is "ended" or "began"). Return the calls."""
         calls: list[Call] = []
         for call in self._first.run(seed, table):
             calls.append(call)
@@ -165,7 +165,7 @@ class Audit:
             if now.step < half:
                 next(others)
             elif now.step == half and now.actions is not None:
-                _close(self._made.pop())  # those of `other`, once
+                _close(self._made.pop())  # the environments of `other`
             return now.began | True
 
         return self._compared(main, None, look)
@@ -205,7 +205,7 @@ class Audit:
             return
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
-            what = "seeds for each environment do not count for it alone"
+            what = "a seed for one environment does not affect it alone"
             self._add("seeds_differ", what, OWN, (first.n - 1, 0))
 
     def _limits(self, truncated: list[Episode]) -> None:
@@ -220,7 +220,7 @@ class Audit:
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
-        """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""
+        """Try other actions up to the first automatic reset. An observation that depends only on the seed is from a reset."""
         seen, table = self._run, self._table
         tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
         runs = [
@@ -232,17 +232,17 @@ class Audit:
             moves = [{x[1 - late].firsts[env]: x[2 - late].firsts[env] for x in y} for y in ends]
             one, two = (set(x.values()) for x in moves)
             if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
-                what = "it was reset in a step that tells no end of its episode"
+                what = "it was reset in a step whose flags do not end its episode"
                 self._add("resets_are_told", what, TELL, (env, None))
                 return
 
     def _variations(self, new: Callable[[], Recorder]) -> None:
-        """Repeat the run with one thing changed. What is not the same twice is no effect of it."""
+        """Repeat the run with one change. A difference that does not recur is not an effect of the change."""
         run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
 
         def of_some(recorder: Recorder, some: Any) -> Difference:
-            """The random numbers of others may differ once their episodes end at another time, as many share a generator."""
+            """Change actions of some. Compare the others until these episodes end differently: many share a generator."""
             apart = False
 
             def look(before: Call, now: Call) -> Any:
@@ -272,10 +272,10 @@ class Audit:
         for some in [] if self._together else _parts(run.n):
             which = ", ".join(map(str, rows_in(some)))
             what = f"its results depend on the actions of environment {which:.60}"
-            remedy = "Compute each environment by itself, and return the rows in their order."
+            remedy = "Compute each environment separately, and return rows in their order."
             effects[partial(of_some, some=some)] = "rows_are_independent", what, remedy
         of_writing = partial(self._compared, overwrites=True)
-        remedy = "Copy actions that are kept, and what is read later."
+        remedy = "Copy actions that are stored, and arrays that are read later."
         effects[of_writing] = "arrays_are_free", written, remedy
         if not all(call.counts.all() for call in run.steps):
             remedy = "Ignore it; or state SAME_STEP, if the step resets."
@@ -291,7 +291,7 @@ class Audit:
 
 
 def _parts(n: int) -> list[Any]:
-    """Return few masks of environments. Whichever two there are, one mask has the first without the second."""
+    """Return few masks of environments. For any two environments, a mask has the first without the second."""
     size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
     codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
     parts = [np.array([part in code for code in codes]) for part in range(size)]
@@ -299,7 +299,7 @@ def _parts(n: int) -> list[Any]:
 
 
 def _later(run: Run, env: int) -> list[Any]:
-    """Return how the first episodes of an environment begin that follow automatic resets."""
+    """Return the first observations of an environment after automatic resets."""
     return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
 
 

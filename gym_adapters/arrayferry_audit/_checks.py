@@ -1,4 +1,4 @@
-"""The checks of one recorded run. Each finds problems by what was observed alone."""
+"""The checks of one recorded run. Each finds problems from recorded results alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FEW = 20
-"""How many rounds a game may have at most: if observations come again, longer episodes of one length have a time limit."""
+"""The maximum number of rounds of a game. If observations recur, longer episodes of one length imply a time limit."""
 
 
 Found = tuple[int | None, Call | None, str]
@@ -45,7 +45,7 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Tell why an observation is not in its space, None if it is."""
+    """Return why an observation is not in its space, None if it is."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"is no {needed}{path}")
@@ -102,7 +102,7 @@ def infos_have_masks(run: Run) -> Iterator[Found]:
             masked, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
             paired = masked or (is_mask and str(key)[1:] in arrays)
             if (is_mask and x.dtype != bool) or (paired and len(x) != run.n):
-                yield None, call, f"the info {key!r} has other rows or dtypes than masks need"
+                yield None, call, f"the info {key!r} has rows or a dtype that do not fit masks"
             elif len(x) == run.n and not masked and not is_mask:
                 yield None, call, f"the info {key!r} has no mask"
 
@@ -122,7 +122,7 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
 
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
-    """By observations that stay as they were where another environment begins an episode, and in no other step."""
+    """Find observations that stay the same when another environment begins an episode, and change in all other steps."""
     still: dict[bool, list[Any]] = {True: [], False: []}
     for before, call, env in run.usual:
         same = before.firsts[env] == call.firsts[env]
@@ -130,14 +130,14 @@ def others_step_while_one_resets(run: Run) -> Iterator[Found]:
     unchanged = [each for each in still[True] if each is not None]
     if len(unchanged) > 2 and len(still[False]) > 20 and not any(still[False]):
         where = f"in {len(unchanged)} of {len(still[True])} steps in which another resets, and in no other step"
-        yield *unchanged[0], f"its observation stays as it was {where}"
+        yield *unchanged[0], f"its observation stays the same {where}"
 
 
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
     for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
         told = [str(x[env]) for x in call.seen[1:4]]
         if any(np.any(x[env]) for x in call.seen[1:4]):
-            what = f"this step only resets ({run.mode.name}), but reward and flags are "
+            what = f"this step only resets ({run.mode.name}), but its reward and flags are "
             yield env, call, what + ", ".join(told)
 
 
@@ -167,7 +167,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
     }
-    # a task may end by an action that changes nothing, or with zeros; a limit chooses neither
+    # a task may end with zeros, or by an action without effect; a limit depends on neither
     none_cut = not any(each.is_cut for each, _ in ends)
 
     def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
@@ -185,7 +185,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
 
 def _always_moves(run: Run) -> bool:
-    """Tell whether all numbers change in each step that does not end an episode, also by the actions of the ends."""
+    """Tell whether all numbers change in each step inside an episode, also for the actions that ended episodes."""
     moved = [
         _flat(run, _after(x, env)) != _flat(run, before.observations[env])
         for before, x, env in run.usual
@@ -193,20 +193,20 @@ def _always_moves(run: Run) -> bool:
     ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
     last = [digest(_action(x.last, x.env)) for x in ends]
     usual = {digest(_action(call, env)) for _, call, env in run.usual}
-    # many ends by one of several actions are chosen by it
+    # many ends by only one of several actions: the action ends episodes
     is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
     happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
     return bool(np.all(moved)) and happens and not is_chosen
 
 
 def _zeros_are_usual(run: Run) -> bool:
-    """Tell whether zeros are inside the range of all observations after which an episode goes on."""
+    """Tell whether zeros are inside the range of the observations after which episodes continue."""
     usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
     return bool(((usual.min(0) < 0) & (usual.max(0) > 0)).all())
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """By steps at time limits, which change an observation no more than others do, and its spread neither."""
+    """Compare steps at time limits, which should change observations and their spread no more than other steps."""
     ends = [x for x in run.episodes if x.is_cut and x.last.finals[x.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
@@ -229,12 +229,12 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
         how = "it has another spread"
     if how is not None:
-        what = f"final_obs is unlike other observations, at {len(ends)} ends that are truncated"
+        what = f"final_obs is unlike other observations, at {len(ends)} truncated ends"
         yield ends[0].env, ends[0].last, f"{what}: {how}"
 
 
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
-    """By elements that are alike in all resets, and that no other step has; or by their range."""
+    """Compare first observations with resets: elements that all resets share and no other step has, or ranges."""
     resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
     if len(run.begins) < 3 or len(run.usual) < 10:
         return
@@ -257,7 +257,7 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
-    """By time limits, which change no reward."""
+    """Look at time limits, which should not change rewards."""
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
@@ -266,7 +266,7 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
 
 
 def _rewards_jump(run: Run) -> bool:
-    """Tell whether a reward at a time limit differs more from the one before than others do, as no share of the time left does."""
+    """Tell whether rewards change more at time limits than elsewhere, unlike rewards that depend on the time left."""
 
     def change(before: Call, call: Call, env: int) -> Any:
         first = before.actions is None or before.ended[env] or not before.counts[env]
@@ -277,7 +277,7 @@ def _rewards_jump(run: Run) -> bool:
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
-    """By numbers of the last observation that no reset gives. Images have the same numbers by chance."""
+    """Find numbers of the last observation that no reset returns. Images are left out: they share numbers by chance."""
     resets = [
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
         for env in range(run.n)
@@ -296,7 +296,7 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """By infos of `RecordEpisodeStatistics` that are too small, or that are sums over several episodes."""
+    """Find infos of `RecordEpisodeStatistics` that are too small, or are sums over several episodes."""
     for key in ("l", "r"):
         before: dict[int, Any] = {}
         sums, later = [], 0
@@ -321,7 +321,7 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
 
 
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """By infos that all resets give one value, such as 0 for a count, and that no other step gives this value."""
+    """Look at infos that have one value in all resets, such as 0 for a count, and other values in all other steps."""
     resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
     usual = [_infos(call, env) for _, call, env in run.usual]
     inside = "final_info" if run.rule.same_step else None
@@ -329,7 +329,7 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     # a discount is 0 at an end by its meaning, and may be 0 before
     begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
     last = [_infos(call, env, inside) for call in run.steps for env in rows_in(call.ended)]
-    # a state may end as it begins in one key, as in a mask in which all is allowed
+    # one info may end as it begins, such as a mask that allows every action
     told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
     for key, first in begun.items():
         if len(usual) < 10 or any(infos.get(key) in first for infos in usual):
@@ -350,7 +350,7 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
-    """Return what the infos of a call say of one environment, in a form that can be compared."""
+    """Return the infos of one environment in a call, in a form that can be compared."""
     infos = call.infos if inside is None else call.infos.get(inside, {})
     if not isinstance(infos, dict):  # one for each environment
         return {key: str(value) for key, value in (infos[env] or {}).items()}
@@ -364,7 +364,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
-    """By truncations that all are terminations too, where episodes have several lengths."""
+    """Find out whether all truncations are terminations too, if episodes have several lengths."""
     both = [each for each in run.truncated if each.last.seen[2][each.env]]
     if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
         what = f"all {len(both)} episodes that were truncated were terminated in the same step"
@@ -372,7 +372,7 @@ def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
 
 
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
-    """By ends in states like those of other steps: many are after the longest episodes, and few have another length."""
+    """Find ends in states like those inside episodes: many after the longest episodes, and few after others."""
     longest = max((each.length for each in run.episodes), default=0)
     if longest < 2 or run.truncated:
         return
@@ -381,7 +381,7 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
     same = np.stack([x for n, x in ends if n == longest])
     clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
-    if len({n for n, _ in ends}) > 1:  # else it may end by what the clock counts
+    if len({n for n, _ in ends}) > 1:  # otherwise, the clock itself may end episodes
         usual, low, high = (x[..., ~clock] for x in (usual, low, high))
         ends = [(n, x[~clock]) for n, x in ends]
     seen = {x.tobytes() for x in usual}
@@ -409,7 +409,7 @@ def _after(call: Call, env: int) -> Any:
 
 
 def _flat(run: Run, observation: AnyTree) -> Any:
-    """Return the arrays of an observation as one, in double precision."""
+    """Return the arrays of an observation as one array, in double precision."""
     parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
     arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
     return np.concatenate([[], *arrays])
@@ -433,32 +433,32 @@ def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
 
 CHECKS: dict[Check, str] = {
     spaces_are_of_batches: "Make it by batch_space.",
-    observations_are_in_their_space: "Return what the space says, or change the space.",
+    observations_are_in_their_space: "Return observations of the space, or change the space.",
     rewards_and_flags_have_their_dtypes: "Return floats as rewards, and booleans as flags, one for each environment.",
-    results_are_of_one_library: "Return all in one library, on one device.",
-    infos_have_masks: "Return a dict of arrays. Beside 'x' it has the mask '_x', bool (num_envs,): which environments have it.",
-    infos_are_those_of_the_mode: "State SAME_STEP if the step resets; else leave them out.",
+    results_are_of_one_library: "Return all results in one library, on one device.",
+    infos_have_masks: "Return a dict of arrays. For each key 'x', add a mask '_x', bool (num_envs,), of the environments that have it.",
+    infos_are_those_of_the_mode: "State SAME_STEP if the step resets; otherwise remove these infos.",
     resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
     others_step_while_one_resets: "Change only the rows that are reset, in the state after the step.",
     steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
-    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end one; or state another mode.",
-    last_observations_are_those_of_the_last_state: "Keep the observation before the reset as final_obs, in memory of its own, and return the first of the next episode.",
-    last_observations_are_like_others: "Treat infos['final_obs'] as other observations, as where these are normalised.",
-    first_observations_are_like_those_of_resets: "Let automatic resets forget all that reset() does.",
-    first_observations_hold_nothing_of_the_last: "Let automatic resets forget all that reset() does.",
-    last_rewards_are_told: "Return the reward of the step that ends an episode, as of any other.",
-    statistics_are_of_their_episode: "Set a flag in each step that ends an episode, and count each by itself.",
-    infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
+    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end an episode; or state another mode.",
+    last_observations_are_those_of_the_last_state: "Return a copy of the observation before the reset as final_obs, and as observation the first of the next episode.",
+    last_observations_are_like_others: "Process infos['final_obs'] like other observations, for example if these are normalised.",
+    first_observations_are_like_those_of_resets: "Make automatic resets clear everything that reset() clears.",
+    first_observations_hold_nothing_of_the_last: "Make automatic resets clear everything that reset() clears.",
+    last_rewards_are_told: "Return the reward of a step that ends an episode, like any other reward.",
+    statistics_are_of_their_episode: "Set a flag in each step that ends an episode, and count each episode separately.",
+    infos_are_of_their_episode: "Return infos that belong to the returned observation. Put infos of the last step into infos['final_info'], with masks.",
     truncated_episodes_go_on: "Set terminated only where the task itself has ended.",
-    time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
+    time_limits_are_truncations: "Set truncated at a time limit. If the limit is part of the task, terminated is right.",
     actions_are_not_changed: "Copy actions before you write to them.",
-    arrays_are_not_overwritten: "Return new arrays in each call, as Gymnasium's copy=True does.",
+    arrays_are_not_overwritten: "Return new arrays in each call, as with Gymnasium's copy=True.",
 }
-"""The checks, and what to do about what each of them finds."""
+"""The checks, and the remedy for the problems that each finds."""
 
 
 def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
-    """Return the first problem of each kind that checks find, with how often it was found."""
+    """Return the first problem of each kind, and how often it was found."""
     kinds: dict[Any, VectorProblem] = {}
     for check, remedy in checks.items():
         for env, call, what in _made(check, run):
@@ -470,9 +470,9 @@ def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
 
 
 def _made(check: Check, run: Run) -> Iterator[Found]:
-    """Make a check. That results are too wrong to be checked is a problem, and no error."""
+    """Run a check. If results cannot be checked, this is a problem too, instead of an error."""
     try:
         yield from check(run)
     except Exception as error:
         name, told = check.__name__.replace("_", " "), f"{type(error).__name__}: {error!s:.200}"
-        yield None, None, f"it cannot be told whether {name}: {told}"
+        yield None, None, f"it could not be checked whether {name}: {told}"

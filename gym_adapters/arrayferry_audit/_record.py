@@ -19,7 +19,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import Episodes, original_space
 
 REST = 8
-"""After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""
+"""After the steps of a run, all environments are reset without a seed, and stepped this many times. This is done twice."""
 
 to_numpy = af.converter("numpy", copy=True, scalars="convert", unsupported="keep")
 
@@ -32,7 +32,7 @@ class VectorProblem(NamedTuple):
         step: the step of the run, from 1; 0 for the first reset; None if it concerns all of them.
         what: what is wrong.
         remedy: what to do.
-        times: how often it was found. The environment and the step are those of the first time.
+        times: how often it was found. `env` and `step` are those of the first time.
         check: the name of the check that found it.
     """
 
@@ -56,24 +56,24 @@ class VectorProblem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A run cannot go on, because of a problem, its argument."""
+    """A run cannot continue, because of a problem: the argument of the error."""
 
 
 class Call(NamedTuple):
     """A call of `reset` or `step`.
 
     Attributes:
-        step: the number of steps so far, with this one.
+        step: the number of steps so far, including this one.
         actions: one for each environment, None for a reset.
         began: where another episode begins with this call, bool (n,).
         counts: where the step belongs to an episode, bool (n,).
-        ended: where it ends one, bool (n,).
-        given: observation, reward, terminated, truncated and infos, as they were returned. A reset has three None.
+        ended: where the step ends an episode, bool (n,).
+        given: observation, reward, terminated, truncated and infos, as they were returned. For a reset, three are None.
         seen: copies of these, in NumPy.
         observations: one for each environment.
         finals: the last observations of episodes that have ended, None elsewhere.
         firsts: the observations in a form that can be compared.
-        rows: the same for all results but infos.
+        rows: all results except infos, in a form that can be compared.
         is_reset: whether it is a reset of all environments.
         keeps_actions: whether the array of actions is unchanged.
     """
@@ -121,7 +121,7 @@ class Recorder:
 
         Args:
             seed: the seed.
-            table: the actions, of `drawn`.
+            table: the actions, from `drawn`.
             overwrites: whether the agent writes to the arrays that it passed and received.
 
         Raises:
@@ -180,7 +180,7 @@ class Recorder:
         return call
 
     def _batch(self, actions: list[Any]) -> Any:
-        """Return actions as a batch, in the library that the environments' own space samples."""
+        """Return actions as a batch, in the library of samples of the environments' space."""
         empty: Any = create_empty_array(self.acted, self.n)
         batch = concatenate(self.acted, actions, empty)
         _, backend = af.first_array(self.envs.action_space.sample())
@@ -225,7 +225,7 @@ class Episode(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was truncated, and the task itself has not ended."""
+        """Whether it was truncated, and not terminated."""
         return bool(self.last.seen[3][self.env] and not self.last.seen[2][self.env])
 
 
@@ -273,20 +273,20 @@ class Run:
 
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
-        """The steps of episodes that go on: the call before, the call, and the environment."""
+        """The steps that do not end their episode: the call before, the call, and the environment."""
         return [
             (x, call, env) for x, call in self.pairs for env in rows_in(call.counts & ~call.ended)
         ]
 
     @cached_property
     def begins(self) -> list[tuple[Call, Call, int]]:
-        """Where an episode begins that no reset of all has begun: the call before, the call, and the environment."""
+        """The starts of episodes, except by a reset of all: the call before, the call, and the environment."""
         calls = [(before, call) for before, call in self.pairs if not call.is_reset]
         return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
 
     @cached_property
     def unique(self) -> bool:
-        """Whether observations rarely come again, as continuous ones do."""
+        """Whether observations rarely recur, as is usual for continuous ones."""
         seen = [first for call in self.steps for first in call.firsts]
         moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
         return moves and len(set(seen)) > 0.7 * len(seen)
@@ -300,7 +300,7 @@ def _reading(step: int) -> Iterator[None]:
     except Exception as error:
         what = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
         what, line = what.rstrip(". "), authors_line(error)
-        remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv says."
+        remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv requires."
         if line is not None:
             what, remedy = f"{what}, at {line}", ""
         raise UnreadableError(
@@ -320,7 +320,7 @@ def in_numpy(results: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def digest(value: AnyTree) -> Any:
-    """Return what equals that of another value if both have the same structure, dtypes, shapes and bits."""
+    """Return a digest of a value, equal for values of the same structure, dtypes, shapes and bits."""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return _bits(value)
     arrays, layout = af.flatten(value)
@@ -333,10 +333,10 @@ def _bits(x: AnyArray) -> tuple[Any, ...]:
 
 
 def _overwrite(trees: Any) -> None:
-    """Write ones to all arrays that can be written."""
+    """Write ones to all writable arrays."""
     for x in af.flatten(trees)[0]:
         fill = getattr(x, "fill_", None)
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = 1
-        elif callable(fill):  # that of a tensor of PyTorch
+        elif callable(fill):  # of a PyTorch tensor
             fill(1)

@@ -30,23 +30,28 @@ from arrayferry_gym.extending import RULES
 from ._audit import Audit
 
 SAMPLE = 3
-"""How many environments are tried, if none are named."""
+"""The number of environments to test, if none are named."""
 
 
 class SuiteContract:
     """The tests that a suite must pass. Name your subclass `Test...`, and run pytest.
 
-    What the suite states is tested, and for each environment of a sample: its functions, by `check`, if it is functional;
-    spaces, seeds and copies; the audit of vector environments, in each autoreset mode that it has; a second library; and a
-    single environment. The tests are skipped if the package of the suite is not installed.
+    The tests check what the suite states, and for each environment of a sample:
+
+    - its functions, by `check_functional_env`, if it is functional;
+    - spaces, seeds and copies;
+    - the audit of vector environments, in each autoreset mode that it supports;
+    - a second library, and a single environment.
+
+    The tests are skipped if the package of the suite is not installed.
 
     Attributes:
         suite: the name of the suite.
-        sample: the names that are tried, with what `ids` lists. None takes three of them, spread evenly.
+        sample: the names of the environments to test. None selects three of all names, evenly spread.
         options: options for all environments.
-        steps: the steps of each run of the audit. Episodes should end in them: a time limit helps, as in
+        steps: the number of steps of each run of the audit. Episodes should end within them: a time limit helps, as in
             `options = {"max_episode_steps": 20}`.
-        libraries: two libraries, for agents.
+        libraries: the two libraries of agents to test.
 
     Examples:
         >>> from arrayferry_audit import SuiteContract
@@ -72,7 +77,7 @@ class SuiteContract:
 
     @property
     def ids(self) -> list[str]:
-        """The ids that are tried."""
+        """The ids of the environments to test."""
         names = self.sample
         if names is None:
             listed = self.stated.listed()
@@ -83,7 +88,7 @@ class SuiteContract:
         return make_vec(env_id, 2, xp=xp, autoreset_mode=mode, **self.options)
 
     def _modes(self, env_id: str) -> list[AutoresetMode]:
-        """Return the modes that an environment has. The others are refused in words."""
+        """Return the autoreset modes that an environment supports. Others raise an `OptionError`."""
         modes = []
         for mode in RULES:
             try:
@@ -94,7 +99,7 @@ class SuiteContract:
         return modes
 
     def test_it_states_what_it_has(self) -> None:
-        """Names, kinds and ids are as `Suite` asks."""
+        """Names, kinds and ids are as `Suite` requires."""
         suite, text = self.stated, f"the suite {self.suite!r}"
         assert "/" not in suite.name, f"{text} has a slash in its name"
         assert suite.gives in ("functional", "env", "vector"), f"{text} gives {suite.gives!r}"
@@ -112,13 +117,13 @@ class SuiteContract:
         assert not types or any(map(locate, types)), f"there is none of {list(types)}"
 
     def test_another_name_is_told(self) -> None:
-        """A name that does not exist is an error that names the nearest."""
+        """An unknown name raises an error with the nearest name."""
         with pytest.raises(UnknownEnvError) as raised:
             make_vec(f"{self.ids[0]}x-", 2)
         assert self.ids[0] in raised.value.nearest, str(raised.value)
 
     def test_environments_are_right(self) -> None:
-        """`check` finds nothing in functional environments, and the audit nothing in batches in each mode."""
+        """`check_functional_env` finds nothing, and neither does the audit of batches, in each mode."""
         problems = []
         for env_id in self.ids:
             functional = self.stated.gives == "functional"
@@ -126,7 +131,7 @@ class SuiteContract:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
-            # one engine runs functional environments in all modes, which compiles anew for each object
+            # one mode is enough: all modes share one engine, which compiles again for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
                 envs, fresh = (make_batch(), None) if functional else (None, make_batch)
@@ -165,7 +170,7 @@ class SuiteContract:
         return seen
 
     def test_copies(self) -> None:
-        """A copy goes on as the original does, or is refused in words."""
+        """A copy continues as the original does, or raises an error with a message."""
         for env_id in self.ids:
             envs = self._made(env_id)
             envs.reset(seed=5)
@@ -177,7 +182,7 @@ class SuiteContract:
                 continue
             copy = pickle.loads(pickle.dumps(envs))
             assert _same(envs.step(actions)[:4], copy.step(actions)[:4]), (
-                f"{env_id}: a copy goes on in another way. State pickles = False if copies cannot"
+                f"{env_id}: a copy continues in another way. State pickles = False if copies cannot"
             )
 
 

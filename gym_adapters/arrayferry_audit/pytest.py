@@ -3,8 +3,8 @@
     pytest -p arrayferry_audit.pytest --vector-env my.module:make
 
 `make` is a function without arguments that makes new vector environments: see `check_vector_env`. Without other
-arguments, only these tests run. What is known to fail is named by `--vector-env-xfail CHECK`, or marked as `xfail` by
-`pytest_collection_modifyitems` in a `conftest.py`.
+arguments, only these tests run. For a check that is known to fail, pass `--vector-env-xfail CHECK`, or mark it as
+`xfail` by `pytest_collection_modifyitems` in a `conftest.py`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ NAMES = (*(check.__name__ for check in CHECKS), *OTHER_CHECKS)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     option = parser.getgroup("vector environments").addoption
-    option("--vector-env", metavar="MODULE:MAKE", help="audit what this function makes")
+    option("--vector-env", metavar="MODULE:MAKE", help="audit environments of this function")
     option("--vector-env-steps", type=int, default=300, help="the number of steps of a run")
-    xfail = {"help": "a check that is known to fail; once for each", "choices": NAMES}
+    xfail = {"help": "a check that is known to fail; repeat it for several", "choices": NAMES}
     option("--vector-env-xfail", action="append", default=[], metavar="CHECK", **xfail)
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Collect nothing else where no other argument is given."""
+    """Collect nothing else if there is no other argument."""
     return bool(config.getoption("vector_env") and not config.option.file_or_dir) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
-    """Add the tests. The first of them makes the audit."""
+    """Add the tests. The first one runs the audit."""
     if (name := config.getoption("vector_env")) is None:
         return
     make, steps = _function(name), config.getoption("vector_env_steps")
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -
 
 
 def _function(name: str) -> Any:
-    """Return the function that makes vector environments, and see that it does."""
+    """Return the function that makes vector environments, and check its result."""
     try:
         sys.path.insert(0, os.getcwd())
         make = pkgutil.resolve_name(name)
@@ -63,7 +63,7 @@ def _function(name: str) -> Any:
         if hasattr(envs, "step") and hasattr(envs, "num_envs"):
             envs.close()
             return make
-        reason = f"it returns {envs!r:.80}, which is no vector environment"
+        reason = f"it returns {envs!r:.80}, which is not a vector environment"
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     what = "does not name a function that makes vector environments"

@@ -1,4 +1,4 @@
-"""The namespaces of array libraries, names of dtypes, and casts between them."""
+"""The namespaces of array libraries, names of dtypes, and casts between dtypes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from arrayferry.typing import AnyArray, AnyTree, Namespace
 
 @functools.lru_cache(64)
 def namespace(backend: af.Backend) -> Any:
-    """Return the namespace of a library, as the methods of an environment get it."""
+    """Return the namespace of a library, in the form that methods of environments receive."""
     x = backend.from_numpy(np.zeros((), np.float32))
-    # for JAX, array-api-compat makes an array, a hidden transfer
+    # for JAX, array-api-compat would make an array: a hidden transfer
     return x.__array_namespace__() if backend.name == "jax" else af.namespace_of(x)
 
 
 def select(xp: Namespace, mask: AnyArray, new: Any, old: Any) -> Any:
-    """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
+    """Return the rows of `new` where the mask is true, and the rows of `old` elsewhere."""
     return xp.where(rows_of(xp, mask, old), new, old)
 
 
@@ -34,7 +34,7 @@ def rows_of(xp: Namespace, mask: AnyArray, x: AnyArray) -> Any:
 
 
 def to_shape(xp: Namespace, x: AnyArray, shape: Any) -> Any:
-    """Return an array with further axes at the end, so that it has this shape. Values are repeated along them."""
+    """Return an array broadcast to a shape that has further axes at the end."""
     if tuple(x.shape) == tuple(shape):
         return x
     x = xp.reshape(x, (*x.shape, *(1 for _ in shape[len(x.shape) :])))
@@ -48,7 +48,7 @@ def copied(array: AnyArray) -> Any:
 
 
 def as_flags(x: AnyArray) -> Any:
-    """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
+    """Return flags as an array of dtype bool. Lists and other dtypes are accepted, where 0 is false."""
     dtype = getattr(x, "dtype", None)
     if dtype is BOOL:
         return x
@@ -64,14 +64,14 @@ BOOL = np.dtype(bool)
 
 
 def as_rewards(given: Any, n: int | None = None) -> Any:
-    """Return rewards as an array: a number, or a list of them, as one of NumPy, in float64.
+    """Return rewards as an array. A number or a list of numbers becomes a NumPy array of dtype float64.
 
     Args:
         given: the rewards, of any library.
         n: the number of environments, None for one environment.
 
     Raises:
-        TypeError: they are not numbers, or not one for each environment.
+        TypeError: the rewards are not numbers, or not one for each environment.
     """
     array = given
     try:
@@ -80,11 +80,11 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
             array = np.array(af.convert(given, "numpy") if many else given, float)
         if n is None or array.shape[:1] == (n,):
             return array
-    except (TypeError, ValueError):  # they are no numbers
+    except (TypeError, ValueError):  # not numbers
         pass
     needed = "numbers" if n is None else f"{n} numbers in an array or a list"
     raise TypeError(
-        f"the rewards are {given!r:.80}, but {needed} are needed. Combine several by a TransformReward"
+        f"the rewards are {given!r:.80}, but {needed} are needed. Combine several rewards by a TransformReward"
     )
 
 
@@ -94,7 +94,7 @@ def _is_bool(kind: type, dtype: Any) -> bool:
 
 
 def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
-    """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
+    """Apply a function to the arrays of trees (dicts, tuples and lists) that have the same structure."""
     if isinstance(tree, dict):
         return {
             key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
@@ -107,12 +107,12 @@ def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
 
 
 def held_dtype(dtype: Any, backend: af.Backend) -> str:
-    """Return the name of the dtype that a library has for one of NumPy."""
+    """Return the name of the dtype that a library uses for a NumPy dtype."""
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
 
 
 def dtype_in(xp: Namespace, dtype: Any) -> Any:
-    """Return the dtype that a namespace has for one of NumPy: see `held_dtype`."""
+    """Return the dtype of a namespace for a NumPy dtype: see `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
     if xp.__name__.startswith("jax"):  # whose dtypes depend on a flag
@@ -145,7 +145,7 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
             fits = finite | ~np.isfinite(x)
         else:
             fits = cast == x
-            # compared as floats, which may be too coarse
+            # the comparison above is in floats, which may be too coarse
             if kind not in _INEXACT and wanted in _INEXACT:
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
@@ -157,12 +157,12 @@ _INEXACT = ("float", "complex")
 
 
 def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
-    """Cast an array of any library by the rule of `cast_numbers`. It is read for that, unless it is traced.
+    """Cast an array of any library by the rules of `cast_numbers`. Its values are read, unless it is traced.
 
     Args:
         x: the array.
         dtype: a dtype of its library.
-        what: the array in messages.
+        what: the name of the array in messages.
 
     Raises:
         arrayferry.NarrowingError: a number does not fit, or the kinds differ.
@@ -173,15 +173,15 @@ def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
             cast_numbers(np.asarray(af.convert(x, "numpy")), np.dtype(dtype_named(name) or dtype))
         except ValueError as error:
             raise af.NarrowingError(
-                f"{what} does not fit {name}: {error}", remedy="Pass numbers that it holds."
+                f"{what} does not fit {name}: {error}", remedy="Pass numbers that fit the dtype."
             ) from None
     return af.namespace_of(x).astype(x, dtype)
 
 
 def cast_clipped(x: AnyArray, dtype: Any) -> Any:
-    """Cast an array to another dtype, alike in each library, without reading it.
+    """Cast an array to another dtype, with the same result in each library, without reading it.
 
-    If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN the least.
+    For an integer dtype, a number out of range becomes the nearest number in range, and NaN the lowest.
     """
     xp = af.namespace_of(x)
     if x.dtype == dtype:
@@ -196,10 +196,10 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
         with np.errstate(under="ignore"):  # floats are rounded, also to zero
             return xp.astype(x, dtype)
     low, high, least, most = limits
-    if in_jax:  # which takes larger integers of Python for int32
+    if in_jax:  # where larger Python integers would count as int32
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
     elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
-        x = xp.astype(x, xp.int64)  # as others cannot be compared
+        x = xp.astype(x, xp.int64)  # since other unsigned integers cannot be compared
     cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
     if (low, high) == (least, most):
         return cast
@@ -214,7 +214,7 @@ def _widens(name: str, wanted: str) -> bool:
 
 @functools.cache
 def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
-    """Return the range of numbers that are cast, and what others become. None if there may be no others."""
+    """Return the range of numbers to cast, and the replacements of lower and higher ones. None if all are in range."""
     of: Any = dtype_named(name)
     old, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
     if new.kind not in ("int", "uint") or old.kind not in ("int", "uint", "float"):

@@ -23,33 +23,32 @@ KNOWN = {"gymnasium", "arrayferry_gym", "arrayferry_envs"}
 
 
 class Bridged:
-    """Vector environments in the library of a trainer: a step returns observations from before any reset, a reset new ones.
+    """Vector environments in the library of a trainer: `step` returns observations from before any reset.
 
-    This is so whether they reset in the same step (SAME_STEP) or leave resets to others (DISABLED). All results are
-    copies, which no later step changes.
-
-    The infos of a step are those of the episode that it belongs to, also at its end. Those of resets are in `firsts`.
+    Environments may reset in the same step (SAME_STEP), or leave resets to their caller (DISABLED). All results are
+    copies, which no later step changes. The infos of a step belong to its episode, even at the end. The infos of resets
+    are in `firsts`.
 
     Args:
         envs: the environments.
         bridge: the name of the class that users have called, for errors.
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
-        device: the device of results, None to keep theirs.
-        infos: whether the trainer takes infos. If not, or if no environment has any, the list of a step is empty.
+        device: the device of results, None to keep their device.
+        infos: whether the trainer uses infos. If not, or if no environment has any, `step` returns an empty list.
         needs_final: whether the trainer needs the last observations of episodes.
 
     Attributes:
         envs: the environments in the library of the trainer.
         singles: the single environments inside, None if they cannot be reached from here.
-        loses_final: whether a step returns first observations of the next episodes, not the last of the old ones.
+        loses_final: whether `step` returns the first observations of the next episodes instead of the last ones.
         firsts: for each environment, the infos of its last reset.
-        given: the infos of the last step, as the environments have returned them.
+        given: the infos of the last step, as the environments returned them.
         current: the current observations, after resets in the same step; None before the first reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: they reset in the next step, lose last observations that are needed, or have several rewards.
+        arrayferry.OptionError: `envs` resets in the next step, loses needed last observations, or has several rewards.
     """
 
     envs: vector.ArrayConversion[Any, Any, Any]
@@ -68,25 +67,25 @@ class Bridged:
         refuse_batch(bridge, envs)
         if not isinstance(envs, VectorEnv):
             raise TypeError(
-                f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "
+                f"{bridge} was given {envs!r:.80}, which is not a vector environment. Pass what gymnasium.make_vec or "
                 "make_vec of a FunctionalEnv returns"
             )
         self._episodes = Episodes(envs)
         rule, self.loses_final = self._episodes.rule, self._episodes.loses_final
         if rule.by_itself and not rule.same_step:
             raise af.OptionError(
-                f"{envs!r:.80} resets in the step after the last, whose action does not count, but {trainer} "
+                f"{envs!r:.80} resets in the step after an episode, whose action does not count, but {trainer} "
                 "learns from every step",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
-                'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). Where it has no such mode, '
-                "arrayferry_envs.make_vec may add it, as for EnvPool; or write a loop that leaves out these steps: see "
+                'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). If it has no such mode, '
+                "arrayferry_envs.make_vec may add it, as for EnvPool; or write a loop that skips these steps: see "
                 "how-to/autoreset.",
             )
         self._trainer = trainer
         if self.loses_final and needs_final:
             raise af.OptionError(
                 f"{envs!r:.80} loses the last observations of episodes, which {trainer} learns from",
-                remedy="Make a simulator that returns them: see from_simulator.",
+                remedy="Make the simulator return them: see from_simulator.",
             )
         self.envs = vector.ArrayConversion(
             envs, None, xp, None, device, convert_info=infos, copy=True
@@ -104,11 +103,11 @@ class Bridged:
         self.given: dict[str, Any] = {}
         self.current: Any = None
         # Masks of rows, None if there are none:
-        self._ready: Any = None  # that the environments have reset, but the trainer has not
-        self._needs_reset: Any = None  # that were stepped but not selected, and not reset since
+        self._ready: Any = None  # reset by the environments, but not by the trainer
+        self._needs_reset: Any = None  # stepped without being selected, and not reset since
 
     def seed(self, seed: Any) -> None:
-        """Reset all environments with a seed. The next reset returns the observations."""
+        """Reset all environments with a seed. The next call of `reset` returns the observations."""
         self._begin(None, seed, None)
         self._ready, self._needs_reset = self._all, None
 
@@ -155,12 +154,13 @@ class Bridged:
         """Take a step. Where an episode has ended, observation and infos are those of its last state.
 
         Args:
-            actions: for all environments.
-            rows: which environments the trainer selects, None for all. The others are stepped too, since a vector environment
-                steps as a whole; their results are to be ignored.
+            actions: an action for each environment.
+            rows: which environments the trainer selects, None for all. The others step too, since a vector environment
+                steps as a whole; ignore their results.
 
         Raises:
-            arrayferry.OptionError: a selected environment was stepped before without being selected, or has several rewards.
+            arrayferry.OptionError: a selected environment has stepped without being selected, or there are several
+                rewards.
         """
         if self._needs_reset is not None:
             lost = self._needs_reset if rows is None else self._needs_reset & rows
@@ -191,7 +191,7 @@ class Bridged:
         """Check that there is one reward for each environment.
 
         Raises:
-            arrayferry.OptionError: there are several, or others.
+            arrayferry.OptionError: the rewards have another shape.
         """
         if shape != (self.envs.num_envs,):
             raise af.OptionError(
@@ -201,12 +201,12 @@ class Bridged:
             )
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
-        """Return the infos of a step for each environment, and keep those of the resets in it.
+        """Return the infos of a step for each environment, and store the infos of resets in this step.
 
-        Where an environment was reset in the same step, `final_info` has the infos of the step. The others are infos of the
-        reset, except those that wrappers around the batch add for the step. If there is no `final_info`, or the keys that
-        wrappers add are not known, a key belongs to the step if no reset has given it before. The list is empty if no
-        environment has infos.
+        Where an environment was reset in the same step, `final_info` has the infos of the step. Other infos belong to the
+        reset, except those that wrappers around the batch add to the step. If there is no `final_info`, or it is not known
+        what wrappers add, a key that no reset has returned belongs to the step. If no environment has infos, the list is
+        empty.
         """
         if not self._infos:
             return []
@@ -243,7 +243,7 @@ class Bridged:
 
     @property
     def done(self) -> Any:
-        """Where the last step has ended an episode: not to be changed."""
+        """Where the last step has ended an episode. Do not change this array."""
         return self._episodes.masks.done
 
     @property
@@ -252,7 +252,7 @@ class Bridged:
         return self._inner.env if isinstance(self._inner, SimulatorEnvs) else None
 
     def get(self, name: str, chosen: list[int]) -> list[Any]:
-        """Return an attribute of some environments. Environments of one batch share it. Spaces are those of the trainer."""
+        """Return an attribute of some environments. Environments in one batch share it. Spaces are converted."""
         if name in ("action_space", "observation_space"):
             shared = getattr(self.envs, f"single_{name}")
         elif hasattr(self._inner, "get_attr"):
@@ -263,10 +263,10 @@ class Bridged:
         return [shared] * len(chosen)
 
     def set(self, name: str, value: AnyTree, chosen: list[int]) -> None:
-        """Set an attribute of some environments. Within one batch, it can only be set for all.
+        """Set an attribute of some environments. In a batch, it can only be set for all of them.
 
         Raises:
-            arrayferry.OptionError: only some environments of a batch are given.
+            arrayferry.OptionError: only some environments of a batch are selected.
         """
         if not hasattr(self._inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
@@ -279,7 +279,7 @@ class Bridged:
         self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
-        """Tell whether environments have a method, None if only a call of it can show that."""
+        """Tell whether environments have a method, None if only a call can show this."""
         if self.singles is not None:
             return all(env.has_wrapper_attr(name) for env in self.singles)
         if hasattr(self._inner, "call"):
@@ -291,7 +291,7 @@ class Bridged:
 
         Raises:
             AttributeError: there is no such method.
-            arrayferry.OptionError: only some environments of a batch are given.
+            arrayferry.OptionError: only some environments of a batch are selected.
         """
         if self.singles is not None:
             methods = [self.singles[index].get_wrapper_attr(name) for index in chosen]
@@ -310,15 +310,15 @@ class Bridged:
         return list(result) if _is_batch(result, n) else [result] * n
 
     def check_whole(self, chosen: list[int], what: str) -> None:
-        """Check that all environments are given, for an operation that they only support together.
+        """Check that all environments are selected, for an operation that a batch supports only as a whole.
 
         Raises:
-            arrayferry.OptionError: only some are.
+            arrayferry.OptionError: only some are selected.
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
-                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports only all or none",
-                remedy="Name all of them.",
+                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports only all of them",
+                remedy="Select all environments.",
             )
 
     def images(self) -> list[Any]:
@@ -338,13 +338,13 @@ def check_starts(trainer: str, *spaces: Space[Any]) -> None:
             if np.any(getattr(leaf, "start", 0)):
                 place = f", at {path}," if path else ""
                 raise af.OptionError(
-                    f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
+                    f"the numbers of {leaf}{place} do not begin at 0, but {trainer} expects numbers from 0 on",
                     remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
 
 
 def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> list[Any]:
-    """Call a method of some environments in processes, as `AsyncVectorEnv.call` calls that of all."""
+    """Call a method of some environments in other processes, as `AsyncVectorEnv.call` does for all."""
     envs._assert_is_running()
     pipes = [envs.parent_pipes[index] for index in chosen]
     for pipe in pipes:
@@ -356,7 +356,7 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, () if it is only known from a step."""
+    """Return the shape of the reward of one environment, () if only a step can show it."""
     kernels: list[Any] = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
@@ -373,7 +373,7 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
 
 
 def _kernels_of(envs: Any) -> list[Any]:
-    """Return the kernels of an environment without those of environments inside it, innermost first."""
+    """Return the kernels of an environment, innermost first, without those of environments inside it."""
     return [held.kernel for held in HasKernels.held_by(envs)]
 
 
@@ -384,7 +384,7 @@ def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
-    """Return which keys wrappers around vector environments add to infos, None if that is not known."""
+    """Return the keys that wrappers around vector environments add to infos, None if they are not known."""
     keys = set()
     while isinstance(envs, VectorWrapper):
         if not _is_known(envs):
@@ -418,7 +418,7 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
 
 
 def _mask(candidate: Any, n: int) -> Any:
-    """Return a value as the mask of the environments that have a key of infos, None if it is not a mask."""
+    """Return a mask of the environments whose infos have a key, None if the candidate is not such a mask."""
     candidate = np.asarray(candidate) if type(candidate) is list else candidate
     kind = getattr(getattr(candidate, "dtype", None), "kind", "")
     return candidate if kind == "b" and candidate.shape == (n,) else None

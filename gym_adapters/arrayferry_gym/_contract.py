@@ -23,7 +23,7 @@ _SHAPE = (50, 40)
 
 
 class _Maker(NamedTuple):
-    """Makes random numbers of one library, as the contract asks a plugin."""
+    """Makes random numbers of one library, in the form that the contract requires of a plugin."""
 
     backend: Backend
 
@@ -35,7 +35,7 @@ class RandomTests:
     """The tests of random numbers."""
 
     def test_random_numbers(self: Any) -> None:
-        """Random numbers depend only on the seed, and have the shape, the dtype and the range asked for."""
+        """Random numbers depend only on the seed, and have the requested shape, dtype and range."""
         for name, (dtype, arguments, bounds, moments) in _DRAWS.items():
             if not isinstance(self.tested, Backend):
                 return

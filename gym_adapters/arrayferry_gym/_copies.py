@@ -1,4 +1,4 @@
-"""Copies of environments: those that go on where the original is, and those that begin anew."""
+"""Copies of environments: some continue where the original is, others start from the beginning."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import gymnasium as gym
 
 
 class _Begun:
-    """Says in the state of an object that an episode has begun. In a deep copy or a pickle it becomes True."""
+    """A marker, in the state of an object, that an episode has begun. In a deep copy or a pickle, it becomes True."""
 
     def __reduce__(self) -> Any:
         return bool, (True,)
 
 
 class Copied:
-    """An object with an environment inside. A copy asks for a reset if a part of the environment has begun anew."""
+    """An object with an environment inside. A copy requires a reset if part of its environment was constructed anew."""
 
     def _has_begun(self) -> bool:
         """Return whether an episode has begun."""
@@ -34,12 +34,12 @@ class Copied:
 
 
 def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield an environment and all inside, innermost first, each after its place.
+    """Yield an environment and all environments inside, innermost first, each after its place.
 
-    The place of the environments in a batch of this process is "envs[0].", "envs[1]." and so on; that of others is "".
+    The place of environments in a batch of this process is "envs[0].", "envs[1]." and so on. Other places are "".
     """
     chain, state = [env], getattr(env, "__dict__", {})
-    # the second name is PettingZoo's; a limit, since what is inside may lead back
+    # PettingZoo uses the second name; the limit ends chains that lead back
     while len(chain) < 100 and (inner := state.get("env", state.get("aec_env"))) is not None:
         chain.append(inner)
         state = getattr(inner, "__dict__", {})
@@ -53,7 +53,7 @@ _NAMES = "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__deepc
 
 
 def _ask_for_reset(env: Any, place: str) -> None:
-    """Let a step of an environment fail until it is reset, if copies are made by its constructor alone."""
+    """Make steps of an environment fail until a reset, if its copies are made by the constructor alone."""
     methods = [
         [getattr(cls, name, None) for name in _NAMES] for cls in (type(env), gym.utils.EzPickle)
     ]

@@ -3,8 +3,8 @@
 An episode ends with the step that terminates or truncates it. When the next one begins depends on the mode:
 
 - NEXT_STEP: in the next step, whose action is ignored. Its reward is 0, and it ends no episode.
-- SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset; the last ones of the
-  episode are `final_obs` and `final_info` in the infos.
+- SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset. In the infos,
+  `final_obs` and `final_info` are the last ones of the ended episode.
 - DISABLED: with `reset`. Until then, steps do not count.
 """
 
@@ -26,7 +26,7 @@ from ._arrays import as_flags, as_rewards, copied, mapped, select
 from ._spaces.batches import join
 
 LOST = "final_obs_lost"
-"""The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
+"""The metadata key of environments that reset in the same step without returning the last observations of episodes."""
 
 
 class StepMasks(NamedTuple):
@@ -46,7 +46,7 @@ class StepMasks(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What an autoreset mode says of the end of an episode.
+    """The rule of an autoreset mode for the end of an episode.
 
     Attributes:
         same_step: whether the step that ends an episode also begins another one, and returns its first observation.
@@ -59,13 +59,13 @@ class Rule(NamedTuple):
     tells_final: bool
 
     def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
+        """Return what a step does in each environment. `reset` is None if it is known to be false everywhere.
 
         Args:
-            over: where an episode had ended before the step, bool (n,); None for nowhere.
+            over: where an episode had already ended before the step, bool (n,); None for nowhere.
             terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the
                 step is not valid.
-            truncated: which have been truncated, likewise.
+            truncated: which episodes have been truncated, likewise.
         """
         done = terminated | truncated
         if self.same_step:
@@ -84,19 +84,19 @@ RULES: dict[Any, Rule] = {
     AutoresetMode.SAME_STEP: Rule(same_step=True, by_itself=True, tells_final=True),
     AutoresetMode.DISABLED: Rule(same_step=False, by_itself=False, tells_final=False),
 }
-"""All modes."""
+"""The rule of each autoreset mode."""
 
 
 def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") -> AutoresetMode:
-    """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
+    """Return the autoreset mode for a mode, its value, such as "SameStep", or its name, such as "SAME_STEP".
 
     Args:
         given: the mode.
-        modes: those that there are.
-        of: what has them, for the error, if it has not all.
+        modes: the supported modes.
+        of: what supports only these modes, for the error.
 
     Raises:
-        arrayferry.OptionError: it is none of them.
+        arrayferry.OptionError: it is none of the supported modes.
     """
     for mode in modes:
         if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
@@ -127,14 +127,14 @@ class Step(NamedTuple):
     """The result of a step of `n` environments.
 
     Attributes:
-        observation: the observations after the step: a tree of arrays (n, *shape). For a kernel they are those before
-            any reset, for an agent those after.
+        observation: the observations after the step: a tree of arrays (n, *shape). Kernels receive observations from
+            before any reset, agents from after it.
         reward: the rewards, (n, *reward_shape).
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
         info: further information on the states, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
-        valid: where the step belongs to an episode, bool (n,); None for everywhere. Where the episode had already ended
-            it does not: with NEXT_STEP another one begins, with DISABLED the environment waits for `reset`.
+        valid: where the step belongs to an episode, bool (n,); None for everywhere. False where the episode had already
+            ended: in NEXT_STEP mode, another one begins; in DISABLED mode, the environment waits for `reset`.
         final_observation: in SAME_STEP mode the observations before the reset, for all environments; otherwise None.
         final_info: in SAME_STEP mode the infos before the reset; otherwise None.
     """
@@ -156,7 +156,7 @@ class Step(NamedTuple):
 
 
 def nowhere(mask: AnyArray) -> bool:
-    """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
+    """Tell whether a mask is known to be false everywhere. Only NumPy masks are read, since others might block."""
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 
 
@@ -164,7 +164,7 @@ class EpisodeMasks:
     """Where episodes are in progress, and what each step does there.
 
     Args:
-        rule: that of the autoreset mode.
+        rule: the rule of the autoreset mode.
 
     Attributes:
         over: where no episode is in progress, bool (n,); None for nowhere.
@@ -179,11 +179,11 @@ class EpisodeMasks:
         self.rule, self.over = rule, None
 
     def begin(self, rows: AnyArray = None) -> None:
-        """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
+        """Record that a reset began episodes: in the rows of a mask, bool (n,), or in all."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
     def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return what a step does with these flags, and note it."""
+        """Return and record what a step with these flags does."""
         return self._note(self.rule.masks(self.over, terminated, truncated))
 
     def _note(self, masks: StepMasks) -> StepMasks:
@@ -192,16 +192,16 @@ class EpisodeMasks:
 
 
 class Episodes(EpisodeMasks):
-    """Turns what vector environments return into `Step`s, in any autoreset mode.
+    """Turns the results of vector environments into `Step`s, in any autoreset mode.
 
     Args:
         envs: the environments.
         mode: their autoreset mode, None for the one that they declare.
         masks: converts both flags to the library of masks. The default leaves them as they are.
-        inside: those of a wrapper that `envs` is, None for none.
+        inside: the `Episodes` of `envs`, if it is a wrapper that has them; else None.
 
     Attributes:
-        loses_final: whether they do not return the last observations of episodes.
+        loses_final: whether the environments do not return the last observations of episodes.
     """
 
     _envs: Any
@@ -212,7 +212,7 @@ class Episodes(EpisodeMasks):
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
         inner = None if inside is None else inside._envs
-        # kernels leave `final_obs` a whole batch
+        # around kernels, `final_obs` is still a whole batch
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])
@@ -220,33 +220,33 @@ class Episodes(EpisodeMasks):
 
     @staticmethod
     def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
-        """Return what infos say of the ends of episodes: all that a reset in the same step would hide.
+        """Return the infos of ended episodes: everything that a reset in the same step would hide.
 
         Args:
             observation: the observations before any reset.
-            info: the infos before it, with masks; none if it is empty.
+            info: the infos before any reset, with masks. If it is empty, `final_info` is left out.
             ended: where an episode has ended, bool (n,).
         """
         told = {"final_obs": observation, "_final_obs": ended}
         return {**told, "final_info": info, "_final_info": ended} if info else told
 
     FINAL = final_infos(None, True, None).keys()
-    """The keys of these."""
+    """The keys of such infos."""
 
     def step(
         self, results: AnyTree, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
     ) -> Step:  # fmt: skip
-        """Return what a step has returned. Flags are bool arrays, and rewards an array.
+        """Return the results of a step as a `Step`, with flags as bool arrays and rewards as an array.
 
         Args:
-            results: observations, rewards, both flags and infos. All but the flags may be None where they are not needed.
-            to_library: converts a value to the library of the observations, if those before any reset are needed, as
-                `final_observation`.
-            inside: those of the wrapper that has taken this step and left its flags as they were, None for none. What
-                they have read of the same flags is not read again.
+            results: observations, rewards, both flags and infos. All except the flags may be None if they are not
+                needed.
+            to_library: converts a value to the library of the observations. None if `final_observation` is not needed.
+            inside: the `Episodes` of the wrapper inside, if it returns flags unchanged; else None. The same flags are
+                not read again.
 
         Raises:
-            arrayferry.OptionError: they are needed, but not in the infos.
+            arrayferry.OptionError: last observations are needed, but missing in the infos.
         """
         observation, reward, terminated, truncated, infos = results
         terminated, truncated = as_flags(terminated), as_flags(truncated)
@@ -267,7 +267,7 @@ class Episodes(EpisodeMasks):
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
-        """Return `valid` and `reset` of the last masks as arrays of a library, which nested wrappers share.
+        """Return `valid` and `reset` of the last masks as arrays of a library. Nested wrappers share these arrays.
 
         Args:
             own: converts to this library and device.
@@ -291,14 +291,14 @@ def checked_reset(env: Any, results: AnyTree) -> tuple[Any, Any]:
     """Return the two results of `reset`: observations and infos.
 
     Raises:
-        TypeError: they are something else, as in Gym before 0.26, whose `reset` returns the observation alone. One of two parts
-            would be taken for both.
+        TypeError: the results are something else, as in Gym before 0.26, whose `reset` returns only the observation. An
+            observation of two parts would be mistaken for both results.
     """
     infos = results[1] if isinstance(results, (tuple, list)) and len(results) == 2 else results
     if infos is results or hasattr(infos, "shape") or isinstance(infos, (str, Number)):
         raise TypeError(
             f"reset() of {env!r:.80} returned a {type(results).__name__}, but observations and infos are needed, "
-            "(observation, info). If it is of Gym before 0.26, make it with Shimmy: "
+            "(observation, info). For an environment of Gym before 0.26, use Shimmy: "
             "gymnasium.make('GymV21Environment-v0', env=env)"
         )
     observations, infos = results
@@ -311,10 +311,10 @@ def loses_final(envs: Any) -> bool:
 
 
 class ServesFunctional:
-    """What serves a `FunctionalEnv`. Its `final_obs` is a whole batch.
+    """An environment that serves a `FunctionalEnv`. Its `final_obs` is a whole batch.
 
     Attributes:
-        check_actions: how it judges actions.
+        check_actions: how actions are checked, as in adapters.
     """
 
     check_actions: str
@@ -326,12 +326,12 @@ def checked_infos(envs: Any, infos: AnyTree) -> Any:
     """Return the infos of vector environments.
 
     Raises:
-        TypeError: they are a list.
+        TypeError: the infos are not a dict.
     """
     if isinstance(infos, Mapping):
         return infos
     raise TypeError(
-        f"{envs!r:.80} returns a {type(infos).__name__} as infos, but a dict is needed. Put DictInfoToList outside of all others"
+        f"{envs!r:.80} returns a {type(infos).__name__} as infos, but a dict is needed. Put DictInfoToList outside all others"
     )
 
 
@@ -342,7 +342,7 @@ def final_observations(
     observations: AnyTree,
     to_library: Callable[[Any], Any],
 ) -> Any:
-    """Return the observations of a step in SAME_STEP mode from before any reset, in memory of their own.
+    """Return the observations of a step in SAME_STEP mode from before any reset, as new arrays.
 
     Args:
         envs: the environments.
@@ -352,11 +352,11 @@ def final_observations(
         to_library: converts a value to this library.
 
     Raises:
-        arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
+        arrayferry.OptionError: an episode has ended, but its last observation is not in the infos.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
-        return to_library(final)  # which has those of the step in the other rows
+        return to_library(final)  # its other rows are observations of the step
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
@@ -381,7 +381,7 @@ def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: 
     Args:
         xp: the namespace of the observations.
         ended: where an episode has ended, bool (n,).
-        final: the last observations there: a batch, whose other rows are ignored.
+        final: a batch with the last observations in these rows. Other rows are ignored.
         observations: the observations that the step has returned, a batch.
     """
     return mapped(lambda last, other: select(xp, ended, last, other), final, observations)

@@ -137,7 +137,7 @@ def _freeze_after(cls: Any, name: str) -> None:
         if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # for __new__ only
             args, options = (), {}
         method(self, *args, **options)
-        if type(self) is cls:  # else a derived class continues
+        if type(self) is cls:  # else the constructor of a derived class continues
             freeze(self)
 
     if method is object.__init__ and cls.__new__ is Immutable.__new__:

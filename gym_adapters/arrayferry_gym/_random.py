@@ -84,12 +84,12 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             low: the lowest integer, as a number or an array that broadcasts to the shape.
-            high: one above the highest.
+            high: one above the highest integer.
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: the range is empty, or the dtype does not hold it. Arrays are not checked
-                if they are traced or on an accelerator.
+            OptionError: the range is empty, or exceeds the dtype. Arrays that are traced or on an accelerator are not
+                checked.
         """
 
     @abstractmethod
@@ -103,21 +103,21 @@ class Random(ABC):
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: there is no category, or the dtype does not hold the last one.
+            OptionError: there is no category, or the last index exceeds the dtype.
         """
 
     @staticmethod
     def _checked(method: str, shape: Any, dtype: Any, *arrays: Any) -> Any:
-        """Return a shape as a tuple, the name of a dtype, and what else was given, with lists as arrays of NumPy.
+        """Return a shape as a tuple, the name of a dtype, and the other arguments, with lists as NumPy arrays.
 
         Args:
-            method: the method that draws.
+            method: the name of the method.
             shape: the shape of the result.
-            dtype: its dtype.
+            dtype: the dtype of the result.
             arrays: numbers and arrays that must broadcast to the shape, or logits.
 
         Raises:
-            OptionError: the method does not take them.
+            OptionError: the method does not support the arguments.
         """
         import numpy
 
@@ -142,11 +142,11 @@ class Random(ABC):
             elif method == "categorical":
                 check_integers(0, extents[-1] if extents else 0, name)
         if wrong:
-            raise OptionError(f"rng.{method} was asked for {wrong}", remedy=remedy)
+            raise OptionError(f"rng.{method} does not support {wrong}", remedy=remedy)
         return sizes, name, *arrays
 
     def getstate(self) -> Any:
-        """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
+        """Return the current state, which `setstate` restores. It can be pickled.
 
         Examples:
             >>> from arrayferry_gym import make_rng
@@ -180,7 +180,7 @@ class Random(ABC):
 
 
 class RandomFactory(Part):
-    """Makes the random numbers of a library. The hook `arrayferry_random` returns one for each library that has its own.
+    """Makes the random number generators of a library. The hook `arrayferry_random` returns such factories.
 
     Attributes:
         name: the name of the backend.
@@ -199,7 +199,7 @@ class RandomFactory(Part):
 
 
 def make_rng(to: Target, seed: Seed = None, device: Device = None) -> Random:
-    """Return a random number generator for a library. Without a plugin for that, NumPy draws, and numbers are converted.
+    """Return a random number generator for a library. If no plugin has one, NumPy draws, and numbers are converted.
 
     Args:
         to: the library: a name, a namespace module or a `Backend`.
@@ -226,11 +226,11 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
 
     Args:
         low: the lowest integer, as a number or a NumPy array. Other arrays are not checked.
-        high: one above the highest.
+        high: one above the highest integer.
         dtype: the name of the dtype.
 
     Raises:
-        OptionError: the range is empty, or the dtype does not hold it.
+        OptionError: the range is empty, or exceeds the dtype.
     """
     limits = _limits(dtype)
     first, last = _extreme(low, min), _extreme(high, max)
@@ -239,8 +239,8 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
         if (first is not None and first < least) or (last is not None and last > most + 1):
             raise OptionError(
                 f"integers from {first if first is not None else 'low'} to below {last if last is not None else 'high'} "
-                f"were asked for as {dtype}, which holds those from {least} to {most}",
-                remedy="Pass other bounds, or the dtype that you need.",
+                f"do not fit {dtype}, whose range is {least} to {most}",
+                remedy="Pass other bounds, or a wider dtype.",
             )
     if first is not None and last is not None:
         empty = first >= last
@@ -257,7 +257,7 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
 
 @functools.lru_cache(64)
 def _limits(dtype: str) -> tuple[int, int] | None:
-    """Return the lowest and the highest integer that a dtype holds; None for other dtypes."""
+    """Return the lowest and the highest integer of an integer dtype, None for other dtypes."""
     named = re.fullmatch(r"(u?)int(\d+)", dtype)
     if named is None:
         return None
@@ -293,7 +293,7 @@ class HostRandom(Random):
 
     @once
     def _generator(self) -> Any:
-        """The generator, which takes longer to make than a step of an environment."""
+        """The generator, made when first needed, since this takes longer than a step of an environment."""
         import numpy
 
         return numpy.random.default_rng(self._seed)
@@ -366,7 +366,7 @@ class HostRandom(Random):
 
         logits = self._values(logits)
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
-        # the index with the shortest of exponential waiting times has the probability that its logit asks for
+        # the index with the shortest exponential waiting time is distributed as the logits determine
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 

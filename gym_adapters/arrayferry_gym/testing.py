@@ -1,4 +1,4 @@
-"""What was meant is in another package, which the error names."""
+"""This module has moved to another package, which the error names."""
 
 from ._options.refusals import moved
 

@@ -51,7 +51,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     | | |
     |---|---|
     | observation | `"observation"`, or the keys of a Dict; parts of a Tuple have the keys "0", "1", ... |
-    | action | `"action"`; that of a Dict or Tuple is nested in it |
+    | action | `"action"`; parts of a Dict or Tuple are nested in it |
     | reward, done, terminated, truncated | (num_envs, 1), float32 and bool |
 
     Observations have the dtype of their space, and integers of Discrete and MultiDiscrete start at 0. A part
@@ -67,7 +67,8 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
 
     Raises:
         TypeError: `envs` is not a vector environment, or a space has no fixed shape.
-        arrayferry.OptionError: it resets in the next step, or a part of an observation has a name that TorchRL uses.
+        arrayferry.OptionError: `envs` resets in the next step, or a part of an observation has a name that TorchRL
+            uses.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -103,7 +104,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         for first, *_ in self._observation_parts.parts:
             if first in TAKEN:
                 raise af.OptionError(
-                    f"the observation has a part {first!r}, where TorchRL has its own",
+                    f"the observation has a part {first!r}, a name that TorchRL uses itself",
                     remedy="Rename it in the environment.",
                 )
         self.observation_spec: Any = self._observation_parts.spec
@@ -119,7 +120,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         )
 
     def _set_seed(self, seed: int | None) -> None:
-        """Reset the environments with a seed. The next reset returns these observations."""
+        """Reset the environments with a seed. The next call of `reset` returns the observations."""
         if seed is not None:
             self._bridged.seed(seed)
 
@@ -168,8 +169,7 @@ class _Part:
         n: how many environments there are.
         device: the device of the spec.
         one_hot: whether Discrete and MultiDiscrete are one-hot.
-        mask: whether it is a mask of actions.
-        place: where it is, for errors.
+        key: the place of the leaf, as keys. At `action_mask`, the dtype is bool.
     """
 
     def __init__(self, space: Any, n: int, device: Device, key: Any, *, one_hot: bool) -> None:
@@ -203,13 +203,13 @@ class _Part:
             self.spec = Unbounded(self.shape, **options)
 
     def from_env(self, value: AnyTree) -> Any:
-        """Return an observation as the spec has it."""
+        """Return an observation in the form of the spec."""
         if self.counted:
             return (value - self.start).to(self.dtype).reshape(self.spec.shape)
         return value.to(self.dtype)
 
     def to_env(self, value: AnyTree) -> Any:
-        """Return an action as the space has it."""
+        """Return an action in the form of the space."""
         if not self.counted:
             return value
         numbers = self.spec.to_categorical(value, safe=False) if self.one_hot else value
@@ -221,9 +221,9 @@ class _Parts:
 
     Args:
         space: the space of one environment.
-        n: how many there are.
+        n: how many environments there are.
         device: the device of the specs.
-        name: the key of a value without keys of its own. Actions are always below it.
+        name: the key of a value without keys. Actions are nested below it.
         one_hot: whether Discrete and MultiDiscrete are one-hot.
     """
 

@@ -1,7 +1,7 @@
-"""Types for annotating code that passes arguments on to the adapters, and classes that are generic as they are.
+"""Types to annotate code that passes arguments to the adapters, and classes that are generic like the adapters.
 
 - `ObsT`, `ActT` and `ArrT` stand for observations, actions, and the other arrays of a vector environment. Type checkers
-  take them for `Any` where they are not stated.
+  assume `Any` if they are not stated.
 - `CheckActions` is the option `check_actions`.
 
 Example:

@@ -57,7 +57,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     Args:
         env: the vector environment.
-        env_xp: its library, as a name ("jax") or namespace. None detects it from the environment's results.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the environment's
+            results.
         target_xp: the library of the agent. None detects it from its actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
         target_device: the device of results, None to keep their device.
@@ -75,15 +76,15 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
-        check_actions: "fit" refuses actions that would silently be wrong, and passes on, with a warning, what the
-            environment may know how to handle; "strict" refuses that too, and NaN and numbers outside the bounds of a
-            Box; "off" checks nothing.
+        check_actions: "fit" refuses actions that would be wrong without an error, and passes on, with a warning,
+            actions that the environment may handle itself. "strict" refuses these too, and NaN and numbers outside the
+            bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
             invalid.
-        TypeError: `env` is not such an environment.
+        TypeError: `env` is not a vector environment.
 
     Examples:
         >>> import gymnasium as gym
@@ -95,7 +96,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         >>> envs.close()
     """
 
-    if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
+    if not TYPE_CHECKING:  # type checkers know it from the class ...Init
 
         @takes()
         def __init__(self, env: VectorEnv[Any, Any, Any], *args: Any, **options: Any) -> None:
@@ -172,7 +173,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """Check that the environment returns last observations.
 
         Raises:
-            arrayferry.OptionError: it does not.
+            arrayferry.OptionError: it does not return them.
         """
         mode = self.autoreset_mode
         why = "loses the last observations of episodes" if loses_final(self.env) else None
@@ -182,7 +183,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             raise af.OptionError(
                 f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec(id, n, "sync", vector_kwargs={"autoreset_mode": "SameStep"})'
-                "), or leave stack_final out: in the other modes, the observations that a step returns are those before any reset.",
+                "), or leave out stack_final: in the other modes, a step returns the observations before any reset.",
             )
 
     def _with_final(
@@ -193,7 +194,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         infos: dict[str, Any],
         final: AnyTree = None,
     ) -> dict[str, Any]:
-        """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
+        """Return converted infos, in which `final_obs` is one batch: the observations before any reset."""
         done, libraries = ended | cut, self._libraries
         if final is None:
             final = final_observations(self.env, infos, done, observations, libraries.to_agent)

@@ -181,7 +181,7 @@ def test_tianshou_steps_some_environments(mode):
 
 def test_tianshou_takes_actions_from_0_on():
     env = type("Starts", (Probe,), {"action_space": spaces.Discrete(3, start=1)})()
-    with pytest.raises(af.OptionError, match=r"start=1\).*Tianshou takes numbers from 0 on"):
+    with pytest.raises(af.OptionError, match=r"start=1\).*Tianshou expects numbers from 0 on"):
         TianshouVectorEnv(env.make_vec(2, autoreset_mode="SameStep"))
 
 

@@ -245,7 +245,7 @@ with tempfile.TemporaryDirectory() as folder:
 with pytest.raises(af.OptionError, match=r"NextStepTold.* is not valid for batches of Gymnasium. Pass one of AutoresetMode.NEXT"):
     make_vec("gymnasium/CartPole-v1", 3, **new)
 
-with pytest.raises(af.OptionError, match="resets in the step after the last"):
+with pytest.raises(af.OptionError, match="resets in the step after an episode"):
     Bridged(CartPole().make_vec(3, **new), "Bridge", "a trainer", "numpy")
 envs = with_seeds(CartPole(), range(9)).make_vec(3, autoreset_mode="SameStep", max_episode_steps=1)
 bridge = Bridged(envs, "Bridge", "a trainer", "numpy", infos=True)

@@ -223,7 +223,7 @@ MADE = [
     *[(lambda use=use: use(cart_pole(library="torch")), "Changed computes in torch, not in jax") for use in (
         arrayferry_envs.to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
     (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
-    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].env_state), "statistics are read in a traced function"),
+    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].env_state), "statistics were read in a traced function"),
     (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
     (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
     (lambda: arrayferry_envs.FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
@@ -246,7 +246,7 @@ MADE = [
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
     (lambda: from_simulator(IsaacLab(2), group="actor"), "The groups are 'critic', 'policy'"),
     (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
-    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all of it first"),
+    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all first"),
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
     (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has no such option"),
     (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no such option"),

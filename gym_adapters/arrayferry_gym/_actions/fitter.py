@@ -79,7 +79,7 @@ class Fitter:
     Args:
         space: the space; for several environments, the space of their batch.
         backend: the library, by default NumPy.
-        strict: whether to refuse also NaN, numbers outside the bounds of a Box, and all that would be passed on.
+        strict: whether NaN, numbers outside the bounds of a Box, and all that would be passed on are refused too.
         num_envs: the number of environments, which is the length of the first axis. None for a single environment.
         passes_on: whether extra keys of a Dict and other shapes of a Box are passed on. If not, extra keys are dropped,
             and other shapes refused.

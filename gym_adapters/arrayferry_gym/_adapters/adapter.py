@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
-    """Return Gymnasium's own `ArrayConversion`, for the bases of ours, so that `isinstance` holds.
+    """Return Gymnasium's `ArrayConversion`, as a base class of ours, so that `isinstance` is true.
 
     Args:
-        module: the module that has it.
-        otherwise: the class for versions of Gymnasium that do not have it.
+        module: the module of that class.
+        otherwise: the base class if Gymnasium does not have it.
     """
     try:
         return importlib.import_module(module).ArrayConversion
@@ -65,7 +65,7 @@ def _everything(
     check_actions: CheckActions = "fit",
     convert_render: bool = False,
 ) -> None:
-    """Take all arguments of adapters: the only list of them, and of their defaults."""
+    """Define all arguments of adapters and their defaults, in this place only."""
 
 
 _PARAMETERS = inspect.signature(_everything).parameters
@@ -75,7 +75,7 @@ _CONVERTING = {*inspect.signature(Libraries).parameters, *af.Options._fields}
 
 
 def takes(*left_out: str) -> Callable[[Any], Any]:
-    """Let a constructor with `**options` take all arguments of adapters except some."""
+    """Give a constructor with `**options` a signature of all arguments of adapters except some."""
 
     def decorate(init: Any) -> Any:
         parameters = (x for name, x in _PARAMETERS.items() if name not in left_out)
@@ -89,10 +89,10 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
     """Return the arguments of a constructor except the environment, with defaults.
 
     Args:
-        base: the class whose constructor it is.
-        adapter: what is made.
-        args: the arguments by position after the environment.
-        options: those by keyword.
+        base: the class that defines the constructor.
+        adapter: the new adapter.
+        args: the positional arguments after the environment.
+        options: the keyword arguments.
 
     Raises:
         arrayferry.OptionError: there is no such option.
@@ -106,21 +106,21 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
 
 
 class Adapter(Copied, RecordConstructorArgs, Judge):
-    """Holds the two libraries, converts actions, and converts spaces."""
+    """The common part of adapters: two libraries, converted actions and converted spaces."""
 
     fixed_options: tuple[str, ...] = ()
     """The options that the class sets itself."""
 
     env: Any
     metadata: dict[str, Any]
-    """Its `"jax"` tells whether the adapter returns JAX arrays."""
+    """The entry `"jax"` tells whether the adapter returns JAX arrays."""
     device: Any
     """The device of observations and infos, None to keep their device."""
     _recorded = False
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """A note on the last action, if it was passed on though it did not fit."""
+    """A note on the last action, if it was passed on although it did not fit."""
 
     def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
@@ -129,7 +129,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
                 check_flag(name, arguments.get(name, default))
         check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
         if isinstance(env, ServesFunctional) and env.check_actions == "strict":
-            check = "off"  # the environment refuses all that an adapter refuses
+            check = "off"  # the environment itself refuses all that an adapter refuses
         self._check = check
         self._convert_render = arguments.get("convert_render", False)
         options = {name: x for name, x in arguments.items() if name in _CONVERTING}
@@ -185,7 +185,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return converted
 
     def _original(self, name: str) -> Any:
-        """Return a space of the environment as it is."""
+        """Return a space of the environment, unconverted."""
         return getattr(self.env, name)
 
     def _fit(self, action: AnyTree) -> Any:
@@ -200,7 +200,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            if libraries.target_backend is not agent:  # quick ways do not detect it
+            if libraries.target_backend is not agent:  # quick ways do not detect the library
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
@@ -218,7 +218,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return fitted
 
     def _expected_space(self) -> Any:
-        """Return the space that actions are fitted to: in vector environments, always that of the batch."""
+        """Return the space that actions are fitted to: in a vector environment, the space of the batch."""
         space = self._original("action_space")
         if space is not self._expected[0]:
             expected = space
@@ -232,7 +232,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._expected[1]
 
     def _explain(self, error: Exception) -> None:
-        """Add a note to an error of the environment, if its action was passed on though it does not fit."""
+        """Add a note to an error of the environment, if its action was passed on although it does not fit."""
         if self._note is not None:
             error.add_note(self._note)
 
@@ -248,7 +248,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return {**super().__getstate__(), "_converted": {}}
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Convert the options of a reset. Values that cannot be converted are kept."""
+        """Convert the options of a reset. Values that cannot be converted stay unchanged."""
         self._libraries.observed = None  # it is detected again
         if not options:
             return options
@@ -263,7 +263,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
             self._forget_ways()
 
     def _observe(self, observation: AnyTree) -> None:
-        """Detect the library of the environment from what it returned."""
+        """Detect the library of the environment from an observation."""
         before = self._libraries.env
         self._libraries.observe(observation)
         if self._libraries.env is not before:
@@ -271,7 +271,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
 
 class NamedPair(Adapter):
-    """An adapter whose two libraries are in its name, before an `ArrayConversion` in the bases."""
+    """A mixin for an `ArrayConversion` whose two libraries are in its name."""
 
     _pair: tuple[str, str]
     """The library of the environment, and that of the agent."""
@@ -311,7 +311,7 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
 
 
 def converted_space_property(name: str) -> property:
-    """Make the property for one of the spaces: the environment's, converted, unless another was set."""
+    """Return the property for a space: the environment's, converted, unless another was assigned."""
 
     def get(self: Any) -> Any:
         assigned = getattr(self, f"_{name}")

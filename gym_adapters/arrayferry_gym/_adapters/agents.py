@@ -1,4 +1,4 @@
-"""Agents that share an environment: each has an adapter of its own."""
+"""Agents that share an environment, each with its own adapter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AgentAdapter(Adapter):
 
     Args:
         env: the environment.
-        agent: the agent, None for what belongs to all.
+        agent: the agent, None for values that all agents share.
         **options: as for `ArrayConversion`.
     """
 

@@ -40,10 +40,10 @@ else:
 class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
-    Observations and infos are converted to the agent's library, actions to the form that the environment's action
-    space requires. The reward is a `float`, terminated and truncated are `bool`. If they have dimensions, as with
-    several objectives, they are arrays of the agent's library. The result of `render` is unchanged, unless
-    `convert_render` is set. The spaces sample and contain arrays of the agent's library.
+    Observations and infos are converted to the agent's library, actions to the form that the environment's action space
+    requires. The reward is a `float`, terminated and truncated are `bool`. Any of these with dimensions, as with
+    several objectives, is an array of the agent's library. The result of `render` is unchanged, unless `convert_render`
+    is set. The spaces sample and contain arrays of the agent's library.
 
     Args:
         env: the environment.
@@ -63,15 +63,15 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
-        check_actions: "fit" refuses actions that would silently be wrong, and passes on, with a warning, what the
-            environment may know how to handle; "strict" refuses that too, and NaN and numbers outside the bounds of a
-            Box; "off" checks nothing.
+        check_actions: "fit" refuses actions that would be wrong without an error, and passes on, with a warning,
+            actions that the environment may handle itself. "strict" refuses these too, and NaN and numbers outside the
+            bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
             invalid.
-        TypeError: `env` is not such an environment, or is a batch of several, as in simulators.
+        TypeError: `env` is not a Gymnasium environment, or is a batch of several, as in simulators.
 
     Examples:
         >>> import gymnasium as gym
@@ -84,7 +84,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         True
     """
 
-    if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
+    if not TYPE_CHECKING:  # type checkers know it from the class ...Init
 
         @takes("stack_final", "reward_dtype")
         def __init__(self, env: gym.Env[Any, Any], *args: Any, **options: Any) -> None:
@@ -170,4 +170,4 @@ class NumpyToTorch(NumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, Ac
 
 
 for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):
-    _adapter.__module__ = "arrayferry_gym"  # the name that users know, in specs and pickles
+    _adapter.__module__ = "arrayferry_gym"  # the public name, for specs and pickles

@@ -1,4 +1,4 @@
-"""Gymnasium's conversion functions, with its names. They make arrays of Python numbers too."""
+"""Gymnasium's conversion functions, by the same names. They convert Python numbers to arrays too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def array_conversion(value: AnyTree, xp: Target, device: Device = None, **option
             `arrayferry.convert`, but numbers become arrays and sparse arrays dense by default.
 
     Raises:
-        arrayferry.ArrayFerryError: as `arrayferry.convert` does.
+        arrayferry.ArrayFerryError: as for `arrayferry.convert`.
 
     Examples:
         >>> from arrayferry_gym import array_conversion

@@ -1,4 +1,4 @@
-"""`from_simulator`: batches of environments in the form of simulators, as vector environments."""
+"""`from_simulator`: simulators of batches of environments, as vector environments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from arrayferry_gym._spaces.trees import shapes, split
 Final = Literal["kept", "lost"]
 
 ROWS = ("env_ids", "envs_idx", "env_idx", "env_indices")
-"""The names that simulators have for the parameter of `reset` with the environments to reset."""
+"""The parameter of `reset` that selects environments, by its names in different simulators."""
 
 FINAL = ("final_obs", "final_observation")
-"""The names that they have in infos for observations from before a reset."""
+"""The infos with the observations before a reset, by their names in different simulators."""
 
 
 def from_simulator(
@@ -43,42 +43,44 @@ def from_simulator(
     action_bounds: tuple[Any, Any] | None = None,
     copy: bool = True,
 ) -> VectorEnv[Any, Any, Any]:
-    """Return a batch of environments in the form of a simulator as a vector environment, in the same library and on the same device.
+    """Return a simulator as a vector environment, in the same library and on the same device.
 
-    This is the form of Isaac Lab, mjlab, ManiSkill, Genesis and the like: one object with `num_envs`, whose `step` takes
-    and returns batches: observations, rewards, terminations, truncations and infos; or, as for rsl_rl, observations,
-    rewards, ends and infos with `time_outs`. The result works in every adapter, wrapper and bridge of this package.
+    A simulator, such as Isaac Lab, mjlab, ManiSkill or Genesis, is one object with `num_envs`. Its `step` accepts a
+    batch of actions, and returns batches of observations, rewards, terminations, truncations and infos; or, as for
+    rsl_rl, of observations, rewards, ends and infos with `time_outs`. The result works in every adapter, wrapper and
+    bridge of this package.
 
-    - *Autoreset.* Simulators that reset in the step that ends an episode must return the observations from before in
-      `infos["final_obs"]`: for Isaac Lab, set `compute_final_obs=True` in its configuration. In others, the caller
-      resets (DISABLED), by `reset(options={"reset_mask": ...})`: for mjlab, set `auto_reset=False`. If the simulator
-      does not return the last observations, the first ones of the next episode would be mistaken for them. So the first
-      step that ends an episode raises an error, unless `final="lost"` says that no trainer needs them.
-    - *Limits.* If the configuration says `is_finite_horizon`, the time limit belongs to the task: it terminates episodes.
-    - *Seeds* go to `reset` if it has a parameter for them, else to `seed`. Several are combined into one. Most simulators
-      seed the whole process with it.
-    - *Infos* are those of the batch. Arrays in them are copied, as are all results.
+    - *Autoreset.* A simulator that resets in the step that ends an episode must return the last observations in
+      `infos["final_obs"]`. For Isaac Lab, set `compute_final_obs=True` in its configuration. In other simulators, the
+      caller resets (DISABLED) by `reset(options={"reset_mask": ...})`. For mjlab, set `auto_reset=False`. Without last
+      observations, the first ones of the next episode would be mistaken for them. So the first step that ends an
+      episode raises an error, unless `final="lost"` states that no trainer needs last observations.
+    - *Limits.* If the configuration sets `is_finite_horizon`, the time limit is part of the task and terminates
+      episodes.
+    - *Seeds* are passed to `reset` if it has a parameter for them, else to `seed`. Several seeds are combined into one.
+      Most simulators seed the whole process with it.
+    - *Infos* are one dict for the batch. Their arrays are copied, like all results.
 
     Args:
         env: the simulator.
-        final: "lost" if observations from before resets are not returned, and nobody needs them.
-        autoreset_mode: when episodes are reset, None if the simulator says it: by `metadata["autoreset_mode"]`,
+        final: "lost" if last observations are not returned, and no trainer needs them.
+        autoreset_mode: when episodes are reset, None if the simulator states it: by `metadata["autoreset_mode"]`,
             `autoreset_mode`, or `auto_reset=False` in its configuration.
         group: the key of a group of observations to return, such as "policy". None returns all, as a dict.
         observation_space: the space of the observations of one environment, None for the simulator's
             `single_observation_space`.
-        action_space: the space of its actions, None for its `single_action_space`.
-        action_bounds: lower and upper bounds of actions, as numbers or arrays, where the space has none and a trainer needs
-            them. Actions are not clipped.
-        copy: whether results are copied. False is right only for simulators that do not write to earlier results.
+        action_space: the space of the actions of one environment, None for the simulator's `single_action_space`.
+        action_bounds: lower and upper bounds of actions, as numbers or arrays, for a trainer that needs them if the
+            space has none. Actions are not clipped.
+        copy: whether results are copied. Pass False only if the simulator does not overwrite earlier results.
 
     Returns:
         A vector environment whose attributes include those of the simulator.
 
     Raises:
-        TypeError: `env` is no batch of environments.
-        arrayferry.OptionError: it does not say when it resets, or which spaces it has; or an option is invalid. Also in a
-            step, if it loses last observations.
+        TypeError: `env` is not a batch of environments.
+        arrayferry.OptionError: `env` does not state when it resets or which spaces it has, or an option is invalid. A
+            step raises it if last observations are lost.
 
     Examples:
         >>> import gymnasium
@@ -152,21 +154,21 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         mode = self._mode_of(autoreset_mode, final)
         self._rule = RULES[mode]
         self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
-        self._trusted = False  # whether it has returned last observations
+        self._trusted = False  # whether last observations were returned
         if self._rule.same_step and final == "lost":
             self.metadata[LOST] = True
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._checked = False
         self._array: type | None = None  # the type of its arrays
-        # Our copy of the latest observations, for resets of some environments.
+        # A copy of the latest observations, for resets of some environments.
         self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
 
     def _mode_of(self, stated: AutoresetMode | str | None, final: Final) -> AutoresetMode:
-        """Return when the simulator resets.
+        """Return the autoreset mode of the simulator.
 
         Raises:
-            arrayferry.OptionError: the simulator does not say when it resets.
+            arrayferry.OptionError: the simulator does not state when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
         if stated is None and metadata is not gym.Env.metadata:  # Gymnasium 1.1 writes to this one
@@ -180,8 +182,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if stated is None:
             raise af.OptionError(
                 f"{self.env!r:.80} does not say when it resets",
-                remedy='Pass autoreset_mode="Disabled" if its caller does by reset(env_ids=...), "SameStep" if its step does '
-                'and infos["final_obs"] has the observations from before, or final="lost" if it does and they are lost.',
+                remedy='Pass autoreset_mode="Disabled" if the caller resets by reset(env_ids=...); "SameStep" if step resets, and '
+                'infos["final_obs"] has the last observations; or final="lost" if step resets and they are lost.',
             )
         return autoreset_mode_of(stated)
 
@@ -203,12 +205,12 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
 
     def _space(self, name: str, stated: Any) -> Space[Any]:
-        """Return the space of one environment, as given, or as the simulator has it."""
+        """Return the space of one environment, as stated, or else the simulator's."""
         space = _attribute(self.env, f"single_{name}") if stated is None else stated
         if space is None:
             raise af.OptionError(
                 f"{self.env!r:.80} has no single_{name}",
-                remedy=f"Pass {name}, that of one environment.",
+                remedy=f"Pass {name}: the space of one environment.",
             )
         return gymnasium_space(space)
 
@@ -228,7 +230,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the option `reset_mask`. Further options go to the simulator."""
+        """Reset all environments, or those in the option `reset_mask`. Other options are passed to the simulator."""
         arguments: dict[str, Any] = {}
         rows: Any = None
         others = options_of(options)
@@ -237,7 +239,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             if self._rows is None or self._last is None:
                 raise af.OptionError(
                     f"{self.env!r:.80} cannot be reset in part",
-                    remedy="Reset all of it." if self._rows is None else "Reset all of it first.",
+                    remedy="Reset all environments." if self._rows is None else "Reset all first.",
                 )
             if not mask.any():
                 return self._copied(self._last), {}
@@ -268,7 +270,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
-        """Pass on one seed to `reset`, or call `seed`."""
+        """Pass one seed to `reset`, or to `seed`."""
         if isinstance(seed, list):
             mixed = mixed_seed("environments", seed)
             if mixed is None:
@@ -280,7 +282,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         elif callable(method):
             method(seed)
         else:
-            gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when it is made.")
+            gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when you make it.")
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments. Actions of other libraries are converted."""
@@ -298,7 +300,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = infos.get("time_outs")
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
-                has_dtype = hasattr(truncated, "dtype")  # one on a GPU stays there
+                has_dtype = hasattr(truncated, "dtype")  # an array on a GPU stays there
                 array = truncated if has_dtype else np.asarray(truncated)
                 truncated = af.convert(array, like=terminated)
             if truncated.shape != terminated.shape:
@@ -322,24 +324,24 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._copied(tree) if self._copy else tree
 
     def _copied(self, tree: AnyTree) -> Any:
-        """Return copies of the arrays in a tree. Anything else is kept."""
+        """Return copies of the arrays in a tree. Anything else is unchanged."""
         kind = type(tree)
         if kind is self._array:
             return copied(tree)
-        if kind is dict:  # quicker than as any tree
+        if kind is dict:  # faster than the general case
             return {key: self._copied(part) for key, part in tree.items()}
         if kind is memoryview:
             return np.array(tree).data
         return tree if kind in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
-        """Put last observations into infos as `final_obs`, or take them out if they are lost."""
+        """Put last observations into infos as `final_obs`. If they are lost, remove them from infos."""
         finals = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
         if LOST in self.metadata:
             return
         if isinstance(infos.get("terminal"), dict) and "observations" in infos["terminal"]:
-            terminal = infos.pop("terminal")  # of mjlab: some rows
+            terminal = infos.pop("terminal")  # mjlab returns only some rows
             last, mask = self._copied(observations), self._xp.zeros_like(ended)
             updates = _plain(terminal["observations"], self._group), True
             mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), updates)
@@ -351,15 +353,15 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         elif not self._trusted and bool(ended.any()):
             raise af.OptionError(
                 f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
-                remedy='Let it return them as infos["final_obs"] (Isaac Lab: compute_final_obs=True), let it leave resets to '
-                'the caller (mjlab: auto_reset=False), or pass final="lost" if no trainer needs them.',
+                remedy='Make it return last observations as infos["final_obs"] (Isaac Lab: compute_final_obs=True), make it leave resets to '
+                'the caller (mjlab: auto_reset=False), or pass final="lost" if no trainer needs last observations.',
             )
 
     def _check(self, observations: AnyTree, *others: Any) -> None:
         """Check that results are batches of the right shape.
 
         Raises:
-            TypeError: a result is not.
+            TypeError: a result has another shape.
         """
         n = self.num_envs
         try:
@@ -371,12 +373,12 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if part_shapes != wanted:
             raise TypeError(
                 f"{self.env!r:.80} returned observations with the shapes {part_shapes}, but its space has {wanted}. Pass "
-                "observation_space, that of one environment, or group"
+                "observation_space, the space of one environment, or group"
             )
         for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
             if tuple(getattr(part, "shape", ())) != (n,):
                 raise TypeError(
-                    f"{self.env!r:.80} returned {name} {part!r:.80}, but ({n},) is needed. Its step must return observations, "
+                    f"{self.env!r:.80} returned {name} {part!r:.80}, but the shape ({n},) is needed. Its step must return observations, "
                     "rewards, terminations, truncations and infos, or observations, rewards, ends and infos"
                 )
         if others:
@@ -405,13 +407,13 @@ _PLAIN = {float, int, bool, str, type(None)}
 
 
 def _attribute(env: Any, name: str) -> Any:
-    """Return an attribute of a simulator, which may be inside wrappers that hide it; None if there is none."""
+    """Return an attribute of a simulator, even if wrappers around it hide the attribute; None if there is none."""
     attribute = getattr(env, name, None)
     return getattr(getattr(env, "unwrapped", env), name, None) if attribute is None else attribute
 
 
 def _is_mani_skill(env: Any) -> bool:
-    """Tell whether a simulator is ManiSkill, which takes the environments to reset as an option."""
+    """Tell whether a simulator is ManiSkill, whose `reset` selects environments by an option."""
     inner = getattr(env, "unwrapped", env)
     return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
 

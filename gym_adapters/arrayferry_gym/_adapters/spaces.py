@@ -1,7 +1,7 @@
 """Spaces that describe the converted arrays: they sample and contain arrays of the agent's library.
 
-A converted space is an instance of the class of the original, and equal to it. It shares the
-original's random generator, so that seeding either gives the same samples.
+A converted space is an instance of the class of the original, and equal to it. It shares the original's random
+generator, so seeding either one seeds both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
 
     Args:
         original: the environment's space, or a converted one.
-        libraries: converts samples, as soon as the agent's library is known.
+        libraries: converts samples when the agent's library is known.
         observed: whether it is a space of observations, not of actions.
     """
     if isinstance(original, Converted):
@@ -83,13 +83,13 @@ class Converted:
     observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Sample as the original does, as arrays of the agent's library. Masks and probabilities may be such arrays."""
+        """Return a sample of the original in the agent's library. Masks and probabilities may be in that library too."""
         if args or kwargs:
             args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: AnyTree) -> bool:
-        """Tell whether a value is in the space, as arrays of any library."""
+        """Tell whether a value, of arrays of any library, is in the space."""
         try:
             parts = split(self.original, af.convert(x, "numpy"), TypeError)
             pairs = zip(leaves(self.original), parts, strict=True)
@@ -107,12 +107,12 @@ class Converted:
         return self.original.np_random
 
     def to_jsonable(self, sample_n: Any) -> Any:
-        """Do the same as the original, also for samples of the agent's library."""
+        """Convert samples as the original does, also if they are in the agent's library."""
         numpy = af.convert(list(sample_n), "numpy")
         return self.original.to_jsonable([Fitter(self.original).fit(x) for x in numpy])
 
     def from_jsonable(self, sample_n: Any) -> Any:
-        """Return arrays of the agent's library for a result of `to_jsonable`."""
+        """Return the samples in a result of `to_jsonable`, in the agent's library."""
         return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __copy__(self) -> Any:
@@ -128,7 +128,7 @@ class Converted:
 
 
 def _as_probabilities(x: AnyArray) -> Any:
-    """Return floats in double precision, as Gymnasium takes probabilities, with the sum of 1 that they have in their own."""
+    """Return floats in double precision, as Gymnasium requires. A sum that was 1 before the cast is 1 again."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
     error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
@@ -140,10 +140,10 @@ def _as_probabilities(x: AnyArray) -> Any:
 
 
 class _Batch:
-    """The libraries of a batched space. In shared memory, its arrays may have to be NumPy arrays.
+    """The libraries of a batched space. Batches in shared memory may have to be NumPy arrays.
 
     Args:
-        libraries: those of the space of one environment.
+        libraries: the libraries of the space of one environment.
 
     Attributes:
         shared: whether the batches are views of memory that processes share. Not every library supports such views.
@@ -217,13 +217,13 @@ def _flatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
     if backend is None:  # a text
         return space.libraries.to_agent(flatten(space.original, x))
-    if backend.name == "numpy":  # as what a wrapper has put beside others
+    if backend.name == "numpy":  # perhaps only a part that a wrapper added
         others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
         array = next(others, None)
         if array is None:
             return flatten(space.original, x)
     original = space.original
-    if isinstance(original, (spaces.Box, spaces.MultiBinary)):  # with its gradients, on its device
+    if isinstance(original, (spaces.Box, spaces.MultiBinary)):  # keeps gradients and device
         return af.namespace_of(x).reshape(x, (-1,))
     numpy = Fitter(original).fit(af.convert(x, "numpy"))
     return af.convert(flatten(original, numpy), like=array)
@@ -257,7 +257,7 @@ def _write_to_shared_memory(space: Any, index: int, value: AnyTree, shared_memor
 def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
     """Return NumPy arrays in shared memory for the agent: as tensors in the same memory, or unchanged.
 
-    Tensors and NumPy arrays change with the memory. Arrays that never change would never show a new observation.
+    Tensors and NumPy arrays change with the memory. Immutable arrays would not show new observations.
     """
     if _target_of(libraries) == "torch":
         try:
@@ -287,7 +287,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
-    """Do the same as the original, with bounds of the dtype of `x`, to which JAX has narrowed the numbers."""
+    """Tell whether a leaf contains `x`. Bounds are cast to the dtype of `x`, which JAX may have narrowed."""
     if isinstance(space, spaces.Box):
         x = np.asarray(x)
         if x.dtype != space.dtype and x.dtype.kind == space.dtype.kind == "f":
@@ -300,7 +300,7 @@ def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return the first converted space: this one, or one inside, since wrappers nest spaces; None if there is none."""
+    """Return this space if it is converted, else the first converted space inside; None if there is none."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())
@@ -308,7 +308,7 @@ def first_converted(space: Any) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return a space as it was before it, or spaces inside, were converted."""
+    """Return the original of a space that is converted, or has converted spaces inside."""
     inside = branches(space)
     if isinstance(space, Converted) or inside is None or first_converted(space) is None:
         return getattr(space, "original", space)
@@ -317,7 +317,7 @@ def original_space(space: Any) -> Any:
 
 
 def _around_converted(function: Any, cls: type) -> None:
-    """Let a function of Gymnasium, which makes NumPy arrays, treat new spaces around converted ones as converted."""
+    """Make a Gymnasium function, which returns NumPy arrays, treat spaces around converted spaces as converted."""
     theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
 
     def either(space: Any, *args: Any) -> Any:
@@ -333,7 +333,7 @@ for _function in (flatten, unflatten, flatten_space):
     for _class in (spaces.Dict, spaces.Tuple):
         _around_converted(_function, _class)
 
-# At once, since other threads may be looking for a function while a class is registered.
+# At import, since other threads must not look up a function while a class is registered.
 for _function, _ours in _FUNCTIONS.items():
     _function.register(Converted, _ours)
 for _class in {*iterate.registry, *batch_differing_spaces.registry}:

@@ -35,7 +35,7 @@ def reset_mask_of(mask: AnyArray, count: int) -> Any:
 
 
 def forwarded_mask(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return options to forward to an environment, with a `reset_mask` that is a list as an array."""
+    """Return options to forward to an environment. If `reset_mask` is a list, it becomes an array."""
     mask = options.get("reset_mask") if isinstance(options, dict) else None
     if options is None or not isinstance(mask, (list, tuple)):
         return options

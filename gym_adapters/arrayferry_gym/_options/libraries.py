@@ -35,7 +35,7 @@ class Libraries:
         target_device: the device of arrays for the agent.
         like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
             and `target_device`.
-        info_xp: the library that infos are converted to, None for that of the agent.
+        info_xp: the library that infos are converted to, None for the agent's.
         convert_info: whether infos are converted at all.
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.

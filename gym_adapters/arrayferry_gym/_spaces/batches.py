@@ -1,4 +1,4 @@
-"""Batches of observations that are put together from rows, and the spaces of batches of actions."""
+"""Batches of observations assembled from rows, and the spaces of batches of actions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Piece = tuple[int | Rows, Any]
 def join(
     space: Space[Any], pieces: Sequence[Piece], size: int, fill: Callable[..., Any] = np.empty
 ) -> Any:
-    """Put pieces together, in new memory. Later pieces overwrite earlier ones.
+    """Assemble pieces into a new batch. Later pieces overwrite earlier ones.
 
     Args:
         space: the space of one observation.
         pieces: rows and their observations, in NumPy.
         size: the number of rows.
-        fill: makes the arrays, as `numpy.zeros` does. It decides what rows without an observation hold.
+        fill: makes the arrays, like `numpy.zeros`. Rows without an observation stay as `fill` made them.
     """
     empty: Any = create_empty_array(space, size, fn=fill)
-    if isinstance(empty, np.ndarray):  # quicker than as any tree
+    if isinstance(empty, np.ndarray):  # faster than the general case
         for rows, observations in pieces:
             empty[rows] = observations
         return empty
@@ -45,7 +45,7 @@ def join(
 
 
 def batch_of_actions(space: Any, n: int) -> Space[Any]:
-    """Return the space of `n` actions. Unlike Gymnasium's `batch_space`, it makes no Box of whole numbers in a range."""
+    """Return the space of `n` actions. Unlike Gymnasium's `batch_space`, it does not turn whole numbers into a Box."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict([(key, batch_of_actions(part, n)) for key, part in space.items()])
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Spaces of other packages, of values and of batches, as spaces of one environment in Gymnasium's classes."""
+"""Gymnasium spaces of one environment, for spaces of other packages and for values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from arrayferry.typing import AnyArray, AnyTree
 
 
 def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
-    """Return the space of Gymnasium that has the attributes of a space of another class, such as gymnax's or mjlab's.
+    """Return the Gymnasium space for a space of another class, such as gymnax's or mjlab's.
 
     Args:
         space: a space, or a dict, list or tuple of them.
-        example: a value of it with `shape` and `dtype`, or a tree of them, None if there is none. If the shape or dtype
-            of a Box differs, that of the value is used.
+        example: a value of the space with `shape` and `dtype`, or a tree of such values, None if there is none. Its
+            shape and dtype override those of a Box.
 
     Raises:
         TypeError: the space does not have the attributes of a space of Gymnasium.
@@ -40,10 +40,10 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     like = space if example is None else example
     if not hasattr(like, "shape") or not hasattr(like, "dtype"):
-        raise TypeError(f"{space!r:.80} is no space: it has no shape and dtype")
+        raise TypeError(f"{space!r:.80} is not a space: it has no shape and dtype")
     dtype = _numpy_dtype(like.dtype)
     if dtype.kind != "f" and not hasattr(space, "low"):
-        raise TypeError(f"{space!r:.80} is no Box, Discrete, MultiDiscrete, Dict or Tuple")
+        raise TypeError(f"{space!r:.80} is not a Box, Discrete, MultiDiscrete, Dict or Tuple")
     shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
     low = np.asarray(getattr(space, "low", -np.inf))
     high = np.asarray(getattr(space, "high", np.inf))
@@ -53,17 +53,17 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    """Return the dtype of NumPy for one of any library, or a scalar type."""
+    """Return the NumPy dtype for a dtype of any library, or for a scalar type."""
     return np.dtype(dtype_name(getattr(dtype, "__name__", dtype)))
 
 
 def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf) -> Space[Any]:
-    """Return the space of values like this one.
+    """Return a space for values like an example.
 
     Args:
         example: an array, or its shape and dtype, or a dict or tuple of these.
         low: the lowest numbers of an array, which are clipped to the range of its dtype.
-        high: the highest.
+        high: the highest numbers, likewise.
     """
     if isinstance(example, dict):
         return spaces.Dict({key: space_of(part) for key, part in example.items()})

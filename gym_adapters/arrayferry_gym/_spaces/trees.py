@@ -1,6 +1,6 @@
-"""Dict and Tuple spaces as trees: the spaces inside, and values taken apart and put together accordingly.
+"""Dict and Tuple spaces as trees: the spaces inside, and values split into parts and reassembled.
 
-Every other space is a leaf. `leaves`, `split` and `build` agree on the order.
+Every other space is a leaf. `leaves`, `split` and `build` use the same order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def split(
 
     Args:
         space: the space.
-        value: a dict or tuple as the space has them, or a batch of these.
+        value: a dict or tuple with the structure of the space, or a batch of them.
         mismatch: makes the error if the structure is wrong. None if the structure is known to be right.
         path: the place of the value, for errors.
     """
@@ -74,7 +74,7 @@ def split(
 
 
 def build(space: Space[Any], parts: Iterable[Any]) -> Any:
-    """Put a value of a space together from its parts, one for each leaf."""
+    """Assemble a value of a space from its parts, one for each leaf."""
     rest = iter(parts)
     inner = branches(space)
     if inner is None:
@@ -84,7 +84,7 @@ def build(space: Space[Any], parts: Iterable[Any]) -> Any:
 
 
 def check_branches(space: Space[Any], value: AnyTree, mismatch: Mismatch, path: str) -> None:
-    """Check that a value is a dict or tuple as a space needs it, without looking further inside."""
+    """Check that a value is the dict or tuple that a space needs, without checking its parts."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
             raise mismatch(value, path, f"a dict with the keys {list(space.spaces)}")

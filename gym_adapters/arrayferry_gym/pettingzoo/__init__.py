@@ -1,6 +1,6 @@
 """Environments of PettingZoo for agents of any library, or of several libraries in one game.
 
-`ParallelConversion` is for its parallel environments, `AECConversion` for those in which agents take turns.
+`ParallelConversion` is for parallel environments, `AECConversion` for environments in which agents take turns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMBERS = {
     "terminations": bool,
     "truncations": bool,
 }
-"""The attributes of an AEC environment with a number for each agent, and what the numbers are."""
+"""The attributes of an AEC environment with a number for each agent, and the types of the numbers."""
 
 
 class _Conversion:
@@ -67,7 +67,7 @@ class _Conversion:
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
-        self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC, since the last step, and converted
+        self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC: original, converted
         self._common = self._adapter(None)
         for agent in dict.fromkeys((*(possible or ()), *self._targets)):
             if agent is not None:
@@ -220,10 +220,10 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
 class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[misc]
     """Use a PettingZoo AEC environment, in which agents take turns, with agents of other array libraries.
 
-    It takes the arguments of `ParallelConversion`, and converts in the same way.
+    The arguments and the conversion are those of `ParallelConversion`.
 
     Raises:
-        arrayferry.ArrayFerryError: as `ParallelConversion` does.
+        arrayferry.ArrayFerryError: as for `ParallelConversion`.
         TypeError: `env` is not an AEC environment.
 
     Examples:
@@ -262,7 +262,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         self._after_reset()
 
     def step(self, action: AnyTree) -> None:
-        """Take a step with an action of any library for the agent whose turn it is. A dead agent takes None.
+        """Take a step with an action of any library for the agent whose turn it is. For a dead agent, pass None.
 
         Raises:
             arrayferry.ConversionError: the action is refused. The error names the agent.
@@ -270,7 +270,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            # until the library of the environment is known
+            # the library of the environment may not be known yet
             if adapter.libraries.observed is None:
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
@@ -287,7 +287,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         try:
             observation = self.env.observe(agent)
         except Exception:
-            self.observation_space(agent)  # which says that there is no such agent
+            self.observation_space(agent)  # raises an error if there is no such agent
             raise
         return self._converted_observation(agent, observation)
 
@@ -318,7 +318,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 def _targets(
     possible: Any, target_xp: Any, target_device: Device, like: Any
 ) -> dict[Any, tuple[Any, Any]]:
-    """Return the library and the device of each agent that is named, and under None those of all others."""
+    """Return the library and the device of each named agent, with the key None for all others."""
     inputs = {"target_xp": target_xp, "target_device": target_device, "like": like}
     by_agent = {name: value for name, value in inputs.items() if isinstance(value, Mapping)}
     for name, value in by_agent.items():

@@ -96,7 +96,7 @@ class ClipReward(HasReward, KernelWrapper):
         max_reward: as given.
 
     Raises:
-        gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
+        gymnasium.error.InvalidBound: there is no bound, or the bounds are in the wrong order.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -160,7 +160,7 @@ class GrayscaleObservation(HasObservation, KernelWrapper):
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: it is not a space of images.
+        ValueError: the observation space is not a space of images.
 
     Examples:
         >>> import numpy as np
@@ -200,7 +200,7 @@ class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -237,7 +237,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
         epsilon: as given.
         discounted_reward: the discounted return of the current episode so far, (1,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
@@ -262,7 +262,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
 class RescaleAction(HasAction, KernelWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
-    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+    For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
 
     Args:
         env: the environment.
@@ -359,8 +359,8 @@ class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
         env: the environment.
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
-        dict_time_key: its key in a Dict.
-        max_episode_steps: the step limit, None for that of the environment.
+        dict_time_key: the key of the number in a Dict.
+        max_episode_steps: the step limit, None for the environment's.
 
     Attributes:
         flatten: as given.

@@ -1,4 +1,4 @@
-"""Methods of wrappers that apply a kernel to one value, as Gymnasium's do. The state of the kernel stays as it is."""
+"""Methods of wrappers that apply a kernel to one value, as in Gymnasium. The state of the kernel does not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HasActions(_Around):
     """Changes actions."""
 
     def actions(self, actions: AnyTree) -> Any:
-        """Return what the environments get for actions of the agent."""
+        """Return actions of the agent in the form that the environments receive."""
         return self._driver.act(actions)
 
 
@@ -26,7 +26,7 @@ class HasAction(_Around):
     """Changes actions."""
 
     def action(self, action: AnyTree) -> Any:
-        """Return what the environment gets for an action of the agent."""
+        """Return an action of the agent in the form that the environment receives."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.outside.action, action)
         return driver.single(kernel.inside.action, driver.act(batch))
@@ -36,7 +36,7 @@ class HasObservations(_Around):
     """Changes observations."""
 
     def observations(self, observations: AnyTree) -> Any:
-        """Return what the agent gets for observations of the environments."""
+        """Return observations of the environments in the form that the agent receives."""
         return _observed(self._driver, observations)
 
 
@@ -44,7 +44,7 @@ class HasObservation(_Around):
     """Changes observations."""
 
     def observation(self, observation: AnyTree) -> Any:
-        """Return what the agent gets for an observation of the environment."""
+        """Return an observation of the environment in the form that the agent receives."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.inside.observation, observation)
         return driver.single(kernel.outside.observation, _observed(driver, batch))
@@ -54,7 +54,7 @@ class HasRewards(_Around):
     """Changes rewards."""
 
     def rewards(self, rewards: AnyArray) -> Any:
-        """Return what the agent gets for rewards of the environments."""
+        """Return rewards of the environments in the form that the agent receives."""
         return _rewarded(self._driver, as_rewards(rewards))
 
 
@@ -62,7 +62,7 @@ class HasReward(_Around):
     """Changes rewards."""
 
     def reward(self, reward: AnyArray) -> Any:
-        """Return what the agent gets for a reward of the environment."""
+        """Return a reward of the environment in the form that the agent receives."""
         return _rewarded(self._driver, as_rewards(reward)[None, ...])[0]
 
 

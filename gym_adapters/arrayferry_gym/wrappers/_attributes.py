@@ -41,7 +41,7 @@ class HasStatistics(Copied):
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on."""
+        """Whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume."""
         return any(each.update_running_mean for each in _updated(self))
 
     @update_running_mean.setter
@@ -53,23 +53,23 @@ class HasStatistics(Copied):
             holder.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
+        """Return the statistics of this wrapper and all wrappers inside, as plain numbers, without loss of precision.
 
-        Before the first reset, these are the statistics that were loaded, or the initial ones. A second wrapper with
-        statistics of the same name, counted from the inside, has a number at the end of its name: "obs_rms_2". Those of
-        Gymnasium's wrappers are "gymnasium_obs_rms" and the like, and those in a batch "envs[0].obs_rms".
+        Before the first reset, these are the statistics that were loaded, or the initial ones. If several wrappers have
+        statistics of one name, the second from the inside has the key "obs_rms_2", and so on. Keys of Gymnasium's
+        wrappers are like "gymnasium_obs_rms", keys of wrappers in a batch like "envs[0].obs_rms".
         """
         return {name: driver.read() for name, driver in _drivers(self).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`, which may include those of other wrappers.
+        """Set the statistics to a result of `state_dict`, which may include statistics of other wrappers.
 
         Raises:
-            arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
-            arrayferry.NarrowingError: the library does not hold a number.
+            arrayferry.OptionError: the statistics of this wrapper are missing, or some do not fit.
+            arrayferry.NarrowingError: a number does not fit the dtype.
 
         Warns:
-            UserWarning: statistics of Gymnasium's wrappers, or in a batch, are only in the state, or only here.
+            UserWarning: statistics of Gymnasium's wrappers, or of a batch, are missing in the state or in the wrappers.
         """
         all_drivers, name = _drivers(self), self._driver.name
         drivers = all_drivers
@@ -83,14 +83,14 @@ class HasStatistics(Copied):
                 f"the state {state!r:.80} has no {wanted} for {type(self._driver.kernel).__name__}",
                 remedy="Pass the result of state_dict() of the same wrapper.",
             )
-        for others in state.values():  # those of other wrappers may be among them
+        for others in state.values():  # including statistics of other wrappers
             Moments.checked(others)
         loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
         for driver, values in loads:
             driver.load(values)
         apart = {*all_drivers} ^ {*map(str, state)}
         if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
-            text = f"{', '.join(lost):.200} stay as they are: these statistics are only in the state, or only here"
+            text = f"{', '.join(lost):.200} were not loaded: these statistics are missing in the state or in the wrappers"
             warnings.warn(text, stacklevel=caller_level())
 
     def _statistics(self) -> Statistics:
@@ -105,13 +105,13 @@ class HasStatistics(Copied):
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise af.OptionError(
                 f"{self._driver.name}={values!r:.80} has no mean, var and count",
-                remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
+                remedy="Pass Statistics(mean, var, count), or the statistics of another wrapper.",
             ) from error
         self._driver.load(self._driver.given(numbers))
 
 
 def kernels_in(env: Any) -> int:
-    """Return the number of kernels in an environment. Single environments of a batch count as many."""
+    """Return the number of kernels in an environment. A batch of single environments counts as 2**16."""
     chain = [each for place, each in layers(env) if not place]
     kinds = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
     batches = sum(isinstance(each, kinds) for each in chain)
@@ -137,7 +137,7 @@ class _OfGymnasium(NamedTuple):
 
 
 def _drivers(env: Any) -> dict[str, Any]:
-    """Return what holds the statistics of a wrapper and of all inside, by their names."""
+    """Return the holders of the statistics of a wrapper and all wrappers inside, by name."""
     pairs: list[tuple[str, Any]] = []
     for place, layer in layers(env):
         pairs += [(f"{place}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
@@ -148,7 +148,7 @@ def _drivers(env: Any) -> dict[str, Any]:
 
 
 def _updated(env: Any) -> list[Any]:
-    """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
+    """Return the objects whose statistics can be updated: drivers of our wrappers, and Gymnasium's wrappers."""
     ours = [each for each in _drivers(env).values() if isinstance(each, HeldKernel)]
     others = (each for _, each in layers(env) if not isinstance(each, HasStatistics))
     return [*ours, *(each for each in others if hasattr(type(each), "update_running_mean"))]
@@ -239,11 +239,11 @@ class HasEpisodes:
         return self._driver.shown("l", int)
 
     def _begin(self, rows: AnyArray) -> None:
-        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+        """Record the start of episodes, in the rows of a NumPy mask (n,); None for all."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
     def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
-        """Note what a step has done, by masks of NumPy: add durations to the infos of a key, and record all values."""
+        """Record a step, given NumPy masks: add durations to the infos of a key, and values to the queues."""
         if not nowhere(masks.done):
             self._end(infos[key], masks.done)
         if masks.reset is not None:
@@ -267,11 +267,11 @@ _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
     statistics.RecordEpisodeStatistics: (HasEpisodes, HasEpisodes),
     observations.TimeAwareObservation: (HasTimesteps, HasStatistics),
 }
-"""The attributes of the wrapper of a kernel around one environment, and around a vector environment."""
+"""The attributes of each kernel's wrapper around one environment, and around a vector environment."""
 
 
 def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
-    """Return an object with the attributes of the wrapper of a kernel: its arguments, and what is read from its state."""
+    """Return an object with the attributes of a kernel's wrapper: the arguments, and values read from the state."""
     kinds = type(driver.kernel).__mro__
     shown = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), (HasStatistics,) * 2)[vector]()
     vars(shown).update({**arguments_of(driver.kernel), "_driver": driver})
@@ -281,15 +281,15 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
 
 
 def masks_of(added: dict[str, Any]) -> dict[str, Any]:
-    """Return the masks of what kernels have added to infos, in NumPy, by the names of the values."""
+    """Return the masks of the infos that kernels have added, as NumPy arrays, by key."""
     return {key: TO_NUMPY(added[f"_{key}"]) for key in added if f"_{key}" in added}
 
 
 def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any]) -> None:
-    """Add what kernels have added to infos, except what its mask excludes in all environments.
+    """Add the infos of kernels to an environment's, except where a mask is false everywhere.
 
     Raises:
-        ValueError: the environment has infos of that name.
+        ValueError: the environment has infos with the same key.
     """
     for key, value in added.items():
         mask = masks.get(key if key in masks else key[1:])
@@ -303,7 +303,7 @@ def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any
 
 
 class HasKernels(HasStatistics):
-    """Attributes of an environment that runs kernels inside: those of the wrapper of each. The outermost comes first."""
+    """Attributes of an environment with kernels inside: those of each kernel's wrapper. The outermost has precedence."""
 
     _shown: tuple[Any, ...]
     """An object for each kernel, innermost first."""
@@ -311,40 +311,40 @@ class HasKernels(HasStatistics):
 
     @functools.cached_property
     def _recording(self) -> tuple[EpisodeMasks, list[HasEpisodes]]:
-        """The episodes, as far as they are recorded, and what records them."""
+        """The masks of episodes, and the objects that record statistics of episodes."""
         recorders = [each for each in self._shown if isinstance(each, HasEpisodes)]
         return EpisodeMasks(RULES[self._mode]), recorders
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:
-        """Return the kernels of an environment without those of environments inside it, innermost first."""
+        """Return the kernels of an environment, innermost first, without those of environments inside it."""
         if isinstance(env, HasKernels):
             return [each._driver for each in env._shown]
         return [env._driver] if isinstance(env, HasStatistics) else []
 
     def _show(self, kernels: Iterable[HeldKernel], *, vector: bool) -> None:
-        """Show the attributes of kernels."""
+        """Expose the attributes of kernels."""
         self._shown = tuple(attributes_of(each, vector=vector) for each in kernels)
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Note that episodes begin, in rows (n,); None for all."""
+        """Record that episodes begin, in the rows of a mask (n,); None for all."""
         episodes, recorders = self._recording
         episodes.begin(rows)
         for recorder in recorders:
             recorder._begin(rows)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
-        """Put what kernels have added into infos, except what their masks exclude in all environments.
+        """Add the infos of kernels to an environment's, except where a mask is false everywhere, and record the step.
 
         Raises:
-            ValueError: the environment has infos of that name.
+            ValueError: the environment has infos with the same key.
         """
         masks, turn = masks_of(added), None
         episodes, recorders = self._recording
         for recorder in recorders:
             key = recorder._driver.kernel.stats_key
-            turn = turn or episodes.take(masks[key], masks[key])  # the same in all
+            turn = turn or episodes.take(masks[key], masks[key])  # the same for all
             recorder._note_step(turn, added, key)
         add_infos(infos, added, masks)
 
@@ -373,7 +373,7 @@ class HasKernels(HasStatistics):
 
 
 class FlattensAll:
-    """Where observations hold other values than arrays of one shape, Gymnasium's own wrapper is inside, and flattens them."""
+    """Adds Gymnasium's own wrapper inside to flatten observations that are not arrays of one shape."""
 
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)

@@ -1,4 +1,4 @@
-"""Drives a kernel around an ordinary environment: holds its state, in the library and on the device of its arrays."""
+"""Drives a kernel around an ordinary environment, in the library and on the device of the environment's arrays."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def step_limit(env: Any) -> int | None:
 
 @functools.lru_cache(64)
 def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, Any, Any]:
-    """Return functions of a kernel: to begin episodes, to pass a step through, and for both."""
+    """Return functions of a kernel: to begin episodes, to take a step, and for both."""
     begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
     step = functools.partial(kernel.step, xp)
     if not compiled:
@@ -61,16 +61,16 @@ def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, A
 
 
 class HeldKernel:
-    """A kernel whose state something holds: in a wrapper, or in the engine of a `FunctionalEnv`.
+    """A kernel together with its state: in a wrapper, or in the engine of a `FunctionalEnv`.
 
     Attributes:
-        kernel: the kernel, around its spaces.
+        kernel: the kernel, bound to its spaces.
         n: the number of environments.
         name: the name of its statistics, None if it has none.
-        state: its state, None while its library is not known.
+        state: its state, None until its library is known.
         updating: whether statistics are updated.
         xp: the namespace of its arrays.
-        device: their device, None for the library's own choice.
+        device: the device of its arrays, None for the library's own choice.
     """
 
     kernel: Kernel
@@ -90,10 +90,10 @@ class HeldKernel:
         return self.xp, self.device, self.state.lasting
 
     def given(self, values: AnyTree) -> Any:
-        """Return what `load` takes, for statistics as `read` returned them.
+        """Return the argument of `load`, for statistics that `read` returned.
 
         Raises:
-            arrayferry.OptionError: they are of another form.
+            arrayferry.OptionError: the statistics have another form.
         """
         xp, device, before = self._held()
         any_shape = "reward" in self.kernel.parts
@@ -120,14 +120,14 @@ class HeldKernel:
 
 
 class Driver(HeldKernel):
-    """Holds the state of a kernel around an ordinary environment.
+    """A kernel around an ordinary environment, and its state.
 
     Args:
         kernel: the kernel.
         inside: the spaces of the environment.
         n: the number of environments.
-        same_step: whether episodes begin in the step that has ended the last ones.
-        kernels_inside: how many kernels the environment has, which have random numbers of their own.
+        same_step: whether episodes begin in the step that ends the previous ones.
+        kernels_inside: how many kernels the environment has, each with its own random numbers.
 
     Attributes:
         acts: whether the kernel changes actions.
@@ -135,10 +135,10 @@ class Driver(HeldKernel):
         observes: whether it reads or changes observations.
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes the flags of ended episodes.
-        own: converts a tree to arrays of the library, once that is known.
+        own: converts a tree to arrays of the library. Set when the library is known.
     """
 
-    _inside = 0  # also of older pickles
+    _inside = 0  # also for older pickles
 
     def __init__(
         self,
@@ -164,10 +164,9 @@ class Driver(HeldKernel):
         self._rng: Any = None
 
     def use(self, tree: AnyTree) -> None:
-        """Use the library of the arrays in a tree. If it has changed, move the state to it.
+        """Use the library of the arrays in a tree. If it has changed, convert the state.
 
-        The state stays on the device of the first arrays of a library. It does not follow arrays to another device of
-        the same library.
+        The state stays on the device of the first arrays of a library, even if later arrays are on another device.
         """
         array, backend = af.first_array(tree)
         if backend is None:
@@ -182,18 +181,18 @@ class Driver(HeldKernel):
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
-        # what every kernel begins with is no hidden transfer
+        # the first state of a kernel is no hidden transfer
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
             self._begun(before, loaded)
 
     def _begun(self, before: State | None, loaded: Any) -> None:
-        """Make the first state, and move to it what was held or loaded before."""
+        """Make the first state, with the values of an earlier state, or statistics that were loaded."""
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             fields = {"episode": before.episode}
-            if self.name is None:  # statistics are moved by `load`
+            if self.name is None:  # `load` sets statistics
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
@@ -205,12 +204,12 @@ class Driver(HeldKernel):
         """Create everything that depends on the library and the device."""
         backend = self.own.target
         self.xp: Any = namespace(backend)
-        # functions of the library take the device objects of its arrays
+        # functions of the library need the device objects of its arrays
         at = self._place
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)
         compiled = backend.name == "jax"
-        # equal kernels share compiled code, but what a user wrote may depend on more than the kernel
+        # equal kernels share compiled code, but code of a user may depend on more than the kernel
         make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
         self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
@@ -235,7 +234,7 @@ class Driver(HeldKernel):
         begins: AnyArray,
         observation: AnyTree,
     ) -> tuple[Step, Any]:
-        """Pass a step through the kernel. All arguments may be None, and have an axis of environments.
+        """Pass a step through the kernel. All arguments have an axis of environments, and may be None.
 
         Args:
             seen: the observations before resets, as arrays of the library.

@@ -39,7 +39,7 @@ class KernelWrapper(
 
     _driver: Driver
     _over = False
-    """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
+    """Whether the episode has ended. The next step then begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
         refuse_batch(type(self).__name__, env)
@@ -107,7 +107,7 @@ class KernelWrapper(
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
-            # of one number in NumPy, a scalar like Gymnasium's
+            # for one NumPy number, a scalar as in Gymnasium
             at: Any = 0 if result.reward.ndim == 1 else (0, ...)
             reward = result.reward[at] if is_array else _number(result.reward)
         if result.info:
@@ -120,8 +120,8 @@ class TransformObservation(gym.wrappers.TransformObservation):
 
     Args:
         env: the environment.
-        func: takes and returns an observation.
-        observation_space: the space of the results, None if it is the same. Its samples are of the agent's library.
+        func: maps an observation to another.
+        observation_space: the space of the results, None if it does not change. Its samples are in the agent's library.
 
     Examples:
         >>> from arrayferry_envs import CartPole

@@ -22,11 +22,11 @@ from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, Step
 
 _OWN = __name__, f"{__name__}_only"
-"""The modules whose `step` leaves flags as they are, unlike what users write."""
+"""The modules whose `step` returns flags unchanged. In classes of users, it may not."""
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
-else:  # it takes no parameters in Gymnasium 1.3 and older
+else:  # not generic in Gymnasium 1.3 and older
     _Wrapper = VectorWrapper
 
 
@@ -36,17 +36,17 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     Which rows count in a step depends on the environment's autoreset mode:
 
-    - NEXT_STEP: those whose episode had not ended before. The others only begin a new episode.
-    - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there. If the
-      environment loses final observations, kernels of observations alone do not count these rows.
-    - DISABLED: those whose episode had not ended before. Episodes begin with `reset`, for all or those in `reset_mask`.
+    - NEXT_STEP: rows whose episode had not ended before. Other rows only begin a new episode. - SAME_STEP: all rows.
+    Where an episode has ended, its final observation counts, and then a new episode begins. If the environment loses
+    final observations, kernels that change only observations skip these rows. - DISABLED: rows whose episode had not
+    ended before. `reset` begins episodes, in all rows or those in `reset_mask`.
 
     Args:
         env: the vector environment, or an adapter of this package around one.
         kernel: the kernel.
 
     Raises:
-        TypeError: `env` has no spaces of one environment, as those of SuperSuit.
+        TypeError: `env` does not have the spaces of one environment, as in SuperSuit.
         arrayferry.OptionError: raised by `step` if the kernel reads observations, and infos have no "final_obs" where
             an episode has ended in SAME_STEP mode.
     """
@@ -59,7 +59,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             refuse_other(type(self).__name__, env, Env, "arrayferry_gym.wrappers")
             raise TypeError(
                 f"{type(self).__name__} was given {env!r:.80}, which has no single_observation_space and "
-                "single_action_space. Set them to the spaces of one environment, and let its infos be a dict"
+                "single_action_space. Set them to the spaces of one environment, and return infos as a dict"
             )
         VectorWrapper.__init__(self, env)
         inside = Spaces(
@@ -74,7 +74,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
-        # then, kernels of observations alone do not count where there is no last one
+        # kernels that change only observations skip lost ones
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
@@ -109,7 +109,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return driver.begin(driver.own(observations), rows), infos
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+        """Record that episodes begin, in the rows of a NumPy mask (n,); None for all."""
         self._episodes.begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -138,7 +138,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return observations, rewards, step.terminated, step.truncated, infos
 
     def _inside(self) -> Episodes | None:
-        """Return the episodes of a wrapper inside that returns flags as it has read them, None if there is none."""
+        """Return the episodes of the wrapper inside if it returns flags unchanged, else None."""
         if not isinstance(env := self.env, KernelVectorWrapper):
             return None
         return env._episodes if type(env).step.__module__ in _OWN else None

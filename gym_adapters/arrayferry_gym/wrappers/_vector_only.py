@@ -32,7 +32,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
 
     Args:
         env: the vector environment.
-        buffer_length: the number of episodes that the queues hold.
+        buffer_length: the number of episodes in the queues.
         stats_key: the key in infos.
         gamma: the discount factor of discounted returns, "dr", None to leave them out.
 
@@ -82,8 +82,8 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
 
     Args:
         env: the vector environment.
-        func: takes and returns observations of all environments.
-        observation_space: their space, None if it follows from the next argument or does not change.
+        func: maps the observations of all environments to others.
+        observation_space: the space of the batch, None if it follows from the next argument or does not change.
         single_observation_space: the space of one observation, None if it does not change.
 
     Attributes:

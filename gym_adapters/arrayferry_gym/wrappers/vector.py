@@ -84,7 +84,7 @@ class ClipReward(HasRewards, KernelVectorWrapper):
         max_reward: as given.
 
     Raises:
-        gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
+        gymnasium.error.InvalidBound: there is no bound, or the bounds are in the wrong order.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -159,7 +159,7 @@ class DtypeObservation(HasObservations, KernelVectorWrapper):
 
 
 class FilterObservation(HasObservations, KernelVectorWrapper):
-    """Leaves out parts of Dict or Tuple observations.
+    """Selects parts of Dict or Tuple observations.
 
     Args:
         env: the vector environment.
@@ -193,8 +193,8 @@ class FilterObservation(HasObservations, KernelVectorWrapper):
 class FlattenObservation(FlattensAll, HasObservations, KernelVectorWrapper):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
-    Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
-    or Text, Gymnasium's own wrapper is put inside, and flattens them.
+    Around a vector environment, observations that are not arrays of one shape, such as those of Sequence or Text, are
+    flattened by Gymnasium's own wrapper, which is added inside.
 
     Args:
         env: the vector environment.
@@ -262,7 +262,7 @@ class GrayscaleObservation(HasObservations, KernelVectorWrapper):
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: it is not a space of images.
+        ValueError: the observation space is not a space of images.
 
     Examples:
         >>> import numpy as np
@@ -301,7 +301,7 @@ class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -337,7 +337,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         epsilon: as given.
         accumulated_reward: the discounted returns of the current episodes so far, (num_envs,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
@@ -366,7 +366,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
 class RescaleAction(HasActions, KernelVectorWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
-    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+    For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
 
     Args:
         env: the vector environment.
@@ -466,7 +466,7 @@ class StickyAction(KernelVectorWrapper):
         repeat_action_duration: as given.
 
     Raises:
-        gymnasium.error.InvalidProbability: it is not between 0 and 1.
+        gymnasium.error.InvalidProbability: the probability is not between 0 and 1.
         ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
@@ -497,8 +497,8 @@ class TimeAwareObservation(HasObservations, KernelVectorWrapper):
         env: the vector environment.
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
-        dict_time_key: its key in a Dict.
-        max_episode_steps: the step limit, None for that of the environment.
+        dict_time_key: the key of the number in a Dict.
+        max_episode_steps: the step limit, None for the environment's.
 
     Attributes:
         flatten: as given.

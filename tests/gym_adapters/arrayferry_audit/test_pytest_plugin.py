@@ -75,7 +75,7 @@ def test_what_is_known_to_fail_is_named_or_marked(audit, tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("my_envs:single", "it returns .*, which is no vector environment"),
+        ("my_envs:single", "it returns .*, which is not a vector environment"),
         ("my_envs:missing", "AttributeError"),
         pytest.param("missing:right", "ModuleNotFoundError", marks=pytest.mark.long),
         pytest.param("my_envs", "TypeError", marks=pytest.mark.long),

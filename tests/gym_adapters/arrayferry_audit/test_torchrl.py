@@ -169,7 +169,7 @@ def test_what_is_refused():
     with pytest.raises(af.OptionError, match=r"TorchRL learns from every step.*SameStep"):
         TorchRLEnv(CartPole().make_vec(2))
     for wrong in ("CartPole-v1", CartPole(), gym.make("CartPole-v1")):
-        with pytest.raises(TypeError, match=r"TorchRLEnv was given .* no vector environment"):
+        with pytest.raises(TypeError, match=r"TorchRLEnv was given .* not a vector environment"):
             TorchRLEnv(wrong)
     with pytest.raises(af.OptionError, match=r"a part 'reward'.*Rename"):
         TorchRLEnv(Named(spaces.Dict({"reward": spaces.Discrete(2)})))

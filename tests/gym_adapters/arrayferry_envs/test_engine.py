@@ -322,9 +322,9 @@ def test_an_action_that_is_no_number_is_refused_where_whole_numbers_are_needed(x
     bounds = np.float32(-1), np.float32(1)
     envs = begun(wrap(Levels(), k.RescaleAction(*bounds)).make_vec(2, xp=xp))
     envs.step(np.float32([[0.5], [1]]))
-    refused_step(envs, np.float32([[np.nan], [1]]), "which NaN is not")
+    refused_step(envs, np.float32([[np.nan], [1]]), "NaN cannot be rounded")
     inside = k.Spaces(Levels().observation_space, Levels().action_space)
-    with pytest.raises(af.ConversionError, match="which NaN is not"):
+    with pytest.raises(af.ConversionError, match="NaN cannot be rounded"):
         k.RescaleAction(*bounds).around(inside).refuse_nan(np, np.float32([[np.nan]]))
 
 

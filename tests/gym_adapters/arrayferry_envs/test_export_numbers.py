@@ -212,9 +212,9 @@ def test_drawn_numbers(name, tmp_path):
 
 
 REFUSED = {
-    "the range": (lambda rng, n: rng.integers((n,), 0, 300, "int8"), "were asked for as int8"),
+    "the range": (lambda rng, n: rng.integers((n,), 0, 300, "int8"), "do not fit int8"),
     "no range": (lambda rng, n: rng.integers((n,), 3, 3), "there are no integers"),
-    "the dtype": (lambda rng, n: rng.uniform((n,), dtype="int32"), "asked for the dtype 'int32'"),
+    "the dtype": (lambda rng, n: rng.uniform((n,), dtype="int32"), "does not support the dtype 'int32'"),
     "too many": (lambda rng, n: rng.integers((n,), 0, 2**64, "uint64"), "fewer than 2**63 integers"),
 }  # fmt: skip
 

@@ -115,7 +115,7 @@ X, FLAGS = np.zeros((3, 2), np.float64), np.zeros((3, 2), bool)
 WRONG = {
     "no flags": ((X, X, X), {}, "needs terminated and truncated"),
     "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
-    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\).*Give next_values apart"),
+    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\).*Pass next_values separately"),
     "flags that are 2": ((X, torch.zeros(3, 2), X, FLAGS + 2.0, FLAGS), {}, "terminated has numbers other than 0 and 1"),
     "flags that are NaN": ((X, X, X, FLAGS, FLAGS + np.nan), {}, "truncated has numbers other than 0 and 1"),
     "counts that are 0.5": ((X, jnp.zeros((3, 2)), X, FLAGS, FLAGS), {"counts": FLAGS + 0.5}, "counts has numbers other"),

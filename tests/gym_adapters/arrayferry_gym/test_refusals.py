@@ -86,7 +86,7 @@ MISTAKES = {
     "narrowing of an adapter": (lambda: NumpyToTorch(cart(), narrowing="off"), "'checked', 'forbid', 'allow'"),
     "scalars of an adapter": (lambda: ArrayConversion(cart(), scalars="all"), "'keep', 'convert'"),
     "copy of an adapter": (lambda: JaxToTorch(cart(), copy="always"), "None, True, False"),
-    "like the class of a policy": (lambda: ArrayConversion(cart(), like=torch.nn.Linear), "Pass an object"),
+    "like the class of a policy": (lambda: ArrayConversion(cart(), like=torch.nn.Linear), "Pass an instance"),
     "like a policy without parameters": (lambda: ArrayConversion(cart(), like=NoParameters()), "target_xp"),
     "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "together with a target"),
     "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),

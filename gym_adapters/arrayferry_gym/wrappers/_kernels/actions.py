@@ -38,7 +38,7 @@ class ClipAction(OfGymnasium):
     parts: ClassVar[tuple[str, ...]] = ()
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        if isinstance(action, Box) and action.dtype.kind == "u":  # which has no -inf
+        if isinstance(action, Box) and action.dtype.kind == "u":  # unsigned integers have no -inf
             most = np.iinfo(action.dtype).max
             return observation, Box(0, most, action.shape, action.dtype.type)
         return super().spaces(observation, action)
@@ -57,7 +57,7 @@ class ClipAction(OfGymnasium):
 class RescaleAction(OfGymnasium):
     """Maps actions from a given range to the bounds of the environment.
 
-    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+    For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
 
     Args:
         min_action: the lower bound of the agent's actions, a number or an array.
@@ -110,21 +110,21 @@ class RescaleAction(OfGymnasium):
         return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
 
     def refuse_nan(self, xp: Namespace, action: AnyTree) -> None:
-        """Refuse actions that cannot be rounded for a Box of whole numbers, unless they are traced.
+        """Refuse NaN in actions for a Box of whole numbers, unless they are traced.
 
         Raises:
-            arrayferry.ConversionError: one is NaN.
+            arrayferry.ConversionError: an action is NaN.
         """
         whole = self.inside.action.dtype.kind != "f"  # type: ignore[union-attr]
         traced = af.registry.kind(action).backend.is_traced(action)  # type: ignore[union-attr]
         if whole and not traced and bool(xp.any(xp.isnan(action))):
             raise af.ConversionError(
-                f"an action is {action!r:.80}, but whole numbers are needed, which NaN is not"
+                f"an action is {action!r:.80}, but NaN cannot be rounded to a whole number"
             )
 
 
 def _inner(bound: AnyArray, dtype: Any) -> Any:
-    """Return a bound of integers as floats. Where a float cannot hold all digits, it is rounded towards 0."""
+    """Return integer bounds as floats. Where a float has too few digits, a bound is rounded towards 0."""
     x = bound.astype(dtype)
     outside = abs(x.astype(object)) > abs(bound.astype(object))
     return np.where(np.asarray(outside, bool), np.nextafter(x, dtype.type(0)), x)
@@ -138,7 +138,7 @@ class StickyAction(OfGymnasium):
         repeat_action_duration: the number of repetitions, or the lowest and the highest number.
 
     Raises:
-        gymnasium.error.InvalidProbability: it is not between 0 and 1.
+        gymnasium.error.InvalidProbability: the probability is not between 0 and 1.
         ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
@@ -182,7 +182,7 @@ class StickyAction(OfGymnasium):
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
-        # the environment clips to a Box
+        # numbers for a Box are clipped, others refused
         is_box = isinstance(self.inside.action, Box)
         cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
@@ -199,8 +199,8 @@ class TransformAction(Kernel):
     """Applies a function to actions.
 
     Args:
-        func: takes actions of the agent, (n, ...), and returns those for the environment.
-        action_space: the space of one of the agent's actions, None if it is the same.
+        func: maps the agent's actions, (n, ...), to actions for the environment.
+        action_space: the space of one of the agent's actions, None if it does not change.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap

@@ -17,17 +17,17 @@ from .of_gymnasium import OfGymnasium
 
 
 class _Frames(OfGymnasium):
-    """A kernel that keeps the latest observations, the newest last."""
+    """A kernel that stores the latest observations, the newest last."""
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
     _shown: ClassVar[Any]
-    """The index of the agent's part of a queue."""
+    """The index of the part of a queue that the agent sees."""
 
     def _queues(self, xp: Namespace, n: int, values: AnyTree, length: int, device: Device) -> State:
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
         parts = split(self.inside.observation, values)
         arrays = [
-            xp.asarray(np.array(x, space.dtype), device=device)  # memory of its own
+            xp.asarray(np.array(x, space.dtype), device=device)  # a copy
             for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
         ]
         return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
@@ -50,7 +50,7 @@ class _Frames(OfGymnasium):
         )
 
     def _next(self, xp: Namespace, state: State, rows: AnyArray, new: Any) -> tuple[State, Any]:
-        """Put new queues into some rows, and return a copy of the agent's part."""
+        """Set the queues of some rows, and return a copy of the agent's part."""
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
         shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)

@@ -61,7 +61,7 @@ class Kernel(Immutable):
 
     Attributes:
         parts: the fields that `step` reads or changes besides `info`: some of "observation", "reward", and "ended",
-            which is both `terminated` and `truncated`. Around ordinary environments, the other fields are None.
+            which stands for `terminated` and `truncated`. Around ordinary environments, the other fields are None.
         statistics: the name of its statistics, None if it has none.
         inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
@@ -106,7 +106,7 @@ class Kernel(Immutable):
 
         Args:
             xp: a namespace of the Array API standard.
-            state: the state. Where an episode begins, its rows of `episode` are already reset to those of `init`.
+            state: the state. Where an episode begins, the rows of `episode` already have the values of `init`.
             rows: where an episode begins, bool (n,); None for everywhere.
             observation: the first observations of these episodes, and the latest observations of all others.
         """
@@ -123,10 +123,10 @@ class Kernel(Immutable):
         return state, result
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
-        """Return the shape and the dtype of the reward of one environment that the agent sees, given those inside.
+        """Return the shape and the dtype of one reward that the agent sees, given those inside.
 
-        By default, a kernel that reads or changes rewards takes a step with a batch of zeros to find out. Override this
-        if it cannot.
+        By default, a kernel that reads or changes rewards determines them by a step with a batch of zeros. Override this
+        method if such a step fails.
 
         Args:
             shape: the shape of the reward of one environment inside.
@@ -140,7 +140,7 @@ class Kernel(Immutable):
         """Return this kernel around an environment with these spaces.
 
         Raises:
-            Exception: the kernel does not work with them. These are the errors of Gymnasium's own wrappers.
+            Exception: the kernel does not support these spaces. The errors are those of Gymnasium's own wrappers.
         """
         bound = copy.copy(self)
         vars(bound).pop(KEPT, None)
@@ -167,7 +167,7 @@ class Kernel(Immutable):
 
     @property
     def any_library(self) -> bool:
-        """Whether it is of this package and calls no function of a user, and so works with arrays of any library."""
+        """Whether it supports any library: it is part of this package, and calls no function of a user."""
         is_ours = type(self).__module__.startswith("arrayferry_gym.")
         return is_ours and not any(
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
@@ -178,8 +178,8 @@ class Kernel(Immutable):
             super().__setattr__(name, value)
             return
         raise AttributeError(
-            f"{type(self).__name__}.{name} was assigned to, but a kernel does not change once it is made. "
-            "Put what changes into the state"
+            f"{type(self).__name__}.{name} was assigned to, but a kernel does not change after construction. "
+            "Put values that change into the state"
         )
 
     def __repr__(self) -> str:
@@ -201,7 +201,7 @@ def begin_episodes(
     Args:
         kernel: the kernel.
         xp: the namespace.
-        state: the state before this.
+        state: the state before the call.
         fresh: the state of one environment before its first episode.
         rows: where an episode begins, bool (n,); None for everywhere.
         observation: as in `Kernel.reset`.
@@ -218,36 +218,36 @@ def take_step(
     kernel: Kernel, xp: Namespace, state: State, fresh: State, result: Step, begins: AnyArray,
     observation: AnyTree, same_step: bool,
 ) -> tuple[State, Step, Any]:  # fmt: skip
-    """Pass a step through a kernel, and begin the episodes that begin in it.
+    """Pass a step through a kernel, and begin new episodes.
 
     Args:
         kernel: the kernel.
         xp: the namespace.
-        state: the state before this.
+        state: the state before the call.
         fresh: the state of one environment before its first episode.
         result: the result of the step, with the observations before resets.
         begins: where an episode begins, bool (n,); None for nowhere.
         observation: the observations after resets.
-        same_step: whether these episodes begin in the step that has ended the last ones.
+        same_step: whether episodes begin in the step that ends the previous ones.
 
     Returns:
-        The state, and for the agent the result of the step, and the observations after resets.
+        The state, the result of the step for the agent, and the observations after resets for the agent.
     """
     state, result = kernel.step(xp, state, result)
     if begins is None:
         return state, result, result.observation
     state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
-    if same_step and kernel.observes:  # the other rows are those of the step
+    if same_step and kernel.observes:  # other rows are observations of the step
         first = before_resets(xp, begins, first, result.observation)
-    elif kernel.observes:  # there is one observation, also for the kernels around this one
+    elif kernel.observes:  # kernels around this one see no other observation
         result = result._replace(observation=first)
     return state, result, first
 
 
 def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
-    """Return what a kernel makes of rewards, found by a step with a batch of zeros, or as given if it takes none.
+    """Return the shape and the dtype of rewards after a step with a batch of zeros, unchanged if such a step fails.
 
-    JAX, if it is imported, evaluates the step abstractly. Another library takes a step that JAX cannot trace.
+    If JAX is imported, it evaluates the step abstractly. If JAX cannot trace the step, another library computes it.
     """
 
     def step(name: str) -> Any:
@@ -277,12 +277,12 @@ class Chain:
     Args:
         kernels: the kernels, innermost first.
         inside: the spaces of the environment.
-        refuse: called with a kernel and the error that it has raised. It may raise another one.
+        refuse: called with a kernel and the error that it raised. It may raise another error.
 
     Attributes:
         kernels: the kernels, bound to these spaces.
         outside: the spaces that the agent sees.
-        acts: whether any changes actions.
+        acts: whether any kernel changes actions.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class Chain:
 
     @staticmethod
     def rng(to: Target, seed: Any, device: Any, inside: int = 0) -> Random:
-        """Return random numbers for kernels that change actions, given a seed of the environments.
+        """Return the random numbers of kernels that change actions, for a seed of the environments.
 
         Args:
             to: the library.

@@ -1,9 +1,9 @@
 """Running means and variances, of batches whose rows may be masked.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances". In JAX, the count stays at 2**31 - 1 from there on, so later values weigh slightly more.
+Sample Variances". In JAX, the count stops at 2**31 - 1, so later values weigh slightly more.
 
-Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which weigh as much as 1e-4 values.
+As in Gymnasium, the first mean is 0 and the first variance 1, with the weight of 1e-4 values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
-"""The number of values that the first mean and variance count as."""
+"""The weight of the first mean and variance, as a number of values."""
 
 MOST = 2**31 - 1
 """The largest count in JAX."""
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
         count: the number of values.
         mean: the mean, float64 where the library has it, else float32.
         var: the variance, about the mean.
-        updating: whether values are counted.
+        updating: whether new values are counted.
     """
 
     count: Any
@@ -49,21 +49,21 @@ class Moments(NamedTuple):
         return self._replace(updating=_number(xp, updating))
 
     def read(self) -> dict[str, Any]:
-        """Return them as plain numbers: "count", "mean" and "var", the last two in nested lists.
+        """Return the moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
 
         Raises:
-            arrayferry.OptionError: they are of several runs, or traced.
+            arrayferry.OptionError: the moments are of several runs, or traced.
         """
         count, backend = af.first_array(self.count)
         if backend is not None and backend.is_traced(count):
             raise af.OptionError(
-                "statistics are read in a traced function, where they have no numbers",
-                remedy="Return carry.env_state from it, and call state_dict outside.",
+                "statistics were read in a traced function, where arrays have no values",
+                remedy="Return carry.env_state, and call state_dict outside the function.",
             )
         if getattr(self.count, "shape", ()):
             raise af.OptionError(
                 "these are the statistics of several runs, as jax.vmap makes them",
-                remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
+                remedy="Pass the statistics of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
         mean, var = (_numpy(x).tolist() for x in (self.mean, self.var))
         return {"count": int(self.count), "mean": mean, "var": var}
@@ -78,9 +78,9 @@ class Moments(NamedTuple):
         try:
             count = operator.index(values["count"])
             mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
-            # of values that are not finite, the variance is NaN
+            # if a value is not finite, the variance is NaN
             if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
-                raise ValueError("these are no mean and variance")
+                raise ValueError("these are not a mean and a variance")
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise af.OptionError(
                 f"statistics are needed, but got {values!r:.80}",
@@ -97,10 +97,10 @@ class Moments(NamedTuple):
             xp: the namespace.
             values: the values.
             device: the device of arrays, None for the library's own choice.
-            any_shape: whether moments that have seen no value, and so no shape, may get values of any shape.
+            any_shape: whether any shape is accepted if these moments have counted no value.
 
         Raises:
-            arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
+            arrayferry.OptionError: the shape differs, or the count, mean or variance is missing.
             arrayferry.NarrowingError: a number does not fit.
         """
         count, mean, var = Moments.checked(values)
@@ -108,7 +108,7 @@ class Moments(NamedTuple):
         if mean.shape != shape and not (any_shape and shape == ()):
             raise af.OptionError(
                 f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
-                remedy="Pass those of an environment with the same observations.",
+                remedy="Pass statistics of an environment with the same observations.",
             )
         dtype = np.dtype(dtype_name(self.mean.dtype))
         mean, var = (cast_fitting(x, dtype, "an array of the statistics") for x in (mean, var))
@@ -148,7 +148,7 @@ def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
 
 
 def _number(xp: Namespace, value: AnyTree) -> Any:
-    """Return a number as moments store it. In JAX, it is an array, whose dtype is the same with and without 64 bits."""
+    """Return a number as moments store it. In JAX, it is an array, of the same dtype with and without 64 bits."""
     if not xp.__name__.startswith("jax"):
         return value
     if isinstance(value, bool):
@@ -172,7 +172,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
     x = xp.astype(x, dtype, copy=False)
     # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
-    apart = x - one[None, ...]  # of equal rank, as JAX may be told to ask for
+    apart = x - one[None, ...]  # of equal rank, which JAX can be configured to require
     divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
@@ -217,12 +217,12 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
         parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
 
     Raises:
-        arrayferry.OptionError: there are none, or they are not of the same observations or returns.
+        arrayferry.OptionError: there are no statistics, or their shapes differ.
     """
     runs = [Moments.checked(part) for part in parts]
     if not runs:
         raise af.OptionError(
-            "merge was given no statistics", remedy="Pass those of one run, or of several."
+            "merge was given no statistics", remedy="Pass the statistics of at least one run."
         )
     center = runs[0][1]
     prior = 0.0 - center
@@ -233,7 +233,7 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
         if mean.shape != center.shape:
             raise af.OptionError(
                 f"statistics of the shapes {center.shape} and {mean.shape} cannot be merged",
-                remedy="Pass those of environments with the same observations.",
+                remedy="Pass statistics of environments with the same observations.",
             )
         apart = mean - center
         total += count

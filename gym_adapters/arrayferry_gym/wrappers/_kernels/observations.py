@@ -1,4 +1,4 @@
-"""Kernels that change observations by themselves. Those that show earlier ones are in `frames`."""
+"""Kernels that change each observation independently. Kernels that show earlier ones are in `frames`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TransformObservation(Observations):
     """Applies a function to observations.
 
     Args:
-        func: takes and returns observations of a batch, (n, ...).
-        observation_space: the space of one resulting observation, None if it is the same.
+        func: maps a batch of observations, (n, ...), to another.
+        observation_space: the space of one resulting observation, None if it does not change.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -145,7 +145,7 @@ class DtypeObservation(Observations):
         if isinstance(cast, spaces.Box) and cast.dtype.kind in "iu":
             source: Any = observation
             limits = np.iinfo(cast.dtype)
-            # where there is no bound, Gymnasium's highest number is the lowest
+            # without a bound, Gymnasium's highest number wraps around to the lowest
             high = np.where(source.high >= limits.max, limits.max, cast.high).astype(cast.dtype)
             cast = spaces.Box(cast.low, high, dtype=cast.dtype.type)
         return cast, action
@@ -162,7 +162,7 @@ class GrayscaleObservation(Observations):
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: it is not a space of images.
+        ValueError: the observation space is not a space of images.
 
     Examples:
         >>> import numpy as np
@@ -197,8 +197,8 @@ class GrayscaleObservation(Observations):
 class FlattenObservation(Observations):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
-    Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
-    or Text, Gymnasium's own wrapper is put inside, and flattens them.
+    Around a vector environment, observations that are not arrays of one shape, such as those of Sequence or Text, are
+    flattened by Gymnasium's own wrapper, which is added inside.
 
     Examples:
         >>> from gymnasium import spaces
@@ -225,7 +225,7 @@ class FlattenObservation(Observations):
 
 
 class FilterObservation(Observations):
-    """Leaves out parts of Dict or Tuple observations.
+    """Selects parts of Dict or Tuple observations.
 
     Args:
         filter_keys: the keys to keep, or the indices in a Tuple.
@@ -261,8 +261,8 @@ class TimeAwareObservation(Kernel):
     Args:
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
-        dict_time_key: its key in a Dict.
-        max_episode_steps: the step limit, None for that of the environment.
+        dict_time_key: the key of the number in a Dict.
+        max_episode_steps: the step limit, None for the environment's.
 
     Raises:
         ValueError: there is no step limit, or the key is already in use.
@@ -357,7 +357,7 @@ class TimeAwareObservation(Kernel):
 
 
 def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
-    """Return a batch with one axis for each environment, in the dtype of the flattened space."""
+    """Return a batch flattened to (n, size), in the dtype of the flattened space."""
     parts = []
     for leaf, path in places:
         x = batch

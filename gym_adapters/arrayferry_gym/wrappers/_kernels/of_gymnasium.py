@@ -1,4 +1,4 @@
-"""Kernels whose arguments and spaces are those of Gymnasium's wrappers of the same names."""
+"""Kernels with the arguments and spaces of Gymnasium's wrappers of the same names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .kernel import Kernel, State, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
-    """An environment with nothing but spaces. Gymnasium's wrappers around it check them and make their own spaces."""
+    """An environment that has only spaces. Gymnasium's wrappers check these, and derive new spaces from them."""
 
     def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation
@@ -23,7 +23,7 @@ class _Shell(gym.Env[Any, Any]):
 
 
 class OfGymnasium(Kernel):
-    """A kernel whose arguments and spaces are those of Gymnasium's wrapper of the same name."""
+    """A kernel with the arguments and spaces of Gymnasium's wrapper of the same name."""
 
     _original: type[Any]
 
@@ -34,7 +34,7 @@ class OfGymnasium(Kernel):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         try:
-            # Gymnasium's divides by the width of parts that are fixed
+            # Gymnasium's wrapper may divide by a width of 0
             with np.errstate(all="ignore"):
                 wrapper = self._original(_Shell(observation, action), **arguments_of(self))
         except (AssertionError, ValueError) as error:
@@ -49,7 +49,7 @@ class OfGymnasium(Kernel):
 
 
 class Observations(OfGymnasium):
-    """A kernel that changes observations, each by itself."""
+    """A kernel that changes each observation independently."""
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
 
@@ -75,10 +75,10 @@ def as_float(space: Any) -> Any:
 
 
 def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: Device) -> State:
-    """Return the linear map from a Box to other bounds: the factor, and the value at 0; arrays (1, ...).
+    """Return the linear map from a Box to other bounds, as arrays (1, ...): the factor and the intercept.
 
-    They have the dtype of the Box, or float64 if it is one of integers. If the factor is outside the range of that dtype,
-    there are three arrays: values are divided by the first, half the old width, and multiplied by the second, half the new.
+    The arrays have the dtype of the Box, or float64 if it has integers. If the factor is out of range of that dtype, there
+    are three arrays: half the old width, a divisor; half the new width, a factor; and the intercept.
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)

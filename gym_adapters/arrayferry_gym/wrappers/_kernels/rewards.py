@@ -1,4 +1,4 @@
-"""Kernels that change rewards, each by itself."""
+"""Kernels that change each reward independently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClipReward(OfGymnasium):
         max_reward: the upper bound, None for none.
 
     Raises:
-        gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
+        gymnasium.error.InvalidBound: there is no bound, or the bounds are in the wrong order.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -62,9 +62,8 @@ class TransformReward(Kernel):
     """Applies a function to rewards.
 
     Args:
-        func: takes and returns rewards of a batch, (n,).
-        shape: the shape of the reward of one environment that it returns. By default, it is called with zeros to find
-            out, when that is needed.
+        func: maps a batch of rewards, (n,), to another.
+        shape: the shape of one resulting reward. By default, `func` is called with zeros to determine it if needed.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -89,7 +88,7 @@ class TransformReward(Kernel):
 
 
 def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
-    """Return bounds as an array of the library. A number has no place in the state: there, it would get a dtype."""
+    """Return bounds as an array of the library, None for a number, which would get a dtype in the state."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)

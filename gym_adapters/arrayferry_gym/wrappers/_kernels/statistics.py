@@ -62,9 +62,9 @@ class NormalizeObservation(OfGymnasium):
     ) -> tuple[State, Any]:
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
-        if x.dtype == xp.float32:  # which needs no casts of the batch
+        if x.dtype == xp.float32:  # without a cast of the batch
             mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
-        else:  # integers and floats are not mixed in the standard
+        else:  # the Array API does not mix integers and floats
             x = xp.astype(x, mean.dtype, copy=False)
         x = (x - mean[None, ...]) / deviation[None, ...]
         return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
@@ -115,7 +115,7 @@ class NormalizeReward(OfGymnasium):
             raise af.OptionError(
                 f"the statistics are of returns of the shape {tuple(moments.mean.shape)}, but rewards have the shape "
                 f"{tuple(reward.shape[1:])}",
-                remedy="Load those of an environment with the same rewards.",
+                remedy="Load statistics of an environment with the same rewards.",
             )
         going_on = xp.astype(~result.terminated, before.dtype)
         if len(reward.shape) > 1:
@@ -137,7 +137,7 @@ class RecordEpisodeStatistics(Kernel):
     Returns have the shape of rewards: with several objectives or agents, there is one for each.
 
     Args:
-        buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
+        buffer_length: the number of episodes in queues, which only wrappers around ordinary environments have.
         stats_key: the key in infos.
         gamma: the discount factor of "dr", from 0 to 1. None leaves it out.
 
