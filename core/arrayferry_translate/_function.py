@@ -130,9 +130,9 @@ def function_of(program: Program, to: Target) -> Loaded:
     Raises:
         TranslationError: the library cannot compute something in it.
     """
-    made = Loaded(program, registry.backend(to))
-    made.bound(None)  # it raises now
-    return made
+    loaded = Loaded(program, registry.backend(to))
+    loaded.bound(None)  # it raises now
+    return loaded
 
 
 @uncompiled
@@ -158,29 +158,29 @@ class Loaded:
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
         """Return the library on a device, and the function. Raises for what the library cannot compute."""
-        found = self._bound.get(device)
-        if found is None:
-            made = library(self._backend, device)
-            found = self._bound[device] = made, bind(self.program, made)
-        return found
+        bound = self._bound.get(device)
+        if bound is None:
+            device_library = library(self._backend, device)
+            bound = self._bound[device] = device_library, bind(self.program, device_library)
+        return bound
 
     def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
         """Return the results for arguments in order, whose places are for errors."""
-        own, specs = self._backend, self.program.specs
+        target, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
-        first = leaves[backends.index(own)] if own in backends else None
-        device = None if first is None else device_like(first, own)
-        there, run = self.bound(device)
+        first = leaves[backends.index(target)] if target in backends else None
+        device = None if first is None else device_like(first, target)
+        lib, run = self.bound(device)
         arrays = [*leaves]
         for n, (x, backend, spec) in enumerate(zip(leaves, backends, specs, strict=False)):
-            fits = backend is own and (there.records or dtype_name(x.dtype) == spec.dtype)
+            fits = backend is target and (lib.records or dtype_name(x.dtype) == spec.dtype)
             if not fits or tuple(x.shape) != spec.shape:
                 name = f"the argument {paths[n]}" if paths else f"argument number {n}"
                 arrays[n] = self._fitted(x, backend, spec, device, name)
-        with there.quiet():
-            made = run([there.cast(x, spec.dtype) for x, spec in zip(arrays, specs, strict=False)])
-            results = zip(made, self.program.outputs, self._owned, strict=True)
-            return [there.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
+        with lib.quiet():
+            raw = run([lib.cast(x, spec.dtype) for x, spec in zip(arrays, specs, strict=False)])
+            results = zip(raw, self.program.outputs, self._owned, strict=True)
+            return [lib.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
 
     def _fitted(
         self, leaf: AnyTree, backend: Backend | None, spec: Spec, device: Device, name: str
@@ -208,12 +208,12 @@ class Loaded:
                 remedy="Pass arrays of these shapes, or make another program.",
             )
         leaf = convert(leaf)
-        given = dtype_name(leaf.dtype)
-        if given == spec.dtype:
+        leaf_dtype = dtype_name(leaf.dtype)
+        if leaf_dtype == spec.dtype:
             return leaf
-        if NARROWED.get(given) != spec.dtype:
+        if NARROWED.get(leaf_dtype) != spec.dtype:
             raise ProgramError(
-                f"{name} has the dtype {given}, the program was made for {spec.dtype}",
+                f"{name} has the dtype {leaf_dtype}, the program was made for {spec.dtype}",
                 remedy="Cast it, or make another program.",
             )
         return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))
@@ -242,8 +242,8 @@ class Translated:
         return getattr(self, "__qualname__", "function")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = functools.partial(translate, differentiable=self._autodiff is not None)
-        return made, (self._function, portable(self._backend))
+        make = functools.partial(translate, differentiable=self._autodiff is not None)
+        return make, (self._function, portable(self._backend))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax
@@ -256,23 +256,23 @@ class Translated:
 
             return call(self._name, self, self._backend, self._autodiff, leaves, treedef)
         key = treedef, *map(_form, leaves), *settings()
-        found = self._kept.get(key)
-        if found is None:
+        traced = self._kept.get(key)
+        if traced is None:
             with self._lock:  # threads trace it once
-                found = self._kept.get(key)
-                if found is None:
+                traced = self._kept.get(key)
+                if traced is None:
                     program, structure = self._traced(treedef, leaves)
-                    found = self._kept[key] = Loaded(program, self._backend), structure
-        made, structure = found
-        return jax.tree.unflatten(structure, made.run(leaves))
+                    traced = self._kept[key] = Loaded(program, self._backend), structure
+        loaded, structure = traced
+        return jax.tree.unflatten(structure, loaded.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
         """Return what a transformation makes of the function, translated, without gradients."""
-        found = self._derived.get((transform, how))
-        if found is None:
-            made = Translated(transform(self._function, *how), self._backend)
-            found = self._derived[transform, how] = made
-        return found
+        translated = self._derived.get((transform, how))
+        if translated is None:
+            translated = Translated(transform(self._function, *how), self._backend)
+            self._derived[transform, how] = translated
+        return translated
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return what the function computes, as plain data.

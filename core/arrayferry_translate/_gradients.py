@@ -45,26 +45,26 @@ class Call:
 
 
 def call(
-    name: str, run: Any, own: Backend, autodiff: Autodiff, leaves: list[Any], treedef: Any
+    name: str, run: Any, target: Backend, autodiff: Autodiff, leaves: list[Any], treedef: Any
 ) -> Any:
     """Call a function so that a library differentiates through it.
 
     Args:
         name: the name of the function in errors.
         run: the function, translated.
-        own: the library.
+        target: the library.
         autodiff: how it differentiates.
         leaves: all arguments.
         treedef: their structure.
     """
-    places, arrays, others, convert = [], [], [], kept_conversion(own)
+    places, arrays, others, convert = [], [], [], kept_conversion(target)
     for place, x in enumerate(leaves):
         backend = registry.kind(x).backend
         if backend is None or (backend.name == "jax" and is_key(x)):
             others.append(x)
         else:
             places.append(place)
-            arrays.append(x if backend is own else convert(x))
+            arrays.append(x if backend is target else convert(x))
     of_lists = run.derived(_of_lists, treedef, tuple(places))
     flat = autodiff.call(Call(name, of_lists, others), arrays)
     return flat.build(flat.arrays)
@@ -74,8 +74,8 @@ def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...
     """Return the function of the arrays, which are at places among the arguments, and of the others."""
 
     def of_lists(arrays: list[Any], others: list[Any]) -> Any:
-        given, rest = dict(zip(places, arrays, strict=True)), iter(others)
-        leaves = [given[n] if n in given else next(rest) for n in range(treedef.num_leaves)]
+        by_place, rest = dict(zip(places, arrays, strict=True)), iter(others)
+        leaves = [by_place[n] if n in by_place else next(rest) for n in range(treedef.num_leaves)]
         args, kwargs = jax.tree.unflatten(treedef, leaves)
         return function(*args, **kwargs)
 
@@ -90,8 +90,8 @@ def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...])
             arrays = values[:count]
             for index, x in zip(wanted, chosen, strict=True):
                 arrays[index] = x
-            made = jax.tree.leaves(function(arrays, others))
-            return [y for y in made if jax.numpy.issubdtype(y.dtype, jax.numpy.inexact)]
+            outputs = jax.tree.leaves(function(arrays, others))
+            return [y for y in outputs if jax.numpy.issubdtype(y.dtype, jax.numpy.inexact)]
 
         _, pull = jax.vjp(results, *[values[index] for index in wanted])
         return [*pull(values[count:])]

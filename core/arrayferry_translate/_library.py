@@ -31,7 +31,7 @@ class Library:
         device: where its arrays are.
     """
 
-    held: Mapping[str, str] = MappingProxyType({})
+    wider: Mapping[str, str] = MappingProxyType({})
     """The dtypes whose values are held in wider ones, and those."""
     records = False
     """Whether it records what it would compute, so that no value is known."""
@@ -51,14 +51,14 @@ class Library:
         Raises:
             NotImplementedError: the library lacks it.
         """
-        found = getattr(self.native, name, None) or getattr(self.xp, name, None)
-        if found is None:
+        function = getattr(self.native, name, None) or getattr(self.xp, name, None)
+        if function is None:
             raise NotImplementedError(f"{self.backend.name} has no {name}")
-        return found  # type: ignore[no-any-return]
+        return function  # type: ignore[no-any-return]
 
     def dtype(self, name: str) -> Any:
         """Return the dtype in which values of a dtype are held."""
-        name = self.held.get(name, name)
+        name = self.wider.get(name, name)
         if self.backend.name == "jax":  # it warns of each dtype of 64 bits that it has not
             name = sys.modules["jax"].dtypes.canonicalize_dtype(name).name
         try:
@@ -69,7 +69,7 @@ class Library:
     def constant(self, array: np.ndarray[Any, Any]) -> Any:
         """Return an array with the values of one of NumPy."""
         name = array.dtype.name
-        return self._conversion(array.astype(self.held[name]) if name in self.held else array)
+        return self._conversion(array.astype(self.wider[name]) if name in self.wider else array)
 
     def indices(self, *shape: int, of: int) -> Any:
         """Return 0, 1, 2 ... along an axis of a shape whose other axes have length 1."""
@@ -87,7 +87,7 @@ class Library:
 
     def wrapped(self, x: AnyArray, name: str) -> Any:
         """Return integers within the range of a dtype, modulo its size, where they are held in a wider one."""
-        return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.held else x
+        return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.wider else x
 
     def full(self, shape: tuple[int, ...], value: AnyTree, name: str) -> Any:
         """Return an array of one value."""
@@ -220,12 +220,12 @@ def _spread(
     spans = [(n - 1) * stride + 1 for n, stride in zip(lengths, strides, strict=True)]
     ends = zip(spans, sizes, dilations, more, strict=True)
     full = [span + (size - 1) * step + extra for span, size, step, extra in ends]
-    made = np.zeros((count, groups * features, *full), x.dtype)
+    spread = np.zeros((count, groups * features, *full), x.dtype)
     for place in np.ndindex(*sizes):
         starts = [n * step for n, step in zip(place, dilations, strict=True)]
         part = (slice(n, n + span, by) for n, span, by in zip(starts, spans, strides, strict=True))
-        made[:, :, *part] += parts[:, :, *place]
-    return made[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
+        spread[:, :, *part] += parts[:, :, *place]
+    return spread[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
 
 
 def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
@@ -240,7 +240,7 @@ def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) ->
 class TorchLibrary(Library):
     """PyTorch. It computes little with unsigned integers, so those are held in wider signed ones."""
 
-    held = MappingProxyType({"uint16": "int32", "uint32": "int64"})
+    wider = MappingProxyType({"uint16": "int32", "uint32": "int64"})
 
     def __init__(self, backend: Backend, device: Device) -> None:
         import torch
@@ -251,13 +251,13 @@ class TorchLibrary(Library):
     def dtype(self, name: str) -> Any:
         if name == "uint64":
             raise NotImplementedError("PyTorch computes nothing with uint64")
-        return getattr(self.native, self.held.get(name, name))
+        return getattr(self.native, self.wider.get(name, name))
 
     def cast(self, x: AnyArray, name: str) -> Any:
         return x.to(self.dtype(name))
 
     def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
-        if name in self.held:
+        if name in self.wider:
             return x.to(getattr(self.native, name))
         return x if owned else x.clone(memory_format=self.native.contiguous_format)
 
@@ -279,9 +279,9 @@ class TorchLibrary(Library):
         return getattr(self.native, name, None) if "float" in dtype else None
 
     def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
-        if old in self.held:
+        if old in self.wider:
             x = x.to(getattr(self.native, old.removeprefix("u")))
-        bits = x.view(getattr(self.native, new.removeprefix("u") if new in self.held else new))
+        bits = x.view(getattr(self.native, new.removeprefix("u") if new in self.wider else new))
         return self.wrapped(bits.to(self.dtype(new)), new)
 
     def special(self, name: str) -> Callable[..., Any]:

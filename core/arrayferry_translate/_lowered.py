@@ -29,14 +29,14 @@ ERF_INV = (
 def _erf_inv(params: AnyTree, x: AnyArray) -> Any:
     if x.dtype == "float64":
         raise NotImplementedError("of float64")
-    given, x = x, x.astype("float32")
+    dtype, x = x.dtype, x.astype("float32")
     w = -jnp.log1p(-x * x)
     near = w < 5
     w = jnp.where(near, w - 2.5, jnp.sqrt(w) - 3)
     terms = (jnp.where(near, *pair) for pair in zip(*ERF_INV, strict=True))
     result = functools.reduce(lambda sum_, term: term + sum_ * w, terms)
     edge = jnp.where(x > 0, jnp.inf, -jnp.inf).astype("float32")
-    return jnp.where(abs(x) == 1, edge, result * x).astype(given.dtype)
+    return jnp.where(abs(x) == 1, edge, result * x).astype(dtype)
 
 
 def _integer_pow(params: AnyTree, x: AnyArray) -> Any:
@@ -113,8 +113,8 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
     function = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
     arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
     combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
-    made = _windows(params, combine, arrays, fills)
-    return combine([jnp.broadcast_to(x, y.shape) for x, y in zip(fills, made, strict=True)], made)
+    outs = _windows(params, combine, arrays, fills)
+    return combine([jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)], outs)
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
@@ -160,7 +160,7 @@ LOWERED: Mapping[str, Lowered] = {
     "integer_pow": _integer_pow,
     "square": lambda params, x: x * x,
     "one_minus_square": lambda params, x: (1 + x) * (1 - x),
-    "polynomial": lambda params, x, *row: functools.reduce(lambda y, each: y * x + each, row[::-1]),
+    "polynomial": lambda params, x, *row: functools.reduce(lambda y, term: y * x + term, row[::-1]),
     "log2": lambda params, x: jnp.log(x) * jnp.asarray(1.4426950408889634, x.dtype),
     "name": lambda params, x: x,
     "sharding_constraint": lambda params, x: x,
@@ -195,37 +195,37 @@ def _over(function: Lowered, dims: int) -> Lowered:
     return function
 
 
-def _bits(own: Any, params: AnyTree, x: AnyArray) -> Any:
-    draw = functools.partial(own.random_bits, bit_width=params["bit_width"], shape=params["shape"])
+def _bits(impl: Any, params: AnyTree, x: AnyArray) -> Any:
+    draw = functools.partial(impl.random_bits, bit_width=params["bit_width"], shape=params["shape"])
     return _over(draw, x.ndim - 1)(x)
 
 
-def _fold_in(own: Any, params: AnyTree, key: Any, number: Any) -> Any:
+def _fold_in(impl: Any, params: AnyTree, key: Any, number: Any) -> Any:
     shape = jnp.broadcast_shapes(key.shape[:-1], number.shape)
-    key = jnp.broadcast_to(key, (*shape, *own.key_shape))
-    return _over(own.fold_in, len(shape))(key, jnp.broadcast_to(number.astype("uint32"), shape))
+    key = jnp.broadcast_to(key, (*shape, *impl.key_shape))
+    return _over(impl.fold_in, len(shape))(key, jnp.broadcast_to(number.astype("uint32"), shape))
 
 
 OF_KEYS: Mapping[str, Lowered] = {
-    "random_wrap": lambda own, params, x: x,
-    "random_unwrap": lambda own, params, x: x,
-    "random_clone": lambda own, params, x: x,
-    "random_seed": lambda own, params, x: _over(own.seed, x.ndim)(x),
+    "random_wrap": lambda impl, params, x: x,
+    "random_unwrap": lambda impl, params, x: x,
+    "random_clone": lambda impl, params, x: x,
+    "random_seed": lambda impl, params, x: _over(impl.seed, x.ndim)(x),
     "random_bits": _bits,
-    "random_split": lambda own, params, x: _over(
-        lambda key: own.split(key, params["shape"]), x.ndim - 1
+    "random_split": lambda impl, params, x: _over(
+        lambda key: impl.split(key, params["shape"]), x.ndim - 1
     )(x),
     "random_fold_in": _fold_in,
-    "eq": lambda own, params, x, y: (x == y).all(-1),
-    "ne": lambda own, params, x, y: (x != y).any(-1),
+    "eq": lambda impl, params, x, y: (x == y).all(-1),
+    "ne": lambda impl, params, x, y: (x != y).any(-1),
 }
 """What primitives do with the numbers that keys consist of, by the functions of these keys."""
 
 INSIDE = frozenset(("cond", "while", "scan"))
 """Primitives whose programs deal with keys by themselves."""
 IMPLEMENTATIONS = {
-    f"key<{own.tag}>": own
-    for own in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
+    f"key<{impl.tag}>": impl
+    for impl in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
 }
 """How keys are made and used, by the name of their dtype."""
 

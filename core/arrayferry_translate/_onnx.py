@@ -51,12 +51,12 @@ def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute in a dtype that onnxruntime knows."""
 
     def widened(*arrays: AnyTree, **options: Any) -> Any:
-        own = arrays[0].dtype
-        name = WIDER.get(dtype_name(own))
+        dtype = arrays[0].dtype
+        name = WIDER.get(dtype_name(dtype))
         if name is None:
             return run(*arrays, **options)
         wide = (ndx.astype(x, getattr(ndx, name)) for x in arrays)
-        return ndx.astype(run(*wide, **options), own)
+        return ndx.astype(run(*wide, **options), dtype)
 
     return widened
 
@@ -72,22 +72,22 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
     reduced = _reduction(function)
 
     def extreme(x: AnyArray, *, axis: Dims) -> Any:
-        made = reduced(x, axis=axis)
+        extremes = reduced(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
-            return made
-        return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, made)  # onnxruntime loses some
+            return extremes
+        return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, extremes)  # onnxruntime drops NaN
 
     return extreme
 
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
     def place(x: AnyArray, *, axis: int) -> Any:
-        found = find(x, axis=axis)
+        places = find(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
-            return found
+            return places
         missing = ndx.isnan(x)
         first = ndx.argmax(ndx.astype(missing, ndx.int32), axis=axis)
-        return ndx.where(_any(missing, axis=(axis,)), first, found)
+        return ndx.where(_any(missing, axis=(axis,)), first, places)
 
     return place
 
@@ -99,8 +99,8 @@ def _sum(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     if dtype_name(x.dtype) in ("int64", "uint64"):
         raise NotImplementedError("onnxruntime adds integers of 64 bits as floats")
     whole = "int" in dtype_name(x.dtype)
-    made = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if whole else x, axis=axis)
-    return ndx.astype(made, x.dtype)
+    total = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if whole else x, axis=axis)
+    return ndx.astype(total, x.dtype)
 
 
 def _products(x: AnyArray, axis: int) -> list[Any]:
@@ -110,10 +110,10 @@ def _products(x: AnyArray, axis: int) -> list[Any]:
 
 def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     """Multiply one after the other: onnxruntime multiplies integers as floats."""
-    for each in sorted(axis, reverse=True):
-        rest = (*x.shape[:each], *x.shape[each + 1 :])
-        made = _products(x, each)
-        x = made[-1] if made else ndx.ones(rest, dtype=x.dtype)
+    for reduced_axis in sorted(axis, reverse=True):
+        rest = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
+        products = _products(x, reduced_axis)
+        x = products[-1] if products else ndx.ones(rest, dtype=x.dtype)
     return x
 
 
@@ -143,14 +143,14 @@ def _signbit(x: AnyArray) -> Any:
 
 def _shifted(x: AnyArray, count: Any, direction: str) -> Any:
     """Shift bits. The sign of signed integers stays."""
-    own, name = x.dtype, dtype_name(x.dtype)
+    dtype, name = x.dtype, dtype_name(x.dtype)
     if name.startswith("u"):
         return _recorded(op.bit_shift, x, count, direction=direction)
     plain, negative = getattr(ndx, f"u{name}"), x < 0
     right = direction == "RIGHT"
     x = ndx.where(negative, ~x, x) if right else x
     x, count = ndx.astype(x, plain), ndx.astype(count, plain)
-    x = ndx.astype(_recorded(op.bit_shift, x, count, direction=direction), own)
+    x = ndx.astype(_recorded(op.bit_shift, x, count, direction=direction), dtype)
     return ndx.where(negative, ~x, x) if right else x
 
 
@@ -176,8 +176,8 @@ def _erfc(x: AnyArray) -> Any:
     wide = ndx.astype(x, ndx.float64)
     t = 1 / (1 + 0.5 * abs(wide))
     terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
-    made = t * ndx.exp(terms - wide * wide)
-    return ndx.astype(ndx.where(wide < 0, 2 - made, made), x.dtype)
+    erfc_of_abs = t * ndx.exp(terms - wide * wide)
+    return ndx.astype(ndx.where(wide < 0, 2 - erfc_of_abs, erfc_of_abs), x.dtype)
 
 
 SPECIAL = {"erf": _erf, "erfc": _erfc}
@@ -272,10 +272,10 @@ class OnnxLibrary(Library):
             return [op.identity(going), *_unwrapped(body([*_shaped(inner, inside), *parts]))]
 
         count = op.const(np.int64(length))
-        made = op.loop(count, None, [x.unwrap_spox() for x in values], body=turn)
-        made = _shaped(made, shapes)
-        turned = (self.xp.flip(x, axis=0) if reverse else x for x in made[len(values) :])
-        return [*made[: len(values)], *turned]
+        first = [x.unwrap_spox() for x in values]
+        outputs = _shaped(op.loop(count, None, first, body=turn), shapes)
+        turned = (self.xp.flip(x, axis=0) if reverse else x for x in outputs[len(values) :])
+        return [*outputs[: len(values)], *turned]
 
 
 def _float(bits: Any) -> Any:
@@ -286,8 +286,8 @@ def _float(bits: Any) -> Any:
     base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
     rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
     unit, base = (
-        _recorded(op.gather, _number(each, "float64"), ndx.astype(exponent, ndx.int64))
-        for each in (unit, base)
+        _recorded(op.gather, _number(table, "float64"), ndx.astype(exponent, ndx.int64))
+        for table in (unit, base)
     )
     size = ndx.where((exponent == 255) & (rest == 0), math.inf, base + rest * unit)
     return ndx.astype(size * (1 - 2 * ndx.astype(bits >> 31, ndx.float64)), ndx.float32)
@@ -296,8 +296,8 @@ def _float(bits: Any) -> Any:
 def _bits(x: AnyArray) -> Any:
     """Return the bits of float32 as uint32."""
     size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
-    known = ndx.where(finite & (size > 0), size, 1.0)
-    guess = _clip(ndx.astype(ndx.floor(ndx.log(known) / math.log(2)), ndx.int64), -126, 127)
+    positive = ndx.where(finite & (size > 0), size, 1.0)
+    guess = _clip(ndx.astype(ndx.floor(ndx.log(positive) / math.log(2)), ndx.int64), -126, 127)
     powers = _number(2.0 ** np.arange(-127, 129), "float64")
 
     def power(exponent: Any) -> Any:
@@ -306,7 +306,7 @@ def _bits(x: AnyArray) -> Any:
     more, less = size >= power(guess + 1), size < power(guess)
     exponent = guess + ndx.astype(more, ndx.int64) - ndx.astype(less, ndx.int64)
     exponent = _clip(exponent, -126, 127)
-    rest = ndx.astype(known * 2.0**23 / power(exponent), ndx.int64)
+    rest = ndx.astype(positive * 2.0**23 / power(exponent), ndx.int64)
     bits = ndx.where(size == 0, 0, (exponent + 126) * 2**23 + rest)
     bits = ndx.where(ndx.isnan(x), 0x7FC00000, ndx.where(finite, bits, 0x7F800000))
     return ndx.astype(bits + ndx.astype(_signbit(x), ndx.int64) * 2**31, ndx.uint32)

@@ -86,9 +86,9 @@ class Program:
     lines: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
-        given = ", ".join(map(str, self.specs[: self.inputs]))
-        made = ", ".join(str(self.specs[n]) for n in self.outputs)
-        return f"<Program ({given}) -> ({made}) of {len(self.equations)} equations>"
+        inputs = ", ".join(map(str, self.specs[: self.inputs]))
+        outputs = ", ".join(str(self.specs[n]) for n in self.outputs)
+        return f"<Program ({inputs}) -> ({outputs}) of {len(self.equations)} equations>"
 
     def primitives(self) -> set[str]:
         """Return the names of all primitives in the program and in those within it."""
@@ -204,18 +204,18 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
         for number, spec in zip(_counts(document["constants"]), specs[inputs:], strict=False)
     )
-    equations, made = [], inputs + len(document["constants"])
+    equations, num_values = [], inputs + len(document["constants"])
     for name, *numbers, params in document["equations"]:
-        taken, given = map(_counts, numbers)
+        ins, outs = map(_counts, numbers)
         if set(params) != RULES[name].params:
             raise ValueError(f"{name} with the parameters {', '.join(params)}")
-        if not all(n < made for n in taken):
+        if not all(n < num_values for n in ins):
             raise ValueError(f"{name} takes a value that is not made yet")
-        if given != tuple(range(made, made := made + len(given))):
+        if outs != tuple(range(num_values, num_values := num_values + len(outs))):
             raise ValueError(f"{name} makes values that are numbered otherwise")
         params = {key: restored(value) for key, value in params.items()}
-        equations.append(Equation(name, taken, given, params))
-    if made != len(specs) or not all(n < made for n in outputs):
+        equations.append(Equation(name, ins, outs, params))
+    if num_values != len(specs) or not all(n < num_values for n in outputs):
         raise ValueError("values are missing")
     structures = document["arguments"], document["results"]
     for structure, count in zip(structures, (inputs, len(outputs)), strict=True):

@@ -44,11 +44,11 @@ def bind(program: Program, library: Library) -> Lists:
     def run_all(arrays: list[Any]) -> list[Any]:
         values = arrays + constants
         for run, inputs in steps:
-            made = run(*[values[n] for n in inputs])
-            if type(made) is list:
-                values += made
+            results = run(*[values[n] for n in inputs])
+            if type(results) is list:
+                values += results
             else:
-                values.append(made)
+                values.append(results)
         return [values[n] for n in program.outputs]
 
     return run_all

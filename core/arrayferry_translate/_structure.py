@@ -88,14 +88,14 @@ def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
     if structure is None:
         return next(leaves)
     kind, name, parts = structure
-    made = {key: put_together(inner, leaves) for key, inner in parts}
+    children = {key: put_together(inner, leaves) for key, inner in parts}
     if kind == "dict":
-        return made
+        return children
     if kind == "object":
-        return SimpleNamespace(**made)
+        return SimpleNamespace(**children)
     if kind == "namedtuple":
-        return _named(name, *made)(*made.values())
-    return None if kind == "none" else KINDS[kind](made.values())
+        return _named(name, *children)(*children.values())
+    return None if kind == "none" else KINDS[kind](children.values())
 
 
 @cache
@@ -105,12 +105,12 @@ def _named(name: str, *fields: str) -> Any:
 
 def _other(path: str, expected: str, value: AnyTree) -> ProgramError:
     where = f" at {path}" if path else ""
-    given = f"a {type(value).__name__}"
+    actual = f"a {type(value).__name__}"
     if isinstance(value, dict):
-        given += f" with the keys {[*value]!r:.200}"
+        actual += f" with the keys {[*value]!r:.200}"
     elif isinstance(value, (tuple, list)):
-        given += f" of {len(value)}"
+        actual += f" of {len(value)}"
     return ProgramError(
-        f"the program takes {expected}{where}, not {given}",
+        f"the program takes {expected}{where}, not {actual}",
         remedy="Pass arguments as it was made for, or make another program.",
     )

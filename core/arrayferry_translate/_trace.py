@@ -125,8 +125,8 @@ class _Maker:
         for equation in jaxpr.eqns:
             # JAX keeps none within functions that `jit` compiled
             self._line = _line(equation) or outer
-            made = self._add(equation, [number(atom) for atom in equation.invars])
-            numbers.update(zip(equation.outvars, made, strict=True))
+            outputs = self._add(equation, [number(atom) for atom in equation.invars])
+            numbers.update(zip(equation.outvars, outputs, strict=True))
         self._line = outer
         return [number(atom) for atom in jaxpr.outvars]
 
@@ -174,17 +174,17 @@ class _Maker:
         self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
     ) -> list[Any] | None:
         """Return the results of an equation if they are constant and small."""
-        known, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
-        if large or not known.keys() >= {*inputs}:
+        constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
+        if large or not constants.keys() >= {*inputs}:
             return None
         try:
             run = step(_numpy(), name, params, [self._specs[n] for n in inputs], specs)
         except TranslationError:
             return None
         with _numpy().quiet():
-            made = run(*[known[n] for n in inputs])
-        made = made if isinstance(made, list) else [made]
-        return [np.array(x, dtype=spec.dtype) for x, spec in zip(made, specs, strict=True)]
+            results = run(*[constants[n] for n in inputs])
+        results = results if isinstance(results, list) else [results]
+        return [np.array(x, dtype=spec.dtype) for x, spec in zip(results, specs, strict=True)]
 
     def finished(self, outputs: Sequence[int]) -> Program:
         """Return the program, without what its outputs do not need.

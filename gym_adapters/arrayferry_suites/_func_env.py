@@ -22,8 +22,8 @@ class FuncEnvAdapter(JaxEnv):
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         super().__init__(env, env.get_default_params() if params is None else params)
-        own = getattr(self.env, "metadata", {})
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **own}
+        metadata = getattr(self.env, "metadata", {})
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **metadata}
 
     def actions(self, example: AnyTree) -> Any:
         """Return the space that the environment declares."""

@@ -97,13 +97,13 @@ def _check(env: Any) -> None:
 
 def _without_limit(env: Any) -> Any:
     """Return an environment without its step limit, itself if it has none."""
-    held = vars(env)
-    if is_whole(held.get("time_limit")):
+    attributes = vars(env)
+    if is_whole(attributes.get("time_limit")):
         return _changed(env, "time_limit", UNLIMITED)
-    if "_env" not in held:
+    if "_env" not in attributes:
         return env
-    inner = _without_limit(held["_env"])  # of a wrapper
-    return env if inner is held["_env"] else _changed(env, "_env", inner)
+    inner = _without_limit(attributes["_env"])  # of a wrapper
+    return env if inner is attributes["_env"] else _changed(env, "_env", inner)
 
 
 def _changed(env: Any, name: str, value: AnyTree) -> Any:

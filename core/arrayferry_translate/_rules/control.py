@@ -51,8 +51,8 @@ def _while(
                 lambda values: any_(going(values), axis=axes) if rows else going(values),
                 lambda values: turn(values, going(values)), values,
             )  # fmt: skip
-        while bool(any_(found := going(values))):
-            values = turn(values, found)
+        while bool(any_(flags := going(values))):
+            values = turn(values, flags)
         return values
 
     return run
@@ -79,8 +79,8 @@ def _scan(
             return library.scan(whole, values, xs, length, shapes, reverse=reverse)
         rows: list[Any] = [None] * len(order)
         for number in order:
-            made = body([*of_body, *values, *(x[number, ...] for x in xs)])
-            values, rows[number] = made[:num_carry], made[num_carry:]
+            results = body([*of_body, *values, *(x[number, ...] for x in xs)])
+            values, rows[number] = results[:num_carry], results[num_carry:]
         if not rows:
             return values + [full(spec.shape, 0, spec.dtype) for spec in stacked]
         return values + [stack(column) for column in zip(*rows, strict=True)] if stacked else values

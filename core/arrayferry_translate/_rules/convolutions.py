@@ -24,17 +24,17 @@ def _convolution(
     library, xp, dtype, shape = site.library, site.xp, site.dtype, site.shape
     of_x, of_kernel, of_out = dimension_numbers
     count, features, *lengths = (site.ins[0].shape[axis] for axis in of_x)
-    given = tuple(site.ins[1].shape[axis] for axis in of_kernel)
+    kernel_shape = tuple(site.ins[1].shape[axis] for axis in of_kernel)
     back = tuple(map(of_out.index, range(len(shape))))
-    if not math.prod((*shape, *given, *site.ins[0].shape)):
+    if not math.prod((*shape, *kernel_shape, *site.ins[0].shape)):
         return lambda x, kernel: library.full(shape, 0, dtype)
     # groups of the batch become groups of features
     parts, groups = batch_group_count, batch_group_count * feature_group_count
     apart = (parts, count // parts, features, *lengths)
     turned, together = (1, 0, *range(2, len(apart))), (apart[1], parts * features, *lengths)
-    made = tuple(shape[axis] for axis in of_out[2:])
-    how = groups, given, window_strides, padding, lhs_dilation, rhs_dilation
-    convolve = _transposed(site, *how) or _direct(site, together, made, *how)
+    out_lengths = tuple(shape[axis] for axis in of_out[2:])
+    how = groups, kernel_shape, window_strides, padding, lhs_dilation, rhs_dilation
+    convolve = _transposed(site, *how) or _direct(site, together, out_lengths, *how)
 
     def run(x: AnyArray, kernel: Any) -> Any:
         x = xp.permute_dims(library.cast(x, dtype), of_x)
@@ -47,26 +47,26 @@ def _convolution(
 
 
 def _transposed(
-    site: Site, groups: int, given: Dims, strides: Dims, padding: Any, lhs_dilation: Dims, rhs_dilation: Dims
+    site: Site, groups: int, kernel_shape: Dims, strides: Dims, padding: Any, lhs_dilation: Dims, rhs_dilation: Dims
 ) -> Run | None:  # fmt: skip
     """Return the library's transposed convolution, for the gradient of one with strides. None if it does not fit."""
-    xp, axes = site.xp, tuple(range(2, len(given)))
-    spans = ((size - 1) * step for size, step in zip(given[2:], rhs_dilation, strict=True))
+    xp, axes = site.xp, tuple(range(2, len(kernel_shape)))
+    spans = ((size - 1) * step for size, step in zip(kernel_shape[2:], rhs_dilation, strict=True))
     cut = tuple(span - low for span, (low, _) in zip(spans, padding, strict=True))
     more = tuple(high - low for low, high in padding)
     most = map(max, lhs_dilation, rhs_dilation)
     fits = all(n >= 0 and 0 <= m < end for n, m, end in zip(cut, more, most, strict=True))
     if not fits or max((1, *strides)) > 1 or max((1, *lhs_dilation)) == 1:
         return None
-    own = site.library.convolution(f"conv_transpose{len(axes)}d", site.dtype)
-    if own is None:
+    convolve = site.library.convolution(f"conv_transpose{len(axes)}d", site.dtype)
+    if convolve is None:
         return None
-    apart, turned = (groups, given[0] // groups, *given[1:]), (0, 2, 1, *(n + 1 for n in axes))
-    together = groups * given[1], apart[1], *given[2:]
+    apart = groups, kernel_shape[0] // groups, *kernel_shape[1:]
+    turned, together = (0, 2, 1, *(n + 1 for n in axes)), (groups * apart[2], apart[1], *apart[3:])
 
     def run(x: AnyArray, kernel: Any) -> Any:
         kernel = xp.reshape(xp.permute_dims(xp.reshape(kernel, apart), turned), together)
-        return own(
+        return convolve(
             x, xp.flip(kernel, axis=axes), None, lhs_dilation, cut, more, groups, rhs_dilation
         )
 
@@ -74,28 +74,29 @@ def _transposed(
 
 
 def _direct(
-    site: Site, given: Dims, made: Dims, groups: int, kernel: Dims, strides: Dims, padding: Any, lhs_dilation: Dims,
-    rhs_dilation: Dims,
+    site: Site, x_shape: Dims, out_lengths: Dims, groups: int, kernel_shape: Dims, strides: Dims, padding: Any,
+    lhs_dilation: Dims, rhs_dilation: Dims,
 ) -> Run:  # fmt: skip
     """Return a convolution of what is padded."""
-    library, xp, sizes, axes = site.library, site.xp, kernel[2:], range(len(made))
+    library, xp, sizes, axes = site.library, site.xp, kernel_shape[2:], range(len(out_lengths))
     zero = library.full((), 0, site.dtype)
     ends = ((*ends, step - 1) for ends, step in zip(padding, lhs_dilation, strict=True))
-    pad = padded(library, given, [(0, 0, 0), (0, 0, 0), *ends])
-    own = library.convolution(f"conv{len(made)}d", site.dtype)
-    if own is not None:
-        return lambda x, y: own(pad(x, zero), y, None, strides, 0, rhs_dilation, groups)
-    count, depth, windows = given[0], math.prod(kernel[1:]), math.prod(made)
-    apart = count, groups, kernel[1], *made, *sizes
+    pad = padded(library, x_shape, [(0, 0, 0), (0, 0, 0), *ends])
+    convolve = library.convolution(f"conv{len(out_lengths)}d", site.dtype)
+    if convolve is not None:
+        return lambda x, y: convolve(pad(x, zero), y, None, strides, 0, rhs_dilation, groups)
+    count, depth, windows = x_shape[0], math.prod(kernel_shape[1:]), math.prod(out_lengths)
+    apart = count, groups, kernel_shape[1], *out_lengths, *sizes
     turned = 1, 0, *(n + 3 for n in axes), 2, *(n + 3 + len(axes) for n in axes)
-    matrices, kernels = (groups, count * windows, depth), (groups, kernel[0] // groups, depth)
-    split, back = (groups, count, *made, kernels[1]), (1, 0, 2 + len(axes), *(n + 2 for n in axes))
+    matrices, kernels = (groups, count * windows, depth), (groups, kernel_shape[0] // groups, depth)
+    split = groups, count, *out_lengths, kernels[1]
+    back = 1, 0, 2 + len(axes), *(n + 2 for n in axes)
 
     def product(x: AnyArray, y: AnyArray) -> Any:
-        x = library.windows(pad(x, zero), made, sizes, strides, rhs_dilation)
+        x = library.windows(pad(x, zero), out_lengths, sizes, strides, rhs_dilation)
         x = xp.reshape(xp.permute_dims(xp.reshape(x, apart), turned), matrices)
         y = xp.permute_dims(xp.reshape(y, kernels), (0, 2, 1))
         product = xp.permute_dims(xp.reshape(library.matmul(x, y), split), back)
-        return xp.reshape(product, (count, kernel[0], *made))
+        return xp.reshape(product, (count, kernel_shape[0], *out_lengths))
 
     return product

@@ -35,7 +35,7 @@ def _operator(site: Site) -> Run:
         raise NotImplementedError(f"with a result of {dtype}")
     if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries order bools
         return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
-    if dtype not in library.held or site.name in ("and", "or", "xor"):
+    if dtype not in library.wider or site.name in ("and", "or", "xor"):
         return run
     return lambda *arrays: library.wrapped(run(*arrays), dtype)
 
@@ -204,9 +204,9 @@ def _convert(site: Site, new_dtype: str) -> Run:
     if site.is_integer(new):
         if site.kind(old) == "float":
             return _saturating(site, old, new)
-        if new in library.held:
+        if new in library.wider:
             return lambda x: library.wrapped(cast(x, new), new)
-        if old in library.held and site.kind(new) == "int" and site.bits(new) < 64:
+        if old in library.wider and site.kind(new) == "int" and site.bits(new) < 64:
             half, most = 2 ** (site.bits(new) - 1), 2 ** site.bits(new) - 1
             return lambda x: cast(((x + half) & most) - half, new)
     return lambda x: cast(x, new)

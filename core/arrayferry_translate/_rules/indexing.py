@@ -43,8 +43,8 @@ def _gather(
     fill = site.library.full((), fill_value, site.dtype)
 
     def run(x: AnyArray, indices: AnyArray) -> Any:
-        found, inside = places(_columns(indices))
-        return take(x, found) if inside is None else where(inside, take(x, found), fill)
+        positions, inside = places(_columns(indices))
+        return take(x, positions) if inside is None else where(inside, take(x, positions), fill)
 
     return run
 
@@ -56,8 +56,8 @@ def _gather(
 def _scatter(site: Site, dimension_numbers: Any, mode: str) -> Run:
     updated, axes = site.ins[2].shape, range(len(site.shape))
     windows, inserted, _, batching, _ = dimension_numbers
-    kept = [axis for axis in axes if axis not in (*inserted, *batching)]
-    lengths = dict(zip(kept, (updated[window] for window in windows), strict=True))
+    window_axes = [axis for axis in axes if axis not in (*inserted, *batching)]
+    lengths = dict(zip(window_axes, (updated[window] for window in windows), strict=True))
     sizes = tuple(lengths.get(axis, 1) for axis in axes)
     places = _places(site, mode, updated, sizes, *dimension_numbers)
     write = _writer(site, SCATTERS[site.name.replace("_", "-")])
@@ -79,8 +79,8 @@ def _writer(site: Site, how: str) -> Run:
             flat, places = concat([flat, spare]), where(inside, places, outside)
         values = -updates if how == "subtract" else updates
         flat = library.put(flat, reshape(places, (-1,)), reshape(values, (-1,)), combined)
-        made = reshape(flat[:size], shape)
-        return made if how == "set" else library.wrapped(made, dtype)
+        updated = reshape(flat[:size], shape)
+        return updated if how == "set" else library.wrapped(updated, dtype)
 
     return write
 
@@ -121,8 +121,8 @@ def _places(
     strides = [math.prod(operand[axis + 1 :]) for axis in range(len(operand))]
     batch = [axis for axis in range(len(full)) if axis not in windows]
     lengths = tuple(n if axis in batch else 1 for axis, n in enumerate(full))
-    kept = [axis for axis in range(len(operand)) if axis not in (*collapsed, *batching)]
-    along = [*zip(kept, windows, strict=True)]
+    window_axes = [axis for axis in range(len(operand)) if axis not in (*collapsed, *batching)]
+    along = [*zip(window_axes, windows, strict=True)]
     along += [(axis, batch[n]) for axis, n in zip(batching, indices_batching, strict=True)]
     counts = np.indices(full, "int64", sparse=True)
     start = np.zeros((1,) * len(full), "int64")
@@ -131,7 +131,7 @@ def _places(
     limits = [(strides[axis], operand[axis] - sizes[axis]) for axis in index_map]
 
     def places(indices: Sequence[Any]) -> tuple[Any, Any]:
-        found, inside = offsets, None
+        positions, inside = offsets, None
         for index, (stride, last) in zip(indices, limits, strict=True):
             index = cast(index, "int64")
             if batch:
@@ -140,7 +140,7 @@ def _places(
                 fits = (index >= 0) & (index <= last)
                 inside = fits if inside is None else inside & fits
             if last:
-                found = found + clip(index, 0, last) * stride
-        return found, inside
+                positions = positions + clip(index, 0, last) * stride
+        return positions, inside
 
     return places

@@ -46,5 +46,5 @@ def _counts(site: Site, shape: tuple[int, ...]) -> Run:
 
     counts = np.arange(math.prod(shape), dtype="uint64").reshape(shape)
     halves = (counts >> np.uint64(32)).astype("uint32"), counts.astype("uint32")
-    made = [*map(site.library.constant, halves)]
-    return lambda: list(made)
+    counters = [*map(site.library.constant, halves)]
+    return lambda: list(counters)

@@ -31,8 +31,8 @@ def _reduction(site: Site, axes: Dims) -> Run:
     of_bools = {"max": "any", "min": "all"}
     run = partial(getattr(site.xp, of_bools[name] if dtype == "bool" else name), axis=axes)
     if name in ("sum", "prod"):
-        held = library.dtype(dtype)
-        return lambda x: library.wrapped(run(x, dtype=held), dtype)
+        wide_dtype = library.dtype(dtype)
+        return lambda x: library.wrapped(run(x, dtype=wide_dtype), dtype)
     if 0 in site.ins[0].shape:
         first = site.edges(dtype)[name == "min"]
         return lambda x: library.full(site.shape, first, dtype)
@@ -41,12 +41,8 @@ def _reduction(site: Site, axes: Dims) -> Run:
 
 @rule("argmax argmin")
 def _place(site: Site, axes: Dims, index_dtype: str) -> Run:
-    place, cast, dtype, (axis,) = (
-        getattr(site.xp, site.name),
-        site.library.cast,
-        site.ins[0].dtype,
-        axes,
-    )
+    place, cast = getattr(site.xp, site.name), site.library.cast
+    dtype, (axis,) = site.ins[0].dtype, axes
     if dtype == "bool":  # few libraries order bools
         return lambda x: cast(place(cast(x, "uint8"), axis=axis), index_dtype)
     return lambda x: cast(place(x, axis=axis), index_dtype)
@@ -59,11 +55,8 @@ def _cumulative(site: Site, axis: int, reverse: bool) -> Run:
     if name.startswith("cumulative"):
         run = partial(getattr(site.xp, name), axis=axis, dtype=library.dtype(dtype))
         return lambda x: flip(library.wrapped(run(flip(x, axis=axis)), dtype), axis=axis)
-    combine, stack, rows = (
-        library.function(name),
-        site.xp.stack,
-        along(axis, range(site.shape[axis])),
-    )
+    combine, stack = library.function(name), site.xp.stack
+    rows = along(axis, range(site.shape[axis]))
 
     def extreme(x: AnyArray) -> Any:
         parts = rows(flip(x, axis=axis))
@@ -92,8 +85,8 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
         for number, dtype in reversed(keys):
             key = library.cast(arrays[number], dtype)
             ranked = key if order is None else xp.take_along_axis(key, order, axis=axis)
-            found = xp.argsort(ranked, axis=axis, stable=True)
-            order = found if order is None else xp.take_along_axis(order, found, axis=axis)
+            positions = xp.argsort(ranked, axis=axis, stable=True)
+            order = positions if order is None else xp.take_along_axis(order, positions, axis=axis)
         return [xp.take_along_axis(x, order, axis=axis) for x in arrays]
 
     return run
@@ -103,8 +96,8 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
 def _dot_general(site: Site, dimension_numbers: Any, preferred_element_type: Any) -> Run:
     library, xp, dtype, shape = site.library, site.xp, site.dtype, site.shape
     first, second = (
-        _matrices(*each, contracted_last=not number)
-        for number, each in enumerate(zip(site.ins, *dimension_numbers, strict=True))
+        _matrices(*axes, contracted_last=not number)
+        for number, axes in enumerate(zip(site.ins, *dimension_numbers, strict=True))
     )
 
     def matrices(x: AnyArray, order: Dims, sizes: Dims) -> Any:

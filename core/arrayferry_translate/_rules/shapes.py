@@ -43,10 +43,10 @@ rule("empty empty2", "dtype shape out_sharding memory_space")(
 
 @rule("broadcast_in_dim", "sharding", fresh=False)
 def _broadcast(site: Site, broadcast_dimensions: tuple[int, ...], shape: tuple[int, ...]) -> Run:
-    xp, given = site.xp, site.ins[0].shape
-    lengths = dict(zip(broadcast_dimensions, given, strict=True))
+    xp, old_shape = site.xp, site.ins[0].shape
+    lengths = dict(zip(broadcast_dimensions, old_shape, strict=True))
     between = tuple(lengths.get(axis, 1) for axis in range(len(shape)))
-    if between == given:
+    if between == old_shape:
         return lambda x: xp.broadcast_to(x, shape)
     return lambda x: xp.broadcast_to(xp.reshape(x, between), shape)
 
@@ -77,12 +77,12 @@ def _pad(site: Site, padding_config: Any) -> Run:
     return padded(site.library, site.ins[0].shape, padding_config)
 
 
-def padded(library: Any, given: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
+def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
     """Return a function that puts a value around and between the elements of an array, or cuts some off.
 
     Args:
         library: that of the array.
-        given: its shape.
+        old_shape: its shape.
         config: how many are added before, after and between, along each axis.
     """
     if not any(map(any, config)):
@@ -94,7 +94,7 @@ def padded(library: Any, given: Sequence[int], config: Sequence[tuple[int, int, 
     shape: tuple[int, ...] = ()
     source: tuple[slice, ...] = ()
     place: tuple[slice, ...] = ()
-    for old, (low, high, inner) in zip(given, config, strict=True):
+    for old, (low, high, inner) in zip(old_shape, config, strict=True):
         step = inner + 1
         new = low + old + max(0, old - 1) * inner + high
         # the elements that are not cut off, and where they go
@@ -106,10 +106,10 @@ def padded(library: Any, given: Sequence[int], config: Sequence[tuple[int, int, 
         shape = (*shape, new)
 
     def run(x: AnyArray, value: AnyTree) -> Any:
-        made = xp.asarray(xp.broadcast_to(value, shape), copy=True)
-        if hasattr(made, "at"):  # JAX changes no array
-            return made.at[place].set(x[source])
-        made[place] = x[source]
-        return made
+        filled = xp.asarray(xp.broadcast_to(value, shape), copy=True)
+        if hasattr(filled, "at"):  # JAX changes no array
+            return filled.at[place].set(x[source])
+        filled[place] = x[source]
+        return filled
 
     return run
