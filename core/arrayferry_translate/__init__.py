@@ -1,4 +1,4 @@
-"""JAX functions without JAX: computed by other libraries, and kept as plain data.
+"""Functions of JAX that other libraries run, without JAX, and that can be saved as plain data.
 
 from arrayferry_translate import load, translate
 

@@ -10,7 +10,7 @@ class TranslationError(ArrayFerryError):
 
 
 class ProgramError(ArrayFerryError, ValueError):
-    """A file holds no program, or a program is called with other arguments than it was made for."""
+    """A file contains no valid program, or the arguments do not fit the program."""
 
 
 for _public in (TranslationError, ProgramError):

@@ -1,4 +1,4 @@
-"""`translate`: a function of JAX that computes in another library. `load` reads one from a file."""
+"""`translate` makes a function of JAX compute in another library. `load` reads such a function from a file."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from ._run import Lists, bind, library, owned
 from ._structure import put_together, structure_of, take_apart
 
 MAX_KEPT = 64
-"""How many programs of a function are kept: one for each structure, and the shapes and dtypes of the arguments."""
+"""How many programs of a function are cached: one for each structure, shapes and dtypes of the arguments."""
 NARROWED = {
     "int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64",
 }  # fmt: skip
-"""What JAX makes of arguments of 64 bits."""
+"""The dtypes that JAX uses for 64-bit arguments."""
 
 
 def translate(
     function: Callable[..., Any], to: Target, *, differentiable: bool = False
 ) -> Translated:
-    """Return a function that computes in another library what a function of JAX does.
+    """Return a function that computes in another library what a function of JAX computes.
 
-    JAX traces the function once for each structure, shapes and dtypes of its arguments, and what it recorded is
-    computed by the functions of the other library. Integers, random numbers and what they decide are the same
-    as under `jax.jit`; floats differ in the last digits.
+    JAX traces the function once for each structure, shapes and dtypes of its arguments. The other library then runs
+    the recorded operations. Integers, random numbers and the branches that depend on them are the same as under
+    `jax.jit`; floats differ in the last digits.
 
     Args:
-        function: a function of trees of arrays, as `jax.jit` takes it. Loops and conditions of `jax.lax` are loops and
+        function: a function of trees of arrays, as for `jax.jit`. Loops and conditions of `jax.lax` become loops and
             conditions of Python.
-        to: the library, as `arrayferry.convert` takes it.
-        differentiable: whether gradients cross: the library differentiates through the function by the translated
-            `jax.vjp`, to any order. If not, results are detached.
+        to: the library, as in `arrayferry.convert`.
+        differentiable: whether the library can differentiate through the function, to any order. The gradient is
+            the translated `jax.vjp`. If False, results are detached.
 
     Returns:
-        The function. It takes arrays of any library, and numbers, and returns arrays of `to`, on the device of
-        the first array of `to` among the arguments. Keys come and go as the numbers that they consist of: uint32
-        arrays (..., 2).
+        The function. It accepts arrays of any library, and numbers. It returns arrays of `to`, on the device of
+        the first array of `to` among the arguments. Keys in arguments and results are arrays of uint32, of shape
+        (..., 2) by default.
 
     Raises:
         UnknownBackendError: there is no such library.
@@ -84,25 +84,25 @@ def translate(
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
             f"differentiable=True, but {backend.name} has no gradients",
-            remedy="Leave it out, or choose a library that has them.",
+            remedy="Leave it out, or choose a library with gradients.",
         )
     return Translated(function, backend, differentiable=differentiable)
 
 
 def load(path: str | os.PathLike[str], to: Target) -> Loaded:
-    """Read a program that `Program.save` has written, as a function of another library. It needs no JAX.
+    """Read a program that `Program.save` has written, as a function of a library. This needs no JAX.
 
     Args:
         path: the file.
-        to: the library, as `arrayferry.convert` takes it.
+        to: the library, as in `arrayferry.convert`.
 
     Returns:
-        The function. It takes arguments of the structure, shapes and dtypes that the program was made for.
+        The function. It accepts arguments of the structure, shapes and dtypes that the program was made for.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ProgramError: it is damaged, of a newer version, or no such file.
-        TranslationError: the library cannot compute something in it.
+        ProgramError: the file is damaged, has a newer format, or contains no program.
+        TranslationError: the library cannot compute part of the program.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -119,7 +119,7 @@ def load(path: str | os.PathLike[str], to: Target) -> Loaded:
     if set(programs) != {""}:
         raise ProgramError(
             f"{os.fspath(path)} holds several programs: {', '.join(programs)}",
-            remedy="If it is an environment, pass its path to arrayferry_envs.make_vec.",
+            remedy="If this is the file of an environment, pass its path to arrayferry_envs.make_vec.",
         )
     return function_of(programs[""], to)
 
@@ -128,16 +128,16 @@ def function_of(program: Program, to: Target) -> Loaded:
     """Return a program as a function of a library.
 
     Raises:
-        TranslationError: the library cannot compute something in it.
+        TranslationError: the library cannot compute part of the program.
     """
     loaded = Loaded(program, registry.backend(to))
-    loaded.bound(None)  # it raises now
+    loaded.bound(None)  # to raise errors now
     return loaded
 
 
 @uncompiled
 class Loaded:
-    """A program as a function of a library, on any device, as `load` returns it."""
+    """A program as a function of a library, for any device. `load` returns it."""
 
     def __init__(self, program: Program, backend: Backend) -> None:
         self.program = program
@@ -157,7 +157,7 @@ class Loaded:
         return put_together(self.program.results, iter(results))
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
-        """Return the library on a device, and the function. Raises for what the library cannot compute."""
+        """Return the library and the function for a device. Raise an error if the library cannot compute it."""
         bound = self._bound.get(device)
         if bound is None:
             device_library = library(self._backend, device)
@@ -165,7 +165,7 @@ class Loaded:
         return bound
 
     def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
-        """Return the results for arguments in order, whose places are for errors."""
+        """Return the results for these arguments. Their paths appear in errors."""
         target, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
         first = leaves[backends.index(target)] if target in backends else None
@@ -185,7 +185,7 @@ class Loaded:
     def _fitted(
         self, leaf: AnyTree, backend: Backend | None, spec: Spec, device: Device, name: str
     ) -> Any:
-        """Return an argument as an array of the library, of the dtype that the program takes."""
+        """Return an argument as an array of the library, in the dtype that the program expects."""
         dtype, convert = dtype_of(spec.dtype), kept_conversion(self._backend, device)
         if backend is None:
             if not isinstance(leaf, (bool, int, float, complex)):
@@ -221,7 +221,7 @@ class Loaded:
 
 @uncompiled
 class Translated:
-    """A function of JAX in another library, as `translate` returns it."""
+    """A function of JAX that computes in another library. `translate` returns it."""
 
     def __init__(
         self, function: Callable[..., Any], backend: Backend, *, differentiable: bool = False
@@ -258,7 +258,7 @@ class Translated:
         key = treedef, *map(_form, leaves), *settings()
         traced = self._kept.get(key)
         if traced is None:
-            with self._lock:  # threads trace it once
+            with self._lock:  # so that only one thread traces it
                 traced = self._kept.get(key)
                 if traced is None:
                     program, structure = self._traced(treedef, leaves)
@@ -267,7 +267,7 @@ class Translated:
         return jax.tree.unflatten(structure, loaded.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
-        """Return what a transformation makes of the function, translated, without gradients."""
+        """Apply a transformation to the function, and return the translated result, without gradients."""
         translated = self._derived.get((transform, how))
         if translated is None:
             translated = Translated(transform(self._function, *how), self._backend)
@@ -282,7 +282,8 @@ class Translated:
             **kwargs: keyword arguments.
 
         Raises:
-            TranslationError: something in the function cannot be translated, or a tree cannot be saved.
+            TranslationError: part of the function cannot be translated, or the structure of its arguments or results
+                cannot be saved.
 
         Examples:
             >>> import jax.numpy as jnp
@@ -310,6 +311,6 @@ class Translated:
 
 
 def _form(leaf: AnyTree) -> Any:
-    """Return what decides on the program that is made for an argument."""
+    """Return the properties of an argument that the program depends on."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)

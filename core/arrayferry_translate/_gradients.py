@@ -1,4 +1,4 @@
-"""Gradients of translated functions: one crossing, whose backward pass is the translated `jax.vjp`."""
+"""Gradients of translated functions: a `Crossing` whose backward pass is the translated `jax.vjp`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Call:
 
     Args:
         name: the name of the function in errors.
-        run: the function, of a list of arrays and a list of what has no gradients.
-        others: what has none: numbers, and keys.
+        run: the function. It accepts a list of arrays, and a list of arguments without gradients.
+        others: the arguments without gradients: numbers and keys.
     """
 
     def __init__(self, name: str, run: Any, others: list[Any]) -> None:
@@ -47,13 +47,13 @@ class Call:
 def call(
     name: str, run: Any, target: Backend, autodiff: Autodiff, leaves: list[Any], treedef: Any
 ) -> Any:
-    """Call a function so that a library differentiates through it.
+    """Call a function so that a library can differentiate through the call.
 
     Args:
         name: the name of the function in errors.
-        run: the function, translated.
+        run: the translated function.
         target: the library.
-        autodiff: how it differentiates.
+        autodiff: its `Autodiff`.
         leaves: all arguments.
         treedef: their structure.
     """
@@ -71,7 +71,7 @@ def call(
 
 
 def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...]) -> Any:
-    """Return the function of the arrays, which are at places among the arguments, and of the others."""
+    """Return the function with two arguments: the list of arrays at `places`, and the list of all other leaves."""
 
     def of_lists(arrays: list[Any], others: list[Any]) -> Any:
         by_place, rest = dict(zip(places, arrays, strict=True)), iter(others)
@@ -83,7 +83,7 @@ def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...
 
 
 def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...]) -> Any:
-    """Return the function of `count` arguments and cotangents of results that returns the wanted cotangents."""
+    """Return the function from `count` arguments and the cotangents of results to the wanted cotangents."""
 
     def pullback(values: list[Any], others: list[Any]) -> list[Any]:
         def results(*chosen: Any) -> list[Any]:
@@ -100,7 +100,7 @@ def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...])
 
 
 def _mapped(function: Callable[..., Any], axes: tuple[int | None, ...], size: int) -> Any:
-    """Return the function that maps over an axis of its arrays."""
+    """Return the function, mapped over an axis of its arrays."""
 
     def mapped(arrays: list[Any], others: list[Any]) -> Any:
         over = jax.vmap(lambda arrays: function(arrays, others), [list(axes)], axis_size=size)

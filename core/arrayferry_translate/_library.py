@@ -1,4 +1,4 @@
-"""`Library`: what the rules use of an array library. There are classes for NumPy and PyTorch, which are faster."""
+"""`Library`: the operations of an array library that the rules use. The classes for NumPy and PyTorch are faster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
-"""Returns the dtype of NumPy or `ml_dtypes` with a name that is known."""
+"""Returns the dtype of NumPy or `ml_dtypes` with a known name."""
 
 
 class Library:
@@ -32,11 +32,11 @@ class Library:
     """
 
     wider: Mapping[str, str] = MappingProxyType({})
-    """The dtypes whose values are held in wider ones, and those."""
+    """The wider dtype that stores the values of a dtype, for each dtype that the library barely supports."""
     records = False
-    """Whether it records what it would compute, so that no value is known."""
+    """Whether the library records operations instead of computing them, so that values are unknown."""
     native: Any = None
-    """The library's own namespace, whose element-wise functions cost less than those of the standard."""
+    """The library's own namespace, whose element-wise functions have less overhead than the Array API's."""
 
     def __init__(self, backend: Backend, device: Device) -> None:
         import numpy as np
@@ -46,7 +46,7 @@ class Library:
         self.xp = namespace_of(self._conversion(np.zeros(1, "float32")))
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Return an element-wise function of the standard.
+        """Return an element-wise function of the Array API.
 
         Raises:
             NotImplementedError: the library lacks it.
@@ -57,9 +57,9 @@ class Library:
         return function  # type: ignore[no-any-return]
 
     def dtype(self, name: str) -> Any:
-        """Return the dtype in which values of a dtype are held."""
+        """Return the dtype that stores the values of a dtype."""
         name = self.wider.get(name, name)
-        if self.backend.name == "jax":  # it warns of each dtype of 64 bits that it has not
+        if self.backend.name == "jax":  # JAX warns about 64-bit dtypes that are disabled
             name = sys.modules["jax"].dtypes.canonicalize_dtype(name).name
         try:
             return getattr(self.xp, name)
@@ -67,7 +67,7 @@ class Library:
             raise NotImplementedError(f"{self.backend.name} has no {name}") from None
 
     def constant(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return an array with the values of one of NumPy."""
+        """Return a NumPy array as an array of the library."""
         name = array.dtype.name
         return self._conversion(array.astype(self.wider[name]) if name in self.wider else array)
 
@@ -78,35 +78,35 @@ class Library:
         return self.constant(np.indices(shape, sparse=True)[of])
 
     def cast(self, x: AnyArray, name: str) -> Any:
-        """Return an array as it is held for a dtype. Values that do not fit are the library's own."""
+        """Cast an array to the dtype that stores `name`. The library decides how values out of range are cast."""
         return self.xp.astype(x, self.dtype(name), copy=False)
 
     def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
-        """Return a result in its own dtype, with memory of its own."""
+        """Return a result in its own dtype, copied unless it is `owned`."""
         return self.xp.asarray(x, dtype=getattr(self.xp, name), copy=None if owned else True)
 
     def wrapped(self, x: AnyArray, name: str) -> Any:
-        """Return integers within the range of a dtype, modulo its size, where they are held in a wider one."""
+        """Wrap integers that are stored in a wider dtype into the range of their own dtype."""
         return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.wider else x
 
     def full(self, shape: tuple[int, ...], value: AnyTree, name: str) -> Any:
-        """Return an array of one value."""
+        """Return an array that is filled with one value."""
         import numpy as np
 
         return self.constant(np.full(shape, value, dtype_of(name)))
 
     def take(self, x: AnyArray, indices: AnyArray) -> Any:
-        """Return elements of an array by their places in its flat form."""
+        """Return the elements at these indices of the flattened array."""
         flat = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
         return self.xp.reshape(flat, indices.shape)
 
     def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
-        """Return an array in which elements are set, or combined with others by a function.
+        """Return an array with some elements replaced, or combined with updates by a function.
 
         Args:
             x: the array, with one dimension. Its last element may get any value.
-            indices: places in it, with one dimension.
-            updates: a value for each place.
+            indices: the indices of the elements, with one dimension.
+            updates: a value for each index.
             how: "set", "add", "multiply", "minimum" or "maximum".
         """
         import numpy as np
@@ -115,27 +115,27 @@ class Library:
         return self.constant(_put(np, x, indices, updates, how))
 
     def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
-        """Return the same bits in another dtype of the same size."""
+        """Reinterpret the bits of an array in another dtype of the same size."""
         import numpy as np
 
         bits = self.backend.to_numpy(x).astype(dtype_of(old))
         return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
 
     def matmul(self, x: AnyArray, y: AnyArray) -> Any:
-        """Return the products of matrices, which may be of integers or bools."""
+        """Return the products of matrices, also of integers or bools."""
         return self.xp.matmul(x, y)
 
     def windows(
         self, x: AnyArray, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims
     ) -> Any:
-        """Return the elements in each window along all axes but the first two, as more axes at the end.
+        """Return the elements of sliding windows over all axes but the first two, as further axes at the end.
 
         Args:
             x: the array.
             counts: how many windows there are along each axis.
             sizes: how many elements a window has along each axis.
-            strides: the distances from a window to the next.
-            dilations: the distances of elements within a window.
+            strides: the distance between neighbouring windows along each axis.
+            dilations: the distance between neighbouring elements of a window along each axis.
         """
         axes = zip(counts, sizes, strides, dilations, strict=True)
         for axis, (count, size, stride, dilation) in enumerate(axes, 2):
@@ -146,11 +146,11 @@ class Library:
         return x
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
-        """Return the library's own convolution, as PyTorch names and calls it. None if it has none for a dtype."""
+        """Return the library's own convolution, with PyTorch's name and arguments; None if it has none for a dtype."""
         return None
 
     def special(self, name: str) -> Callable[..., Any]:
-        """Return a function that only libraries for special functions have.
+        """Return a special function, such as `erf`, which the Array API lacks.
 
         Raises:
             NotImplementedError: the library lacks it.
@@ -158,10 +158,10 @@ class Library:
         raise NotImplementedError(f"{self.backend.name} has no {name}")
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which nothing warns, raises or records gradients because of values."""
+        """Return a context in which values cause no warnings or errors, and no gradients are recorded."""
         import numpy as np
 
-        return np.errstate(all="ignore")  # many are made of NumPy
+        return np.errstate(all="ignore")  # many libraries use NumPy
 
 
 class NumpyLibrary(Library):
@@ -211,7 +211,7 @@ class NumpyLibrary(Library):
 def _spread(
     np: Any, x: AnyArray, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
 ) -> Any:  # fmt: skip
-    """Return what PyTorch's transposed convolutions do: each element is spread by the kernel, and all are added."""
+    """Return PyTorch's transposed convolution: the sum of copies of the kernel, each scaled by an element."""
     count, _, *lengths = x.shape
     _, features, *sizes = kernel.shape
     x = x.reshape(count, groups, -1, math.prod(lengths))
@@ -238,7 +238,7 @@ def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) ->
 
 
 class TorchLibrary(Library):
-    """PyTorch. It computes little with unsigned integers, so those are held in wider signed ones."""
+    """PyTorch. It lacks most operations on unsigned integers, which are therefore stored in wider signed ones."""
 
     wider = MappingProxyType({"uint16": "int32", "uint32": "int64"})
 
@@ -272,7 +272,9 @@ class TorchLibrary(Library):
 
     def matmul(self, x: AnyArray, y: AnyArray) -> Any:
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
-            return (x[..., None] * y[..., None, :, :]).sum(-2, dtype=x.dtype)  # it has no other
+            return (x[..., None] * y[..., None, :, :]).sum(
+                -2, dtype=x.dtype
+            )  # PyTorch has no such matmul
         return self.native.matmul(x, y)
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:

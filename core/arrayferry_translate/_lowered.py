@@ -1,4 +1,4 @@
-"""Primitives that are translated as functions of other primitives, and keys as the numbers that they consist of."""
+"""Primitives that are expressed by other primitives, and keys as the arrays of uint32 that they consist of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from arrayferry.typing import AnyArray, AnyTree
 
 Lowered = Callable[..., Any]
-"""Takes the parameters of a primitive, and arrays. It is traced, too."""
+"""A traced function of the parameters of a primitive and of its arrays."""
 
 ERF_INV = (
     (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -23,12 +23,12 @@ ERF_INV = (
     (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
      0.00943887047, 1.00167406, 2.83297682),
 )  # fmt: skip
-"""Giles, "Approximating the erfinv function", 2012, as XLA has it: near 0, and near -1 and 1."""
+"""Giles, "Approximating the erfinv function", 2012, with the coefficients of XLA: near 0, and near -1 and 1."""
 
 
 def _erf_inv(params: AnyTree, x: AnyArray) -> Any:
     if x.dtype == "float64":
-        raise NotImplementedError("of float64")
+        raise NotImplementedError("it has no float64 version")
     dtype, x = x.dtype, x.astype("float32")
     w = -jnp.log1p(-x * x)
     near = w < 5
@@ -59,14 +59,14 @@ def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
 def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
-    # of equal ones, the first comes first
+    # equal values keep their order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
     return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
 
 
 def _ordered(compare: Lowered) -> Lowered:
-    """Compare in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
+    """Make a comparison use the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
 
     def lowered(params: AnyTree, x: AnyArray, y: AnyArray) -> Any:
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -92,7 +92,7 @@ def _reduce_xor(params: AnyTree, x: AnyArray) -> Any:
 
 
 def _windows(params: AnyTree, combine: Any, arrays: AnyTree, fills: Any) -> Any:
-    """Combine the elements of each window, along one axis after the other. The last axis goes first, so order counts."""
+    """Combine the elements of each window, axis by axis. The order matters: the last axis is first."""
     ones = (1,) * arrays[0].ndim
     between = params.get("base_dilation", ones)
     ends = [(*ends, step - 1) for ends, step in zip(params["padding"], between, strict=True)]
@@ -118,7 +118,7 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
-    """Return what reduces windows by a function, given that of whole arrays."""
+    """Return a function that reduces windows, given the reduction of whole arrays."""
 
     def lowered(params: AnyTree, x: AnyArray) -> Any:
         fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
@@ -128,7 +128,7 @@ def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
 
 
 def _selected(params: AnyTree, x: AnyArray) -> Any:
-    """Return the place of the element that each window selects, in the flat form. Outside it is the size."""
+    """Return the flat index of the element that each window selects. If it is padding, the index is the size."""
 
     def better(first: Any, second: Any) -> Any:
         (x, place), (y, other) = first, second
@@ -150,7 +150,7 @@ def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
 
 
 def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
-    """Return what a primitive of JAX 0.12 consists of."""
+    """Expand a composite primitive of JAX 0.12."""
     primitive = params["_prim"]
     return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
 
@@ -185,7 +185,7 @@ LOWERED: Mapping[str, Lowered] = {
     "select_and_gather_add": _select_and_gather_add,
     "call_hi_primitive": _expanded,
 }
-"""What rules need not know."""
+"""The primitives without rules of their own, as functions of other primitives."""
 
 
 def _over(function: Lowered, dims: int) -> Lowered:
@@ -219,36 +219,36 @@ OF_KEYS: Mapping[str, Lowered] = {
     "eq": lambda impl, params, x, y: (x == y).all(-1),
     "ne": lambda impl, params, x, y: (x != y).any(-1),
 }
-"""What primitives do with the numbers that keys consist of, by the functions of these keys."""
+"""The primitives of keys, as functions of a key implementation and the numbers that keys consist of."""
 
 INSIDE = frozenset(("cond", "while", "scan"))
-"""Primitives whose programs deal with keys by themselves."""
+"""Primitives whose programs handle keys themselves."""
 IMPLEMENTATIONS = {
     f"key<{impl.tag}>": impl
     for impl in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
 }
-"""How keys are made and used, by the name of their dtype."""
+"""The implementations of keys, by the name of their dtype."""
 
 
 def is_key(value: AnyTree) -> bool:
-    """Return whether something has the dtype of keys."""
+    """Return whether an array or abstract value has a dtype of keys."""
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
 
 
 def numbers_of(value: AnyTree) -> Any:
-    """Return an array of JAX; of keys, the numbers that they consist of."""
+    """Return an array of JAX unchanged, and keys as the numbers that they consist of."""
     return jax.random.key_data(value) if is_key(value) else value
 
 
 def implementation(dtype: Any) -> Any:
-    """Return how keys of a dtype are made and used."""
+    """Return the implementation of keys of a dtype."""
     if dtype.name not in IMPLEMENTATIONS:
-        raise NotImplementedError(f"keys of {dtype.name}")
+        raise NotImplementedError(f"keys of {dtype.name} are unknown")
     return IMPLEMENTATIONS[dtype.name]
 
 
 def lowered(equation: Any) -> Lowered | None:
-    """Return the function of its parameters and of arrays that an equation is translated as, None if it has a rule."""
+    """Return the function that replaces an equation's primitive, None if the primitive needs a rule instead."""
     primitive, ins = equation.primitive, [var.aval for var in equation.invars]
     keys = [aval for aval in (*ins, *(var.aval for var in equation.outvars)) if is_key(aval)]
     if not keys or primitive.name in INSIDE:

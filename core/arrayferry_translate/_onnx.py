@@ -1,4 +1,4 @@
-"""`OnnxLibrary`: what the rules use of ndonnx, which records a graph of ONNX. This module imports ndonnx."""
+"""`OnnxLibrary`: the operations of ndonnx, which records an ONNX graph. This module imports ndonnx."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDER = {
     "uint16": "int32",
     "uint32": "int64",
 }
-"""The dtypes for which onnxruntime lacks most functions, and those whose functions do."""
+"""The dtypes for which onnxruntime lacks most functions, and the wider dtypes to compute in."""
 
 
 ERFC = (
@@ -39,7 +39,7 @@ ERFC = (
 
 
 def _recorded(function: Callable[..., Any], *arrays: AnyTree, **attributes: Any) -> Any:
-    """Return the result of an operator of ONNX."""
+    """Return the result of an ONNX operator."""
     return ndx.asarray(function(*(x.unwrap_spox() for x in arrays), **attributes))
 
 
@@ -48,7 +48,7 @@ def _number(value: AnyTree, name: str) -> Any:
 
 
 def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function compute in a dtype that onnxruntime knows."""
+    """Make a function compute in a dtype that onnxruntime supports."""
 
     def widened(*arrays: AnyTree, **options: Any) -> Any:
         dtype = arrays[0].dtype
@@ -109,7 +109,7 @@ def _products(x: AnyArray, axis: int) -> list[Any]:
 
 
 def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
-    """Multiply one after the other: onnxruntime multiplies integers as floats."""
+    """Multiply the elements one by one, since onnxruntime's product of integers uses floats."""
     for reduced_axis in sorted(axis, reverse=True):
         rest = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
         products = _products(x, reduced_axis)
@@ -134,7 +134,7 @@ def _pad(x: AnyArray, value: AnyTree, ends: Sequence[int]) -> Any:
 def _fmod(x: AnyArray, y: AnyArray) -> Any:
     if "float" in dtype_name(x.dtype):
         return _recorded(op.mod, x, y, fmod=1)
-    return x - _recorded(op.div, x, y) * y  # exact, and rounded to 0
+    return x - _recorded(op.div, x, y) * y  # div rounds towards 0, so this is exact
 
 
 def _signbit(x: AnyArray) -> Any:
@@ -142,7 +142,7 @@ def _signbit(x: AnyArray) -> Any:
 
 
 def _shifted(x: AnyArray, count: Any, direction: str) -> Any:
-    """Shift bits. The sign of signed integers stays."""
+    """Shift bits, and preserve the sign of signed integers."""
     dtype, name = x.dtype, dtype_name(x.dtype)
     if name.startswith("u"):
         return _recorded(op.bit_shift, x, count, direction=direction)
@@ -161,7 +161,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_right_shift": functools.partial(_shifted, direction="RIGHT"),
     "clip": _clip, "fmod": _fmod, "matmul": _widened(functools.partial(_recorded, op.matmul)), "pad": _pad, "signbit": _signbit,
 }  # fmt: skip
-"""Functions in place of those of ndonnx, which takes more operators for them, or lacks them."""
+"""Functions that ndonnx lacks, or for which it records more operators."""
 
 
 def _erf(x: AnyArray) -> Any:
@@ -172,7 +172,7 @@ def _erf(x: AnyArray) -> Any:
 
 def _erfc(x: AnyArray) -> Any:
     if dtype_name(x.dtype) == "float64":
-        raise NotImplementedError("it would have 7 digits")
+        raise NotImplementedError("it would have 7 digits, as onnxruntime has no erfc")
     wide = ndx.astype(x, ndx.float64)
     t = 1 / (1 + 0.5 * abs(wide))
     terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
@@ -184,7 +184,7 @@ SPECIAL = {"erf": _erf, "erfc": _erfc}
 
 
 class OnnxLibrary(Library):
-    """ndonnx. Programs within programs become subgraphs."""
+    """ndonnx. Nested programs become subgraphs."""
 
     records = True
 
@@ -222,7 +222,7 @@ class OnnxLibrary(Library):
     def switch(
         self, index: Any, runs: Sequence[Any], arrays: Sequence[Any], shapes: Sequence[Dims]
     ) -> list[Any]:
-        """Return the results of the function that an index chooses, which have these shapes."""
+        """Return the results, with these shapes, of the function that an index selects."""
 
         def chosen(number: int) -> Any:
             if number == len(runs) - 1:
@@ -236,7 +236,7 @@ class OnnxLibrary(Library):
         return _shaped(chosen(0), shapes)
 
     def loop(self, going: Any, body: Any, values: Sequence[Any]) -> list[Any]:
-        """Repeat a function of a list while a function of that is true."""
+        """Apply `body` to a list of arrays while `going` returns True for it."""
         shapes = [x.shape for x in values]
 
         def flag(values: AnyTree) -> Any:
@@ -253,15 +253,15 @@ class OnnxLibrary(Library):
         self, body: Any, values: Sequence[Any], rows: Sequence[Any], length: int, shapes: Sequence[Dims], *,
         reverse: bool,
     ) -> list[Any]:  # fmt: skip
-        """Call a function for each row, from which values go to the next call. Return these, and other results as rows.
+        """Call a function for each row. Some results are passed to its next call; the others are stacked.
 
         Args:
-            body: takes and returns a list.
-            values: what the first call takes.
-            rows: arrays of rows.
-            length: how many rows there are.
-            shapes: the shapes of what is returned.
-            reverse: whether the last row comes first.
+            body: maps the passed arrays and one row of each array in `rows` to a list of results.
+            values: the arrays that are passed to the first call.
+            rows: the arrays that are split into rows.
+            length: the number of rows.
+            shapes: the shapes of all results: those of the last call that are passed on, then the stacked ones.
+            reverse: whether the loop starts at the last row.
         """
         inside = [x.shape for x in values]
 
@@ -279,9 +279,9 @@ class OnnxLibrary(Library):
 
 
 def _float(bits: Any) -> Any:
-    """Return floats of 32 bits, given uint32."""
+    """Return the float32 with these bits, which are uint32."""
     exponent, every = (bits >> 23) & 255, np.arange(256)
-    # the 23 last bits are multiplied by one number, and added to another one
+    # a float is base + unit * the last 23 bits, where base and unit depend on the exponent
     unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
     base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
     rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
@@ -313,7 +313,7 @@ def _bits(x: AnyArray) -> Any:
 
 
 class _Operators:
-    """A namespace with these functions in place of some."""
+    """A namespace in which `OPERATORS` replace some functions."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -323,7 +323,7 @@ class _Operators:
 
 
 def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
-    """Return arrays of what enters or leaves a subgraph, where ONNX does not know all shapes."""
+    """Return the variables of a subgraph as arrays of these shapes, which ONNX may not have inferred."""
     pairs = zip(variables, shapes, strict=True)
     return [
         ndx.asarray(
@@ -336,7 +336,7 @@ def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
 
 
 def _unwrapped(arrays: Sequence[Any]) -> list[Any]:
-    """Return results of a subgraph, which must be made there."""
+    """Return the outputs of a subgraph, which must be results of its own operators."""
     return [op.identity(x.unwrap_spox()) for x in arrays]
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 FORMAT = 1
-"""The version of the files that `Program.save` writes."""
+"""The version of the file format that `Program.save` writes."""
 PARTS = "specs", "inputs", "equations", "outputs", "arguments", "results"
-"""What they have of a program, besides its constants."""
+"""The attributes of a program that files contain, besides its constants."""
 
 
 class Spec(NamedTuple):
@@ -48,9 +48,9 @@ class Equation(NamedTuple):
 
     Attributes:
         name: the name of a primitive of JAX.
-        inputs: the numbers of the values that it takes.
-        outputs: the numbers of the values that it makes.
-        params: what else the primitive needs: numbers, text, tuples of these, and programs.
+        inputs: the numbers of its input values.
+        outputs: the numbers of its results.
+        params: the parameters of the primitive: numbers, text, programs, and tuples of these.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Equation(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """What a function computes for arguments of fixed shapes and dtypes. It holds nothing of JAX.
+    """What a function computes for arguments of fixed shapes and dtypes, as data without objects of JAX.
 
-    Values are numbered: first the inputs, then the constants, then what each equation makes.
+    Values are numbered: first the inputs, then the constants, then the results of each equation.
 
     Attributes:
         specs: the shape and the dtype of each value.
@@ -73,7 +73,7 @@ class Program:
         outputs: the numbers of the results.
         arguments: the structure of the positional and keyword arguments, whose leaves are the inputs.
         results: the structure of the result.
-        lines: where each equation comes from in the user's code. Files do not have it.
+        lines: the place of each equation in the user's code. Files omit them.
     """
 
     specs: tuple[Spec, ...]
@@ -91,7 +91,7 @@ class Program:
         return f"<Program ({inputs}) -> ({outputs}) of {len(self.equations)} equations>"
 
     def primitives(self) -> set[str]:
-        """Return the names of all primitives in the program and in those within it."""
+        """Return the names of all primitives in the program and in nested programs."""
         params = (value for equation in self.equations for value in equation.params.values())
         parts = (
             part for value in params for part in (value if isinstance(value, tuple) else [value])
@@ -100,10 +100,10 @@ class Program:
         return {equation.name for equation in self.equations}.union(*inner)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to a file, of JSON and arrays of NumPy, which `load` reads.
+        """Write the program to a file of JSON and NumPy arrays, which `load` reads.
 
         Args:
-            path: the file. It is replaced if it exists.
+            path: the file. An existing file is replaced.
 
         Examples:
             >>> import jax.numpy as jnp
@@ -126,9 +126,9 @@ def save_all(
     """Write several programs to a file, which `read_all` reads.
 
     Args:
-        path: the file. It is replaced if it exists.
+        path: the file. An existing file is replaced.
         programs: the programs, by name.
-        about: what else the file should have, as `json.dump` takes it.
+        about: further content of the file, which `json.dump` accepts.
     """
     import numpy as np
 
@@ -142,7 +142,7 @@ def save_all(
     def within(value: AnyTree) -> Any:
         if isinstance(value, Program):
             return {"program": plain(value)}
-        raise TypeError(f"no file holds a {type(value).__name__}")
+        raise TypeError(f"a {type(value).__name__} cannot be saved in a program")
 
     document = {"format": FORMAT, "about": about}
     document["programs"] = {name: plain(program) for name, program in programs.items()}
@@ -161,11 +161,11 @@ def save_all(
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
-    """Read what `save_all` has written: the programs by name, and what else there is. Nothing in the file is run.
+    """Read a file that `save_all` has written: the programs by name, and `about`. No code in the file is run.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ProgramError: it is damaged, of a newer version, or no such file.
+        ProgramError: the file is damaged, has a newer format, or contains no programs.
     """
     with open(path, "rb") as opened:
         try:
@@ -178,16 +178,16 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
         except Exception as error:
             raise ProgramError(
                 f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
-                remedy="Save it again by translate(...).program(...).save(path).",
+                remedy="Save it again with translate(...).program(...).save(path).",
             ) from None
     raise ProgramError(
-        f"{os.fspath(path)} has the format {document['format']!r:.80}, and this version reads {FORMAT}",
-        remedy="Upgrade arrayferry, or save it again by this version.",
+        f"{os.fspath(path)} has the format {document['format']!r:.80}, but this version reads {FORMAT}",
+        remedy="Upgrade arrayferry, or save the program again with this version.",
     )
 
 
 def _restored(document: dict[str, Any], read: Any) -> Program:
-    """Make a program of what JSON has, and check it."""
+    """Make a program from its JSON document, and check it."""
 
     def restored(value: AnyTree) -> Any:
         if isinstance(value, dict):
@@ -210,9 +210,9 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         if set(params) != RULES[name].params:
             raise ValueError(f"{name} with the parameters {', '.join(params)}")
         if not all(n < num_values for n in ins):
-            raise ValueError(f"{name} takes a value that is not made yet")
+            raise ValueError(f"{name} uses a value before it is computed")
         if outs != tuple(range(num_values, num_values := num_values + len(outs))):
-            raise ValueError(f"{name} makes values that are numbered otherwise")
+            raise ValueError(f"{name} does not number its results in order")
         params = {key: restored(value) for key, value in params.items()}
         equations.append(Equation(name, ins, outs, params))
     if num_values != len(specs) or not all(n < num_values for n in outputs):
@@ -234,7 +234,7 @@ def _counts(values: AnyTree) -> tuple[int, ...]:
 
 
 def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array of a dtype that NumPy itself has: others are kept as bytes."""
+    """Return an array in a dtype of NumPy itself: arrays of other dtypes become bytes."""
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view("uint8")
 
 

@@ -1,4 +1,4 @@
-"""`bind`: makes a function of arrays of a library from a program; `library`: what it uses of that library."""
+"""`bind` turns a program into a function of a library's arrays. `library` returns the operations it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lists = Callable[[list[Any]], list[Any]]
 
 
 def library(backend: Backend, device: Device) -> Library:
-    """Return what the rules use of a library."""
+    """Return the operations of a library that the rules use."""
     if backend.name == "ndonnx":
         from ._onnx import OnnxLibrary
 
@@ -28,11 +28,11 @@ def library(backend: Backend, device: Device) -> Library:
 
 
 def bind(program: Program, library: Library) -> Lists:
-    """Return a function from arrays, held as the library's rules expect, to the program's outputs.
+    """Return a function that maps arrays in the library's internal dtypes to the program's outputs.
 
     Raises:
-        TranslationError: the library cannot compute something.
-        ProgramError: an equation does not fit its primitive.
+        TranslationError: the library cannot compute one of the equations.
+        ProgramError: the parameters or inputs of an equation do not fit its primitive.
     """
     steps, specs = [], program.specs
     for number, (name, inputs, outputs, params) in enumerate(program.equations):
@@ -62,15 +62,15 @@ def step(
     outs: Sequence[Spec],
     line: str = "",
 ) -> Run:
-    """Return the function of one equation, as `bind` does. The line tells where it comes from."""
+    """Return the function that computes one equation. `line` is its place in the user's code, for errors."""
 
     def refused(error: Exception) -> TranslationError:
         return TranslationError(
             f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
-            remedy="Write that part otherwise, or choose another library.",
+            remedy="Rewrite that part of the function, or choose another library.",
         )
 
-    def recorded(*arrays: AnyTree) -> Any:  # what cannot be recorded raises only now
+    def recorded(*arrays: AnyTree) -> Any:  # recording raises when it runs
         try:
             return run(*arrays)
         except NotImplementedError as error:
@@ -88,13 +88,13 @@ def step(
     except Exception as error:
         raise ProgramError(
             f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
-            remedy="Make it again by translate(...).program(...).",
+            remedy="Create it again with translate(...).program(...).",
         ) from error
     return recorded if library.records else run
 
 
 def owned(program: Program) -> list[bool]:
-    """Return for each output whether it has memory of its own, as results of JAX have."""
+    """Return for each output whether it shares memory with no other array, like the results of JAX."""
     fresh: set[int] = set()
     for equation in program.equations:
         if RULES[equation.name].fresh:

@@ -1,7 +1,7 @@
-"""Structures: where the arrays of arguments and results are, as plain data.
+"""Structures: plain data that describes where the arrays are in arguments and results.
 
-A structure is None for an array, or a list of a kind, a name, and pairs of a key and a structure: `["dict", "", [["a",
-None]]]`. The kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
+The structure of an array is None. Any other structure is a list of a kind, a name, and pairs of a key and a structure:
+`["dict", "", [["a", None]]]`. The kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from arrayferry.typing import AnyTree
 from ._errors import ProgramError, TranslationError
 
 KINDS: dict[str, Any] = {"none": type(None), "tuple": tuple, "list": list, "dict": dict}
-"""The classes of kinds that are plain."""
+"""The class of each kind that is built in."""
 
 
 def structure_of(tree: AnyTree) -> Any:
-    """Return the structure of a pytree of JAX.
+    """Return the structure of a JAX pytree.
 
     Raises:
-        TranslationError: a key of a dict is neither text nor an integer.
+        TranslationError: a key of a dict is neither a string nor an integer.
     """
     import jax
 
@@ -38,7 +38,7 @@ def structure_of(tree: AnyTree) -> Any:
         if type(key) not in (str, int):
             raise TranslationError(
                 f"a dict with the key {key!r} cannot be saved",
-                remedy="Use text or integers as keys.",
+                remedy="Use strings or integers as keys.",
             )
     parts = [[key, structure_of(child)] for key, (_, child) in zip(keys, children, strict=True)]
     return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", parts]
@@ -54,7 +54,7 @@ def _kind_of(node: Any, entries: list[Any]) -> str:
 
 
 def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each array.
+    """Yield the path and the value of each array.
 
     Raises:
         ProgramError: the value has another structure.
@@ -84,7 +84,7 @@ def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple
 
 
 def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
-    """Return a tree of a structure. Objects of classes that are not plain come as `types.SimpleNamespace`."""
+    """Return a tree with this structure. Objects of user-defined classes become `types.SimpleNamespace`."""
     if structure is None:
         return next(leaves)
     kind, name, parts = structure
@@ -112,5 +112,5 @@ def _other(path: str, expected: str, value: AnyTree) -> ProgramError:
         actual += f" of {len(value)}"
     return ProgramError(
         f"the program takes {expected}{where}, not {actual}",
-        remedy="Pass arguments as it was made for, or make another program.",
+        remedy="Pass arguments with the structure that it was made for, or make another program.",
     )

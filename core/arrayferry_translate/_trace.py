@@ -1,4 +1,4 @@
-"""`trace`: makes a program of a function of JAX. Only this and `_lowered` need JAX."""
+"""`trace` makes a program from a function of JAX. This module imports JAX."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat", "remat2", "custom_vmap_call", "composite",
 }  # fmt: skip
-"""Primitives that call a program once."""
+"""Primitives that only call one jaxpr."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
-"""The parameters in which these have it."""
+"""The parameters of these primitives that can contain the jaxpr."""
 LARGEST = 1 << 16
-"""How many elements a constant may have that is computed in advance."""
+"""The largest number of elements of a constant that is computed during tracing."""
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:
-    """Make a program of a function.
+    """Make a program from a function.
 
     Args:
         function: a function of JAX.
         *args: trees of arrays, or of anything with `shape` and `dtype`.
-        **kwargs: more of them.
+        **kwargs: the same, as keyword arguments.
 
     Returns:
-        The program, whose inputs are the arrays in order, and the structure of the results as JAX describes it. Keys
-        are the numbers that they consist of.
+        The program, whose inputs are the arrays in order, and JAX's structure of the results. Keys become the arrays of
+        uint32 that they consist of.
 
     Raises:
         TranslationError: the function uses a primitive that has no rule.
@@ -60,7 +60,7 @@ def _program(closed: Any, line: str = "") -> Program:
 
 
 def spec_of(aval: Any) -> Spec:
-    """Return the shape and the dtype of an abstract value of JAX. Keys have one more dimension, of uint32."""
+    """Return the shape and dtype of an abstract value of JAX. Keys become uint32, with one more dimension."""
     if is_key(aval):
         return Spec((*map(int, aval.shape), *implementation(aval.dtype).key_shape), "uint32")
     name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
@@ -68,7 +68,7 @@ def spec_of(aval: Any) -> Spec:
 
 
 def example(leaf: AnyTree) -> Any:
-    """Return what JAX traces in place of an argument: a number, keys, or the shape and the dtype of an array."""
+    """Return what JAX traces instead of an argument: the same number, or the shape and dtype of an array or keys."""
     if isinstance(leaf, (bool, int, float, complex)):
         return leaf
     if registry.kind(leaf).backend is None and not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -88,7 +88,7 @@ def example(leaf: AnyTree) -> Any:
 
 
 def settings() -> tuple[Any, ...]:
-    """Return the settings of JAX that decide on what is traced."""
+    """Return the settings of JAX that affect tracing."""
     names = (
         "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable",
         "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
@@ -97,11 +97,11 @@ def settings() -> tuple[Any, ...]:
 
 
 class _Maker:
-    """Makes a program, equation by equation. Inlines what is called, and computes what is constant.
+    """Makes a program, equation by equation. It inlines calls, and computes constants.
 
     Args:
         inputs: the shapes and dtypes of the inputs.
-        line: where the program comes from, for equations that do not have it.
+        line: the place of the program in the user's code, for equations without one of their own.
     """
 
     def __init__(self, inputs: Sequence[Spec], line: str) -> None:
@@ -112,7 +112,7 @@ class _Maker:
         self._line = line
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
-        """Add all equations of a jaxpr. Return the numbers of its results."""
+        """Add the equations of a jaxpr, and return the numbers of its results."""
         numbers: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
         numbers |= {var: self._constant(x) for var, x in zip(jaxpr.constvars, consts, strict=True)}
 
@@ -123,7 +123,7 @@ class _Maker:
 
         outer = self._line
         for equation in jaxpr.eqns:
-            # JAX keeps none within functions that `jit` compiled
+            # JAX stores no line inside functions that are compiled by `jit`
             self._line = _line(equation) or outer
             outputs = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, outputs, strict=True))
@@ -145,7 +145,7 @@ class _Maker:
             raise self._refused(equation, str(error)) from None
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
-        if rule is None:  # what is not needed needs none
+        if rule is None:  # an error only if an output needs it
             plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
             if equation.effects and not name.startswith("debug_"):
                 raise plain["refused"]
@@ -173,7 +173,7 @@ class _Maker:
     def _computed(
         self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
     ) -> list[Any] | None:
-        """Return the results of an equation if they are constant and small."""
+        """Return the results of an equation, None unless they are constant and small."""
         constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
         if large or not constants.keys() >= {*inputs}:
             return None
@@ -187,10 +187,10 @@ class _Maker:
         return [np.array(x, dtype=spec.dtype) for x, spec in zip(results, specs, strict=True)]
 
     def finished(self, outputs: Sequence[int]) -> Program:
-        """Return the program, without what its outputs do not need.
+        """Return the program, reduced to the equations that its outputs depend on.
 
         Raises:
-            TranslationError: something that they need has no rule.
+            TranslationError: one of these equations has no rule.
         """
         needed, equations = set(outputs), []
         for equation, line in reversed(self._equations):
@@ -216,7 +216,7 @@ class _Maker:
         return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
     def _plain(self, equation: Any, value: AnyTree) -> Any:
-        """Return a parameter as plain data."""
+        """Return a parameter of an equation as plain data."""
         if isinstance(value, ClosedJaxpr):
             return _program(value, self._line)
         if isinstance(value, jax.lax.GatherScatterMode):
@@ -231,7 +231,7 @@ class _Maker:
             return np.dtype(value).name
         except TypeError:
             raise self._refused(
-                equation, f"a parameter of it is a {type(value).__name__}"
+                equation, f"one of its parameters is a {type(value).__name__}"
             ) from None
 
     def _refused(self, equation: Any, why: str) -> TranslationError:
@@ -248,7 +248,7 @@ def _numpy() -> Library:
 
 
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `scan` as before JAX 0.12, others unchanged."""
+    """Return the parameters of `scan` in their form before JAX 0.12, and other parameters unchanged."""
     if "ft_in" not in params:
         return params
     constants, carried, _ = params["ft_in"].unpack()
@@ -256,7 +256,7 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(equation: Any) -> str:
-    """Return the line of the user's code that an equation comes from, as part of a sentence."""
+    """Return the place of an equation in the user's code, as text to append: " (file.py, line 3)"."""
     ours = tuple(os.path.dirname(str(path)) + os.sep for path in (jax.__file__, __file__))
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback else ():

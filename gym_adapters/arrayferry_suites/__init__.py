@@ -1,4 +1,4 @@
-"""Environments of other projects: the suites that come with arrayferry, by the hook that every plugin can have."""
+"""Suites of environments of other projects. They are registered through a hook, like those of any plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @af.hookimpl(optionalhook=True)
 def arrayferry_suites() -> Iterable[Suite]:
-    """Return the suites. Each has a module, which is imported when it is named."""
+    """Return the suites. The module of a suite is imported when the suite is used."""
     from ._suite import SUITES
 
     return SUITES

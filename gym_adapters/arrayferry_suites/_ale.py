@@ -1,4 +1,4 @@
-"""Atari games, many in one process: the vector environment of ALE."""
+"""Atari games, by the vector environment of ALE, which steps many in one process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MODES = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 
 
 class Games(VectorWrapper[Any, Any, Any]):
-    """A batch of ALE, whose rewards are float32 and whose infos have masks."""
+    """A batch of ALE games with float32 rewards and masks in its infos."""
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or some."""
+        """Reset all or some environments."""
         observations, infos = self.env.reset(**options)
         return observations, with_masks(infos)
 
@@ -32,7 +32,7 @@ class Games(VectorWrapper[Any, Any, Any]):
 
 
 def ids() -> list[str]:
-    """Return the games."""
+    """Return the names of the games."""
     return list(import_module("ale_py.roms").get_all_rom_ids())
 
 
@@ -44,7 +44,7 @@ def load(
     max_episode_steps: Any = 0,
     **options: Any,
 ) -> Any:
-    """Make a batch. The limit of steps becomes one of frames."""
+    """Make a batch. The step limit is converted to a limit of frames."""
     autoreset_mode_of(autoreset_mode, MODES, "the vector environment of ALE")
     if max_episode_steps != 0:
         steps = max_episode_steps or NO_LIMIT

@@ -1,4 +1,4 @@
-"""The reference environments."""
+"""The reference environments of arrayferry."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ENVS: dict[str, Any] = {"CartPole-v0": CartPole, "Pendulum-v0": Pendulum}
 
 
 def ids() -> list[str]:
-    """Return their names."""
+    """Return the names of the environments."""
     return list(_ENVS)
 
 
 def load(name: str) -> Any:
-    """Return the class of one."""
+    """Return the class of an environment."""
     return _ENVS[name]

@@ -16,7 +16,7 @@ from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs import JaxEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
-"""Wrappers that are removed, since arrayferry does their work."""
+"""Wrappers that are removed, since arrayferry replaces them."""
 REFUSED = WRAPPERS | {
     "EvalWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper"
 }  # fmt: skip
@@ -25,16 +25,16 @@ REFUSED = WRAPPERS | {
 class BraxEnv(JaxEnv):
     """An environment of Brax or MuJoCo Playground.
 
-    Its own wrappers for step limits, resets and batches are removed. The limit becomes `max_episode_steps`.
-    What it truncates itself (`info["truncation"]`) is truncated, and has not terminated. Infos are its metrics.
+    Wrappers for step limits, resets and batches are removed. The step limit becomes `max_episode_steps`. Episodes that
+    the environment itself truncates (`info["truncation"]`) count as truncated, not as terminated. Infos are the metrics.
 
     Args:
         env: the environment.
-        randomization_fn: draws physical models, as for `brax.training`, None if there is one for all episodes. The values that
-            it draws are the parameters, by their paths in the model.
+        randomization_fn: draws physical models, as in `brax.training`; None to use one model in all episodes. The drawn
+            values are the parameters, named by their paths in the model.
 
     Raises:
-        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed.
+        arrayferry.OptionError: a wrapper repeats actions, or is around a wrapper that must be removed.
     """
 
     def __init__(self, env: Any, randomization_fn: Any = None) -> None:
@@ -65,7 +65,7 @@ class BraxEnv(JaxEnv):
     def actions(self, example: AnyTree) -> Any:
         """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
 
-        Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
+        Actions of Brax and MuJoCo Playground are from -1 to 1. Most environments scale them to the range of the actuators.
         """
         count = int(self.env.action_size)
         scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
@@ -77,7 +77,7 @@ class BraxEnv(JaxEnv):
         return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
     def shared(self, example: AnyTree) -> frozenset[int]:
-        """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
+        """Return the arrays without an axis of environments, such as MuJoCo Warp's list of all contacts of a batch."""
         keys = jax.random.split(jax.random.PRNGKey(0), 2)
         many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
         pairs = zip(jax.tree.leaves(example), many, strict=True)
@@ -88,7 +88,7 @@ class BraxEnv(JaxEnv):
         return self.randomization_fn is not None
 
     def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
-        """Draw what the models of new episodes differ in."""
+        """Draw the randomized values of the models of new episodes."""
 
         def one(key: Any, params: AnyTree) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
@@ -96,7 +96,7 @@ class BraxEnv(JaxEnv):
         return self._mapped(one, params, jax.random.split(rng.key(), n))
 
     def _with(self, params: AnyTree) -> Any:
-        """Return the environment with these values in its model."""
+        """Return the environment, with these parameters in its model."""
         if not params:
             return self.env
         model = jax.tree_util.tree_map_with_path(
@@ -126,27 +126,27 @@ class BraxEnv(JaxEnv):
         return kept.metrics  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw it by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
+        """Draw the environment by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
         return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
 
 
 def _check_inside(env: Any) -> None:
-    """Refuse wrappers that reset or make batches if other wrappers are around them."""
+    """Refuse wrappers that reset or make batches, if they could not be removed."""
     while env is not None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
-                f"{type(env).__name__} is around or inside this environment, but resets, limits and batches are made here",
+                f"{type(env).__name__} is around or inside this environment, but arrayferry adds resets, limits and batches",
                 remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
             )
         env = vars(env).get("env")
 
 
 class _Reached(Exception):  # noqa: N818
-    """A step has reached the actuators, with these values for them."""
+    """A step has reached the actuators. The argument is their controls."""
 
 
 def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
-    """Tell whether actions in a range reach the actuators unchanged. If that cannot be found out, return True."""
+    """Return whether actions within the limits reach the actuators unchanged. Return True if this is unknown."""
 
     def reach(state: AnyTree, action: AnyTree) -> None:
         raise _Reached(np.asarray(action))
@@ -162,13 +162,13 @@ def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
         except _Reached as reached:
             if not np.allclose(reached.args[0], action, atol=1e-6):
                 return False
-        except Exception:  # of any kind, as the state is not a real one
+        except Exception:  # any error: the state is not a real one
             return True
     return True
 
 
 def _replaced(env: Any, name: str, value: AnyTree) -> Any:
-    """Return an environment with another value of an attribute, also inside wrappers."""
+    """Return a copy of an environment, or of one inside wrappers, with a new value of an attribute."""
     env = copy.copy(env)
     if "env" in vars(env):
         env.env = _replaced(env.env, name, value)
@@ -178,7 +178,7 @@ def _replaced(env: Any, name: str, value: AnyTree) -> Any:
 
 
 def _model_name(env: Any) -> str:
-    """Return the attribute that holds the physical model: Brax's system, or the model of MJX in MuJoCo Playground."""
+    """Return the name of the attribute with the physical model: the system of Brax, or the MJX model of Playground."""
     return "sys" if hasattr(env, "sys") else "_mjx_model"
 
 
@@ -195,10 +195,10 @@ def _by_path(tree: AnyTree) -> dict[str, Any]:
 
 
 def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
-    """Return what a function like those of Brax draws for one environment, by path.
+    """Return the values that a randomization function of Brax draws for one environment, by path.
 
     Args:
-        randomization_fn: takes the model and keys, and returns models and their axes of environments, None where there is none.
+        randomization_fn: maps the model and keys to models and their axes of environments, None for arrays without one.
         model: the model.
         key: a key.
     """
@@ -211,12 +211,12 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
 
 
 def ids() -> list[str]:
-    """Return what Brax lists."""
+    """Return the names that Brax lists."""
     return list(import_module("brax.envs")._envs)
 
 
 def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
-    """Make one."""
+    """Make an environment."""
     return adapt(import_module("brax.envs").get_environment(name, **options), randomization_fn)
 
 

@@ -1,4 +1,4 @@
-"""Environments of EnvPool, whose batches step in threads of C++."""
+"""Environments of EnvPool, which steps batches in C++ threads."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from arrayferry_gym.extending import RULES, Episodes, reset_mask_of
 from ._masks import with_masks
 
 LIMIT = 2**31 - 1
-"""The largest seed, and the largest number of steps, which is no limit."""
+"""The largest seed, and the largest step limit, which means no limit."""
 
 
 @uncompiled
 class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
-    """A batch of EnvPool as a vector environment of Gymnasium, in each autoreset mode.
+    """A batch of EnvPool as a vector environment of Gymnasium, in any autoreset mode.
 
     A step of EnvPool resets the environments whose episodes have ended, and ignores their actions. In SAME_STEP mode,
-    a step of these environments alone follows where episodes end. In DISABLED mode, environments whose episodes have
-    ended are not stepped until `reset` resets them: their rewards are 0, and all else stays as it was.
+    such environments are therefore stepped again immediately. In DISABLED mode, they are not stepped until `reset`
+    resets them: their rewards are 0, and their other results do not change.
 
-    `reset(seed=)` makes the batch anew, as the seeds of EnvPool are set where it is made. It cannot be pickled.
+    `reset(seed=)` makes a new batch, since EnvPool accepts seeds only for new batches. A batch cannot be pickled.
 
     Args:
         pool: the batch, made with `env_type="gymnasium"`.
         autoreset_mode: when finished episodes are reset.
 
     Raises:
-        arrayferry.OptionError: the batch is asynchronous or has several players, or the mode is DISABLED and it has
+        arrayferry.OptionError: the batch is asynchronous, has several players, or combines the mode DISABLED with
             `episodic_life`.
     """
 
@@ -49,9 +49,9 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         config, mode = pool.config, autoreset_mode
         self.num_envs = count = int(config["num_envs"])
         if not isinstance(pool, VectorEnv):
-            _refuse(pool, "has not Gymnasium's interface", 'Make it with env_type="gymnasium".')
+            _refuse(pool, "lacks Gymnasium's interface", 'Make it with env_type="gymnasium".')
         if config["batch_size"] not in (0, count):
-            _refuse(pool, "steps a part of its environments at a time", "Leave batch_size out.")
+            _refuse(pool, "steps only some of its environments at a time", "Leave batch_size out.")
         if config.get("max_num_players", 1) != 1:
             _refuse(pool, "has several players, with a reward each", "Use the suite pgx for games.")
         self._rule = RULES[mode]
@@ -63,7 +63,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.autoreset_mode, self.metadata = mode, {**pool.metadata, "autoreset_mode": mode}
         self.render_mode, self.max_episode_steps = pool.render_mode, config["max_episode_steps"]
-        with warnings.catch_warnings(action="ignore"):  # about bounds, in the spaces of EnvPool
+        with warnings.catch_warnings(action="ignore"):  # about the bounds of its spaces
             self.single_observation_space = _with_true_bounds(pool.single_observation_space)
             self.single_action_space = pool.single_action_space
             self.observation_space = batch_space(self.single_observation_space, count)
@@ -72,8 +72,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self._pool: Any = pool
         self._all = np.arange(count, dtype=np.int32)
         self._last: Any = None
-        """None before the first reset, and False after a step that failed. Otherwise True, or in DISABLED mode the last
-        results."""
+        """None before the first reset, and False after a failed step. Otherwise the last results in DISABLED mode, and
+        True in other modes."""
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -81,13 +81,13 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Reset all environments, or in DISABLED mode those in `options["reset_mask"]`.
 
         Args:
-            seed: an integer, or one for each environment, below 2**31. The batch is made anew.
+            seed: an integer below 2**31, or one for each environment. If given, a new batch is made.
             options: "reset_mask".
         """
         (mask,) = known_options("reset() of EnvPool", options, "reset_mask")
         mask = reset_mask_of(mask, self.num_envs)
         if mask is None or not self._last:
-            # results of a step that failed may still come
+            # the old batch may still return results of a failed step
             if self._last is False and seed is None:
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
@@ -98,7 +98,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if self._rule.by_itself or seed is not None:
             _refuse(
                 self._pool,
-                "resets a part of its environments in DISABLED mode only, and without a seed",
+                "resets some of its environments only in DISABLED mode, and only without a seed",
                 'Make it with autoreset_mode="Disabled", or reset all environments.',
             )
         rows = np.flatnonzero(mask).astype(np.int32)
@@ -133,7 +133,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, rewards, terminated, truncated, with_masks(infos) | ends
 
     def _step_rest(self, last: Any, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in the environments whose episodes go on."""
+        """Take a step in the environments whose episodes have not ended."""
         over = last[2] | last[3]
         last[1][over] = 0
         rows = np.flatnonzero(~over).astype(np.int32)
@@ -144,7 +144,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         return *results, with_masks(infos)
 
     def _ordered(self, results: AnyTree) -> Any:
-        """Return results in the order of the environments, in the dtypes of the spaces."""
+        """Return results in the order of the environments, and in the dtypes of the spaces."""
         observations, *others, infos = results
         ids = infos["env_id"]
         infos = {key: x for key, x in infos.items() if key not in ("env_id", "players")}
@@ -155,11 +155,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         return results
 
     def _keep(self, *results: AnyTree) -> None:
-        """Keep the results of a whole batch for later ones of a part, which only DISABLED mode has."""
+        """Store the results of the whole batch in DISABLED mode, in which later calls update only some rows."""
         self._last = True if self._rule.by_itself else map_arrays(np.copy, results)
 
     def _make_anew(self, seed: Any) -> None:
-        """Make the batch with these seeds, unless there are none."""
+        """Make a new batch with these seeds, if there are any."""
         if seed is None:
             return
         several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
@@ -183,8 +183,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self._pool).__name__} cannot be copied or pickled: EnvPool has no way to read its states. Make it in the "
-            "process that uses it, by make_vec."
+            f"{type(self._pool).__name__} cannot be copied or pickled: EnvPool provides no access to its states. Make it in "
+            "the process that uses it, with make_vec."
         )
 
     def __repr__(self) -> str:
@@ -196,7 +196,7 @@ def _refuse(pool: Any, why: str, remedy: str) -> NoReturn:
 
 
 def _cast(space: Space[Any], x: AnyArray) -> Any:
-    """Return a batch of observations in the dtypes of the space of one. EnvPool has int32 for Discrete."""
+    """Cast a batch of observations to the dtypes of their space. For Discrete, EnvPool returns int32."""
     if isinstance(space, spaces.Dict):
         return {key: _cast(part, x[key]) for key, part in space.items()}
     if isinstance(space, spaces.Tuple):
@@ -205,7 +205,7 @@ def _cast(space: Space[Any], x: AnyArray) -> Any:
 
 
 def _with_true_bounds(space: Space[Any]) -> Space[Any]:
-    """Return a space whose bounds are infinite where EnvPool has the least and the largest positive number."""
+    """Return a space with infinite bounds where EnvPool uses the smallest and largest positive floats."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
@@ -217,7 +217,7 @@ def _with_true_bounds(space: Space[Any]) -> Space[Any]:
 
 
 def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
-    """Return trees of arrays with other values in some rows."""
+    """Return trees of arrays with new values in some rows."""
     if isinstance(part, dict):
         return {key: _merged(before[key], rows, x) for key, x in part.items()}
     if isinstance(part, tuple):
@@ -228,7 +228,7 @@ def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
 
 
 def ids() -> list[str]:
-    """Return what EnvPool lists."""
+    """Return the names that EnvPool lists."""
     return list(import_module("envpool").list_all_envs())
 
 
@@ -240,11 +240,11 @@ def load(
     max_episode_steps: Any = 0,
     **options: Any,
 ) -> EnvPoolVectorEnv:
-    """Make a batch. Without a `seed`, it is random."""
+    """Make a batch. Without a `seed`, its seed is random."""
     if max_episode_steps != 0:
         options["max_episode_steps"] = max_episode_steps or LIMIT
     options.setdefault("seed", secrets.randbelow(LIMIT - num_envs))
-    with warnings.catch_warnings(action="ignore"):  # as for its spaces
+    with warnings.catch_warnings(action="ignore"):  # about the bounds of its spaces
         make = import_module("envpool").make
         pool = make(name, env_type="gymnasium", num_envs=num_envs, **options)
     return EnvPoolVectorEnv(pool, autoreset_mode)

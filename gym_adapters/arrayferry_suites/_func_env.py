@@ -13,11 +13,11 @@ from arrayferry_envs import JaxEnv
 
 
 class FuncEnvAdapter(JaxEnv):
-    """A `FuncEnv` of Gymnasium, written for JAX. It truncates nothing: pass `max_episode_steps`.
+    """A `FuncEnv` of Gymnasium in JAX. It does not truncate episodes: pass `max_episode_steps` for a limit.
 
     Args:
         env: the environment.
-        params: its parameters, None for its own.
+        params: its parameters, None for its defaults.
     """
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:
@@ -62,6 +62,6 @@ class FuncEnvAdapter(JaxEnv):
         return jax.tree.map(jnp.asarray, kept[2])  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw it as the environment does."""
+        """Return the environment's own image."""
         state, params = jax.tree.map(np.asarray, kept[0]), self.default_params
         return self.env.render_image(state, self.env.render_init(params), params)[1]

@@ -1,4 +1,4 @@
-"""All that is registered with Gymnasium, and its functional environments."""
+"""The environments that are registered with Gymnasium, and its functional environments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from arrayferry.typing import AnyTree
 
 
 def ids() -> list[str]:
-    """Return the ids that are registered so far. Other packages register theirs when they are imported."""
+    """Return the ids that are registered so far. Packages register their ids when they are imported."""
     _register_games()
     return list(gym.registry)
 
 
 def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
-    """Make one by `gymnasium.make`, also by a module that registers it: "minigrid:MiniGrid-Empty-5x5-v0"."""
+    """Make an environment by `gymnasium.make`. A name may begin with a module: "minigrid:MiniGrid-Empty-5x5-v0"."""
     if name.startswith("ALE/"):
         _register_games()
     if max_episode_steps != 0:
@@ -27,7 +27,7 @@ def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
 
 
 def _register_games() -> None:
-    """Register the games of ALE, if it is installed."""
+    """Register the games of ALE, if ALE is installed."""
     if find_spec("ale_py"):
         import_module("ale_py")
 

@@ -1,4 +1,4 @@
-"""Environments of gymnax, and of those with its methods: Craftax, Kinetix."""
+"""Environments of gymnax, and of Craftax and Kinetix, which have the same methods."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WRONG_BOUNDS = {"GaussianBandit-misc", "MemoryChain-bsuite", "MetaMaze-misc"}
 class GymnaxEnv(JaxEnv):
     """An environment of gymnax, Craftax or Kinetix.
 
-    Steps are those of `step_env`. The step limit among the parameters becomes `max_episode_steps`: it does not
-    terminate episodes. If gymnax itself reports further truncations, they are used as well.
+    `step_env` computes the steps. The step limit in the parameters becomes `max_episode_steps`, so it truncates
+    episodes instead of terminating them. Truncations that gymnax itself reports count too.
 
     Args:
         env: the environment.
-        params: its parameters, None for its own.
+        params: its parameters, None for its defaults.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
@@ -50,32 +50,32 @@ class GymnaxEnv(JaxEnv):
         super().__init__(env, params)
 
     def actions(self, example: AnyTree) -> Any:
-        """Return the space that the environment declares."""
+        """Return the declared space."""
         return gymnasium_space(self.env.action_space(self.default_params))
 
     def observations(self, example: AnyTree) -> Any:
-        """Return the declared space, if values like the example can be in it."""
+        """Return the declared space, or one made from the example if the example does not fit it."""
         if getattr(self.env, "name", None) in WRONG_BOUNDS:
             return space_of(example)
         try:
             stated = gymnasium_space(self.env.observation_space(self.default_params), example)
-        except Exception:  # of any kind: some declare none
+        except Exception:  # any error: some declare no space
             return space_of(example)
         shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
         fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
         return stated if fits else space_of(example)
 
     def _check(self, params: AnyTree) -> None:
-        """Refuse a limit that differs from the one that became `max_episode_steps`."""
+        """Refuse parameters whose step limit differs from `max_episode_steps`."""
         if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
             raise af.OptionError(
                 f"params.{self._limit} is {getattr(params, self._limit)!r}, but the limit of {self!r} is its max_episode_steps, "
                 f"{self.max_episode_steps}",
-                remedy="Pass max_episode_steps= instead, or the parameters to from_env.",
+                remedy="Pass max_episode_steps= instead, or pass the parameters to from_env.",
             )
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return observation, state and infos, which are zeros at first."""
+        """Return observation, state and infos. Infos are zeros, since resets return none."""
         self._check(params)
         observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
         action = self.env.action_space(params).sample(jax.random.key(0))
@@ -84,10 +84,10 @@ class GymnaxEnv(JaxEnv):
         return observation, state, info
 
     def _step(self, key: Any, state: AnyTree, action: AnyTree, params: AnyTree) -> Any:
-        """Return observation and infos, state, reward and two flags of a step.
+        """Take a step. Return observation and infos, the state, the reward, and the flags terminated and truncated.
 
-        Observation and infos are those with the limit: they may show the time that is left, or what was achieved until the
-        end. Everything else is without it.
+        Observation and infos are computed with the step limit, since they may show the remaining time or results of the
+        whole episode. Everything else is computed without the limit.
         """
 
         def taken(params: AnyTree) -> Any:
@@ -100,7 +100,7 @@ class GymnaxEnv(JaxEnv):
 
         if self._limit is None:
             return taken(params)
-        # both at once: what does not depend on the limit is computed once
+        # one vmap for both computes only once what does not depend on the limit
         name: str = self._limit
         limits = jnp.asarray([getattr(params, name), UNLIMITED])
         both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
@@ -124,7 +124,7 @@ class GymnaxEnv(JaxEnv):
         return kept[2]  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw it by gymnax's `Visualizer`, which needs matplotlib and seaborn; or as Craftax does."""
+        """Draw the state by Craftax, or by gymnax's `Visualizer`, which needs matplotlib and seaborn."""
         package, *parts = type(self.env).__module__.split(".")
         if package == "craftax":
             return _craftax_renderer(f"craftax.{parts[0]}.renderer")(kept[1]).astype(np.uint8)
@@ -141,7 +141,7 @@ class GymnaxEnv(JaxEnv):
             pyplot.close(drawn.fig)
         if not hasattr(drawn, "im"):
             raise NotImplementedError(
-                f"{self!r} cannot be rendered: gymnax's Visualizer does not know it"
+                f"{self!r} cannot be rendered: gymnax's Visualizer does not support it"
             )
         return image
 
@@ -163,12 +163,12 @@ CRAFTAX = [
 
 
 def ids() -> list[str]:
-    """Return what gymnax lists, and the environments of Craftax, if it is installed."""
+    """Return the names that gymnax lists, and those of Craftax, if Craftax is installed."""
     return [*import_module("gymnax").registered_envs, *(CRAFTAX if find_spec("craftax") else ())]
 
 
 def load(name: str, **options: Any) -> Any:
-    """Make one, with its parameters."""
+    """Make an environment with its parameters."""
     if name in CRAFTAX:
         make = import_module("craftax.craftax_env").make_craftax_env_from_name
         return adapt(make(name, auto_reset=False, **options))

@@ -25,15 +25,15 @@ UNLIMITED = 2**30
 class JumanjiEnv(JaxEnv):
     """An environment of Jumanji.
 
-    In Jumanji a step limit (`time_limit`) looks like a termination. Here an episode is truncated if it would not end
-    without the limit, or if its discount is not 0 at the end. The observation is the one with the limit. Infos are the
-    extras of the time step, and its discount.
+    In Jumanji, an episode that reaches its step limit (`time_limit`) terminates. Here it is truncated if it would go on
+    without the limit, or if its last discount is not 0. Observations are computed with the limit. Infos are the extras
+    and the discount of the time step.
 
     Args:
         env: the environment.
 
     Raises:
-        arrayferry.OptionError: a wrapper resets it, or makes batches.
+        arrayferry.OptionError: a wrapper resets the environment, or makes batches.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
@@ -43,23 +43,23 @@ class JumanjiEnv(JaxEnv):
         super().__init__(env)
 
     def actions(self, example: AnyTree) -> Any:
-        """Return the space that the environment declares."""
+        """Return the declared space."""
         return _space(self.env.action_spec)
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return state and time step."""
+        """Return the state and the time step."""
         return self.env.reset(jax.random.key_data(key))
 
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Take a step, and find out whether it would have been the last without the limit."""
+        """Take a step. To find out whether the limit ended the episode, also take it without the limit."""
         state, step = self.env.step(kept[0], action)
         ended, terminated = step.step_type == LAST, step.discount == 0
         unlimited = _without_limit(self.env)
         if unlimited is not self.env:
             terminated &= unlimited.step(kept[0], action)[1].step_type == LAST
-        terminated = jnp.all(terminated) & ended  # of all agents, where there are several
+        terminated = jnp.all(terminated) & ended  # for several agents: all have terminated
         return (state, step), step.reward, terminated, ended & ~terminated
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
@@ -71,13 +71,13 @@ class JumanjiEnv(JaxEnv):
         return {**(kept[1].extras or {}), "discount": kept[1].discount}
 
     def image_of(self, kept: Any) -> Any:
-        """Draw it by its viewer, which needs matplotlib."""
+        """Draw the state by the viewer of the environment, which needs matplotlib."""
         viewer: Any = copy.copy(getattr(self.env.unwrapped, "_viewer", None))
         if not hasattr(viewer, "_display_rgb_array"):
             raise NotImplementedError(
-                f"{self!r} cannot be rendered: it has no viewer of matplotlib"
+                f"{self!r} cannot be rendered: its viewer does not use matplotlib"
             )
-        # that of an environment of its own may open windows
+        # user-defined viewers may open windows
         viewer._display = viewer._display_rgb_array
         viewer._get_fig_ax = functools.partial(viewer._get_fig_ax, show=False)
         return np.array(viewer.render(kept[0]))
@@ -89,14 +89,14 @@ def _check(env: Any) -> None:
     while inner is not None:
         if type(inner).__name__ in WRAPPERS:
             raise af.OptionError(
-                f"{env!r:.80} has a {type(inner).__name__}, but resets and batches are made here",
-                remedy="Leave it out: .unwrapped of it is the environment without wrappers.",
+                f"{env!r:.80} has a {type(inner).__name__}, but arrayferry adds resets and batches",
+                remedy="Leave it out: its attribute .unwrapped is the environment without wrappers.",
             )
         inner = vars(inner).get("_env")
 
 
 def _without_limit(env: Any) -> Any:
-    """Return an environment without its step limit, itself if it has none."""
+    """Return a copy of an environment without its step limit, or the environment itself if it has none."""
     attributes = vars(env)
     if is_whole(attributes.get("time_limit")):
         return _changed(env, "time_limit", UNLIMITED)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def with_masks(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return infos of all environments with a mask for each key, as vector environments of Gymnasium have."""
+    """Add a mask of ones for each key without a mask, since vector environments of Gymnasium have masks in infos."""
     masks = {
         f"_{key}": np.ones(len(x), bool)
         for key, x in infos.items()

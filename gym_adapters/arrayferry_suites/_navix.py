@@ -17,7 +17,7 @@ TRUNCATION, TERMINATION = 1, 2
 
 
 class NavixEnv(JaxEnv):
-    """An environment of navix. It keeps its own step limit (`max_steps`), which some rewards use and which truncates.
+    """An environment of navix. Its own step limit (`max_steps`) truncates episodes, and affects some rewards.
 
     Args:
         env: the environment.
@@ -25,10 +25,10 @@ class NavixEnv(JaxEnv):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    # observations have the bounds of their dtype: those that navix declares are too narrow
+    # observations have the bounds of their dtype, since navix declares bounds that are too narrow
 
     def actions(self, example: AnyTree) -> Any:
-        """Return the space that the environment declares."""
+        """Return the declared space."""
         space = self.env.action_space
         if type(space).__name__ == "Discrete" and space.shape == ():
             return spaces.Discrete(int(space.maximum) + 1)
@@ -41,7 +41,7 @@ class NavixEnv(JaxEnv):
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Take a step, without navix's reset in the next one."""
+        """Take a step, without navix's automatic reset."""
         after = self.env._step(kept, action)
         ended = after.step_type
         return after, after.reward, ended == TERMINATION, ended == TRUNCATION
@@ -55,10 +55,10 @@ class NavixEnv(JaxEnv):
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
 
     def image_of(self, kept: Any) -> Any:
-        """Draw the whole grid, as navix does."""
+        """Return navix's image of the whole grid."""
         return import_module("navix.observations").rgb(kept.state)
 
 
 def adapt(env: Any) -> Any:
-    """Turn one into a `FunctionalEnv`."""
+    """Turn an environment into a `FunctionalEnv`."""
     return NavixEnv(env)

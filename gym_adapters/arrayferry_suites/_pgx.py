@@ -19,9 +19,9 @@ from arrayferry_gym.extending import space_of
 class PgxEnv(JaxEnv):
     """A game of pgx. One agent makes the moves of all players.
 
-    Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is
-    that of the player who has moved. Infos have "current_player", and the "rewards" of all players. pgx truncates
-    nothing: a limit of moves inside a game terminates it.
+    Observations are dicts: "observation" is for the player whose turn it is, and "action_mask" marks the legal moves.
+    The reward is for the player who has moved. Infos have "current_player", and the "rewards" of all players. No
+    episode is truncated: if a game has a limit of moves, reaching it terminates the game.
 
     Args:
         env: the game.
@@ -30,7 +30,7 @@ class PgxEnv(JaxEnv):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
 
     def actions(self, example: AnyTree) -> Any:
-        """Return the moves."""
+        """Return the space of moves."""
         return spaces.Discrete(int(example.legal_action_mask.shape[0]))
 
     def observations(self, example: AnyTree) -> Any:
@@ -51,19 +51,19 @@ class PgxEnv(JaxEnv):
         return state, state.rewards[player], state.terminated, state.truncated
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
-        """Return the observation, and the moves that are allowed."""
+        """Return the observation, and the mask of legal moves."""
         return {"observation": kept.observation, "action_mask": kept.legal_action_mask}
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
-        """Return whose turn it is, and the rewards of all."""
+        """Return the player whose turn it is, and the rewards of all players."""
         return {"current_player": kept.current_player, "rewards": kept.rewards}
 
     def image_of(self, kept: Any) -> Any:
-        """Draw it as pgx does, in SVG, which CairoSVG turns into an image."""
+        """Return pgx's image, which is SVG and is converted by CairoSVG."""
         try:
             to_png = import_module("cairosvg").svg2png
             from PIL import Image
-        except (ImportError, OSError) as error:  # OSError without the library of Cairo
+        except (ImportError, OSError) as error:  # OSError: the C library Cairo is missing
             raise af.OptionError(
                 f"an image of a game of pgx needs CairoSVG and Pillow ({error})",
                 remedy="Run: pip install cairosvg pillow",
@@ -73,5 +73,5 @@ class PgxEnv(JaxEnv):
 
 
 def adapt(env: Any) -> Any:
-    """Turn one into a `FunctionalEnv`."""
+    """Turn a game into a `FunctionalEnv`."""
     return PgxEnv(env)

@@ -15,10 +15,10 @@ def _registry() -> Any:
 
 
 def ids() -> list[str]:
-    """Return what MuJoCo Playground lists."""
+    """Return the names that MuJoCo Playground lists."""
     return list(_registry().ALL_ENVS)
 
 
 def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
-    """Make one."""
+    """Make an environment."""
     return adapt(_registry().load(name, **options), randomization_fn)

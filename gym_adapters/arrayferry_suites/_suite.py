@@ -1,4 +1,4 @@
-"""What is stated of each suite, before its module is imported."""
+"""The attributes of each suite, which are known before its module is imported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from arrayferry_envs.extending import usable
 
 
 class BuiltInSuite(Suite):
-    """A suite of one module of this package, with the functions `ids`, `load` and, where there are `env_types`, `adapt`.
+    """A suite. Its module, in this package, has the functions `ids` and `load`, and `adapt` if there are `env_types`.
 
     Args:
-        name: its name, and that of the module after an underscore.
-        package: the package that is imported.
-        **stated: the other attributes.
+        name: its name. Its module has the same name, after an underscore.
+        package: the package that it imports.
+        **stated: its other attributes.
 
     Attributes:
-        ids_of: the function of the package that lists ids, where its `make` makes them, in place of `ids` and `load`.
+        ids_of: the name of the package's function that lists ids. If set, the package's `make` replaces `load`.
     """
 
     ids_of = ""
@@ -35,18 +35,18 @@ class BuiltInSuite(Suite):
         return import_module(f"{__package__}._{self.name}")
 
     def ids(self) -> Iterable[str]:
-        """Return what the project lists."""
+        """Return the ids that the project lists."""
         ids = getattr(import_module(self.package), self.ids_of) if self.ids_of else self._module.ids
         return ids()  # type: ignore[no-any-return]
 
     def load(self, name: str, *args: Any, **options: Any) -> Any:
-        """Make an environment as the project does."""
+        """Make an environment by the project's own function."""
         load = import_module(self.package).make if self.ids_of else self._module.load
         self._check_options(load, 1 + len(args), options)
         return load(name, *args, **options)
 
     def adapt(self, env: Any, **options: Any) -> Any:
-        """Turn an environment of the project into one of ours."""
+        """Turn an environment of the project into a `FunctionalEnv` or a vector environment."""
         if self.gives != "vector":
             usable(af.registry.backend("jax"))
         adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
@@ -64,8 +64,8 @@ class BuiltInSuite(Suite):
             text = textwrap.shorten(str(error), 200, placeholder="...")
             raise af.OptionError(
                 f"{name} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
-                remedy="If the fault is not in the environment or its parameters, install the versions that its library "
-                "asks for, or a newer release of it.",
+                remedy="If the environment and its parameters are correct, install the versions that its library "
+                "requires, or a newer release of it.",
             ) from error
 
 
@@ -91,4 +91,4 @@ SUITES = [
     BuiltInSuite("gymnasium", "gymnasium", gives="env",
                  env_types=["gymnasium.experimental.functional.FuncEnv"]),
 ]  # fmt: skip
-"""All of them."""
+"""All suites of this package."""

@@ -1,7 +1,7 @@
 """The rules: how each primitive of JAX is computed in an array library.
 
-A rule gets a `Site`, and returns a function of arrays. It may raise `NotImplementedError`, with what is missing. All
-is decided before anything is computed.
+A rule is called with a `Site`, and returns a function of arrays. It raises `NotImplementedError`, with the reason, for
+what the library cannot compute. All such decisions are made before anything is computed.
 """
 
 from . import control, convolutions, elementwise, indexing, random, reductions, shapes  # noqa: F401

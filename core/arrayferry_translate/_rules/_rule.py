@@ -1,4 +1,4 @@
-"""`rule`: makes a function the rule of primitives."""
+"""`rule`: registers a function as the rule of primitives."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from arrayferry.extending import dtype_info
 from arrayferry_translate._library import Library, dtype_of
 
 Run = Callable[..., Any]
-"""Takes arrays. Returns one, or a list if the primitive has several results."""
+"""A function of arrays that returns an array, or a list if the primitive has several results."""
 
 
 class Site(NamedTuple):
-    """Where a rule is used.
+    """The equation and library that a rule is used for.
 
     Attributes:
         name: the name of the primitive.
         library: the library.
         ins: the shape and the dtype of each input.
         outs: the shape and the dtype of each output.
-        bind: makes a function of a list of arrays from a program.
+        bind: turns a nested program into a function of a list of arrays.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Site(NamedTuple):
 
     @staticmethod
     def bits(dtype: str) -> int:
-        """Return the size of an element."""
+        """Return the size of an element in bits."""
         return int(8 * dtype_of(dtype).itemsize)
 
     def is_integer(self, dtype: str) -> bool:
@@ -61,7 +61,7 @@ class Site(NamedTuple):
         return self.kind(dtype) in ("int", "uint")
 
     def edges(self, dtype: str) -> tuple[Any, Any]:
-        """Return the least and the greatest value of a dtype."""
+        """Return the smallest and the largest value of a dtype."""
         if self.is_integer(dtype):
             limits: Any = dtype_info(dtype_of(dtype)).limits
             return limits.min, limits.max
@@ -72,10 +72,10 @@ class Rule(NamedTuple):
     """How a primitive is computed.
 
     Attributes:
-        make: returns the function for a site, and the parameters of the primitive.
-        params: the names of these.
-        ignored: those that change no result.
-        fresh: whether the results have memory of their own.
+        make: returns the function, given a site and the parameters of the primitive.
+        params: the names of the parameters that the rule uses.
+        ignored: the names of parameters that have no effect on results.
+        fresh: whether the results share no memory with the inputs.
     """
 
     make: Callable[..., Run]
@@ -91,12 +91,12 @@ RULES: dict[str, Rule] = {}
 def rule(
     names: str, ignored: str = "", *, fresh: bool = True
 ) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
-    """Register a rule: a function of a site, whose other parameters are those of the primitives.
+    """Register a rule: a function of a site and of the parameters of the primitives.
 
     Args:
         names: the names of the primitives, separated by spaces.
-        ignored: parameters of theirs that change no result.
-        fresh: whether the results have memory of their own.
+        ignored: the names of parameters that have no effect on results, separated by spaces.
+        fresh: whether the results share no memory with the inputs.
     """
 
     def register(make: Callable[..., Run]) -> Callable[..., Run]:

@@ -1,4 +1,4 @@
-"""Primitives that run programs."""
+"""Primitives that run nested programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _cond(site: Site, branches: Any) -> Run:
 def _while(
     site: Site, body_jaxpr: Any, body_nconsts: int, cond_jaxpr: Any, cond_nconsts: int
 ) -> Run:
-    """Run a loop. Where the condition has rows, those whose condition is false keep their values."""
+    """Run a loop. If the condition is an array, rows whose condition is false do not change."""
     library: Any = site.library
     condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)
     first, second = cond_nconsts, cond_nconsts + body_nconsts

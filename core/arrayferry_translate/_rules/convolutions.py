@@ -1,6 +1,6 @@
 """Convolutions, by the library's own functions or as a product of matrices.
 
-Both take the batch as the first axis and features as the second one; windows move along the others.
+In both, the first axis is the batch, the second one the features, and windows slide along the others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _convolution(
 def _transposed(
     site: Site, groups: int, kernel_shape: Dims, strides: Dims, padding: Any, lhs_dilation: Dims, rhs_dilation: Dims
 ) -> Run | None:  # fmt: skip
-    """Return the library's transposed convolution, for the gradient of one with strides. None if it does not fit."""
+    """Return the library's transposed convolution, which gradients of strided convolutions use. None if it does not apply."""
     xp, axes = site.xp, tuple(range(2, len(kernel_shape)))
     spans = ((size - 1) * step for size, step in zip(kernel_shape[2:], rhs_dilation, strict=True))
     cut = tuple(span - low for span, (low, _) in zip(spans, padding, strict=True))
@@ -77,7 +77,7 @@ def _direct(
     site: Site, x_shape: Dims, out_lengths: Dims, groups: int, kernel_shape: Dims, strides: Dims, padding: Any,
     lhs_dilation: Dims, rhs_dilation: Dims,
 ) -> Run:  # fmt: skip
-    """Return a convolution of what is padded."""
+    """Return a convolution that pads its input explicitly."""
     library, xp, sizes, axes = site.library, site.xp, kernel_shape[2:], range(len(out_lengths))
     zero = library.full((), 0, site.dtype)
     ends = ((*ends, step - 1) for ends, step in zip(padding, lhs_dilation, strict=True))

@@ -16,23 +16,23 @@ OPERATORS: dict[str, Run] = {
 }  # fmt: skip
 ORDERS = "lt", "le", "gt", "ge"
 WIDENING = "add", "sub", "mul"
-"""What may have the dtype of its result as a parameter."""
+"""Primitives that may have a parameter with the dtype of the result."""
 FUNCTIONS = (
     "abs floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p sqrt atan2 "
     "nextafter is_finite"
 )
-"""What the standard has a function for."""
+"""Primitives that are functions of the Array API."""
 SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "psi"}
-"""The function of SciPy."""
+"""The name in SciPy of each special function."""
 DIFFERING = {"lgamma": (float("-inf"), float("inf")), "digamma": (0, float("nan"))}
-"""Places where libraries differ, and the value there."""
+"""An argument for which libraries differ, and the value that JAX returns for it."""
 
 
 @rule(" ".join(OPERATORS), "out_dtype")
 def _operator(site: Site) -> Run:
     run, dtype, library = OPERATORS[site.name], site.dtype, site.library
     if site.name in WIDENING and site.ins[0].dtype != dtype:
-        raise NotImplementedError(f"with a result of {dtype}")
+        raise NotImplementedError(f"a result of {dtype} is not supported")
     if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries order bools
         return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
     if dtype not in library.wider or site.name in ("and", "or", "xor"):
@@ -67,7 +67,7 @@ def _extreme(site: Site) -> Run:
 
     def run(x: AnyArray, y: AnyArray) -> Any:  # -0 is less than 0
         ends = (y, x) if name == "maximum" else (x, y)
-        below = 1 / x < 0 if records else signbit(x)  # of zeros; what is recorded is shorter so
+        below = 1 / x < 0 if records else signbit(x)  # for zeros, 1 / x records fewer operators
         return where(x == y, where(below, *ends), extreme(x, y))
 
     return run
@@ -99,7 +99,7 @@ def _div(site: Site) -> Run:
     if site.is_integer(site.dtype):
         return _quotient(site)
     if site.ins[1].shape != site.shape and site.dtype != "bfloat16":
-        return lambda x, y: x * (1 / y)  # as XLA divides by a scalar
+        return lambda x, y: x * (1 / y)  # like XLA, for scalars
     return operator.truediv
 
 
@@ -128,7 +128,7 @@ def _rem(site: Site) -> Run:
 
 
 def _quotient(site: Site) -> Run:
-    """Return the quotient of integers, rounded to 0. By 0 it is -1, as in XLA."""
+    """Return a function for integer division, rounded towards 0. Division by 0 gives -1, as in XLA."""
     library, dtype = site.library, site.dtype
     where, signed = library.function("where"), site.kind(dtype) == "int"
     one, zero = library.full((), 1, dtype), library.full((), 0, dtype)
@@ -157,7 +157,7 @@ def _shift(site: Site) -> Run:
     library, dtype, name = site.library, site.dtype, site.name
     where, bits, signed = library.function("where"), site.bits(dtype), site.kind(dtype) == "int"
     zero, one, last = (library.full((), value, dtype) for value in (0, 1, bits - 1))
-    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)  # the bit of the sign
+    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)  # the sign bit
     arithmetic = name == "shift_right_arithmetic"
     left, right = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
 
@@ -213,7 +213,7 @@ def _convert(site: Site, new_dtype: str) -> Run:
 
 
 def _saturating(site: Site, old: str, new: str) -> Run:
-    """Return the cast of floats to integers: towards 0, to the next that fits, and of NaN to 0."""
+    """Return a cast of floats to integers that rounds towards 0, saturates at the limits, and maps NaN to 0."""
     library = site.library
     cast, where = library.cast, library.function("where")
     least, most = site.edges(new)

@@ -1,4 +1,4 @@
-"""Primitives that read and write at computed places, by the places in an array's flat form."""
+"""Primitives that read and write at computed indices. All use flat indices: those of the flattened array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._rule import Run, Site, rule
 
 Dims = tuple[int, ...]
 Places = Callable[[Sequence[Any]], tuple[Any, Any]]
-"""Takes an array of indices for each axis that has some. Returns places, and a mask of what is inside, None if all is."""
+"""Maps the indices along each indexed axis to flat indices, and a mask of those in bounds, None if all are."""
 SCATTERS = {
     "scatter": "set", "scatter-add": "add", "scatter-sub": "subtract", "scatter-mul": "multiply",
     "scatter-min": "minimum", "scatter-max": "maximum",
@@ -65,7 +65,7 @@ def _scatter(site: Site, dimension_numbers: Any, mode: str) -> Run:
 
 
 def _writer(site: Site, how: str) -> Run:
-    """Return a function that writes at places, of which a mask says which are inside, None if all are."""
+    """Return a function that writes at flat indices. Its mask selects those in bounds; None means all."""
     library, reshape, shape, dtype = site.library, site.xp.reshape, site.shape, site.dtype
     size, concat, where = math.prod(shape), site.xp.concat, library.function("where")
     outside, spare = library.full((), size, "int64"), library.full((1,), 0, dtype)
@@ -75,7 +75,7 @@ def _writer(site: Site, how: str) -> Run:
 
     def write(x: AnyArray, places: Any, inside: Any, updates: AnyTree) -> Any:
         flat = reshape(x, (-1,))
-        if inside is not None:  # what is outside is written to one more element
+        if inside is not None:  # out of bounds is written to a spare element
             flat, places = concat([flat, spare]), where(inside, places, outside)
         values = -updates if how == "subtract" else updates
         flat = library.put(flat, reshape(places, (-1,)), reshape(values, (-1,)), combined)
@@ -90,7 +90,7 @@ def _columns(indices: AnyArray) -> list[Any]:
 
 
 def _window(site: Site, sizes: Dims) -> Places:
-    """Return a function from the starts of a window to its places. It is moved so that it fits."""
+    """Return a function from the start of a window to its flat indices. The window is shifted to fit the array."""
     axes = tuple(range(len(sizes)))
     return _places(site, "CLIP", sizes, sizes, axes, (), axes, (), ())
 
@@ -99,21 +99,21 @@ def _places(
     site: Site, mode: str, full: Dims, sizes: Dims, windows: Dims, collapsed: Dims, index_map: Dims, batching: Dims,
     indices_batching: Dims,
 ) -> Places:  # fmt: skip
-    """Return a function from indices to places in the operand.
+    """Return a function from indices to flat indices in the operand.
 
     Args:
-        site: the first input is the operand.
-        mode: what happens to indices outside.
-        full: the shape of the places, those of the result of `gather` or the updates of `scatter`.
+        site: the site of the rule. Its first input is the operand.
+        mode: how indices out of bounds are treated.
+        full: the shape of the flat indices: that of the result of `gather`, or of the updates of `scatter`.
         sizes: the lengths of a window in the operand.
-        windows: the axes of `full` that count within a window.
-        collapsed: the axes of the operand that a window has no axis for.
+        windows: the axes of `full` that run within a window.
+        collapsed: the axes of the operand that windows lack.
         index_map: the axis of the operand for each index.
-        batching: the axes of the operand that go along with `indices_batching`.
-        indices_batching: axes of the indices.
+        batching: the batch axes of the operand, in the order of `indices_batching`.
+        indices_batching: the batch axes of the indices.
     """
     if mode not in ("CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"):
-        raise NotImplementedError(f"the mode {mode}")
+        raise NotImplementedError(f"the index mode {mode} is not supported")
     import numpy as np
 
     library, operand, drops = site.library, site.ins[0].shape, mode == "FILL_OR_DROP"

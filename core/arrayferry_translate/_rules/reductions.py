@@ -27,7 +27,7 @@ def _reduction(site: Site, axes: Dims) -> Run:
     if not axes:
         return lambda x: x
     if site.is_integer(dtype) and site.name in ("reduce_or", "reduce_and"):
-        raise NotImplementedError("of bits")
+        raise NotImplementedError("it would combine bits of integers")
     of_bools = {"max": "any", "min": "all"}
     run = partial(getattr(site.xp, of_bools[name] if dtype == "bool" else name), axis=axes)
     if name in ("sum", "prod"):
@@ -71,10 +71,10 @@ def _cumulative(site: Site, axis: int, reverse: bool) -> Run:
 def _sort(site: Site, dimension: int, num_keys: int) -> Run:
     library, xp, axis = site.library, site.xp, dimension
     if not all(hasattr(xp, name) for name in ("argsort", "take_along_axis")):
-        raise NotImplementedError(f"{library.backend.name} has no stable sort of it")
+        raise NotImplementedError(f"{library.backend.name} has no stable sort")
     if len(site.ins) == 1 and site.is_integer(site.dtype):
         return lambda x: [xp.sort(x, axis=axis)]
-    # few libraries sort these well
+    # few libraries sort these dtypes well
     better = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
     keys: list[tuple[int, Any]] = [
         (n, better.get(x.dtype, x.dtype)) for n, x in enumerate(site.ins[:num_keys])
@@ -113,7 +113,7 @@ def _dot_general(site: Site, dimension_numbers: Any, preferred_element_type: Any
 def _matrices(
     spec: Any, contracted: Dims, batched: Dims, *, contracted_last: bool
 ) -> tuple[Dims, Dims]:
-    """Return the order of axes, and the shape, that make matrices of an array."""
+    """Return the axis order and the shape that turn an array into a batch of matrices."""
     free = tuple(n for n in range(len(spec.shape)) if n not in (*contracted, *batched))
     sides = (free, contracted) if contracted_last else (contracted, free)
     sizes = (math.prod(spec.shape[axis] for axis in side) for side in sides)

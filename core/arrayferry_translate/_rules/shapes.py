@@ -1,4 +1,4 @@
-"""Primitives that move elements to other places."""
+"""Primitives that move, repeat, select or pad elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._rule import Run, Site, rule
 
 
 def along(axis: int, places: Iterable[Any]) -> Run:
-    """Return a function that takes parts of an array at places along an axis."""
+    """Return a function that returns the parts of an array at these indices or slices along an axis."""
     parts = [(*(slice(None),) * axis, place, ...) for place in places]
     return lambda x: [x[part] for part in parts]
 
@@ -78,12 +78,13 @@ def _pad(site: Site, padding_config: Any) -> Run:
 
 
 def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
-    """Return a function that puts a value around and between the elements of an array, or cuts some off.
+    """Return a function that pads an array around and between its elements, or crops it.
 
     Args:
-        library: that of the array.
-        old_shape: its shape.
-        config: how many are added before, after and between, along each axis.
+        library: the library of the array.
+        old_shape: the shape of the array.
+        config: for each axis, the number of elements to add before, after and between its elements; negative
+            numbers crop.
     """
     if not any(map(any, config)):
         return lambda x, value: x
@@ -97,7 +98,7 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
     for old, (low, high, inner) in zip(old_shape, config, strict=True):
         step = inner + 1
         new = low + old + max(0, old - 1) * inner + high
-        # the elements that are not cut off, and where they go
+        # the elements that are not cropped, and their new positions
         first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
         start, end = low + first * step, low + (last - 1) * step + 1
         if last <= first:
@@ -107,7 +108,7 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
 
     def run(x: AnyArray, value: AnyTree) -> Any:
         filled = xp.asarray(xp.broadcast_to(value, shape), copy=True)
-        if hasattr(filled, "at"):  # JAX changes no array
+        if hasattr(filled, "at"):  # arrays of JAX are immutable
             return filled.at[place].set(x[source])
         filled[place] = x[source]
         return filled

@@ -262,7 +262,7 @@ def test_newer_files(path):
     translate(lambda x: x + 1, "numpy").program(np.ones(2, np.float32)).save(path)
     changed(path, lambda document: document.update(format=99))
     with pytest.raises(
-        ProgramError, match=r"has the format 99, and this version reads 1\. Upgrade arrayferry"
+        ProgramError, match=r"has the format 99, but this version reads 1\. Upgrade arrayferry"
     ):
         load(path, "numpy")
 
