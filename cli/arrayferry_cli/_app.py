@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # it was closed  # noqa: SIM115
-        if isinstance(stream, io.TextIOWrapper):  # not a replacement by a test or a notebook
+        if isinstance(stream, io.TextIOWrapper):  # tests and notebooks replace it
             stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     parser = _parser()

@@ -26,7 +26,7 @@ Announce = Callable[..., None]
 MAX_TEXT = 2_000
 """The maximum number of characters of one text in an answer."""
 SMALL = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""Environment variables with which a child process does not reserve the memory of the GPU."""
+"""Environment variables that keep a child process from reserving the memory of the GPU."""
 
 
 def ask(
@@ -109,7 +109,7 @@ def answer(task: Callable[..., Any]) -> None:
     warnings.simplefilter("ignore")
 
     def step(what: str, remedy: str = "", **end: Any) -> None:
-        if os.getpid() != process:  # a plugin has forked, and only its parent answers
+        if os.getpid() != process:  # a plugin has forked: only the parent process answers
             os._exit(0)
         last.update(step=what, remedy=remedy, **end)
         new = message.with_suffix(".new")

@@ -95,7 +95,7 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
 
 
 def _named(module: str, attribute: str) -> Any:
-    """Return the object of a name.
+    """Return an attribute of a module or of a file.
 
     Raises:
         UsageError: there is no such object, or its module cannot be imported.

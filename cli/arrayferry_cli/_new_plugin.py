@@ -34,7 +34,7 @@ WHAT = (
 def new_plugin(args: Arguments) -> Result:
     """Write a new plugin, to be completed.
 
-    Where it is not complete, its tests fail and say what is missing. No file is overwritten.
+    Until it is complete, its tests fail with messages about what is missing. No file is overwritten.
     """
     backend = re.sub(r"[-_.]+", "_", args.name.lower()).removeprefix("arrayferry_")
     package, module = args.package or backend, f"arrayferry_{backend}"

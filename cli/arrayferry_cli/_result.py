@@ -12,7 +12,7 @@ from arrayferry import ArrayFerryError
 Arguments = argparse.Namespace
 """The arguments of a command."""
 Facts = dict[str, Any]
-"""An entry about a plugin, a library or a route, or a report with all entries, as `--json` prints it."""
+"""An entry about a plugin, library or route, or a report of all entries, in the form that `--json` prints."""
 Result = tuple[Facts, list[str], int]
 """What `--json` prints, the lines of text that are printed without it, and the exit status."""
 

@@ -117,7 +117,7 @@ def _by(step: Step) -> str:
 
 
 def _module(name: str) -> str:
-    """Return the module of the plugin that a converter is from, and its distribution."""
+    """Return the module that defines a converter, and its distribution."""
     for point in all_points():
         if f"{name}.".startswith(f"{point.module}.") and point.dist:  # it may be a package
             return f"{point.module} ({point.dist.name} {point.dist.version})"

@@ -1,4 +1,4 @@
-"""Functions across libraries: written for one, called with arrays of any, with gradients."""
+"""Functions that are written for one library, accept arrays of any library, and support gradients."""
 
 from ._agnostic import Agnostic as Agnostic
 from ._agnostic import agnostic as agnostic

@@ -170,8 +170,8 @@ class _Function:
 
     Args:
         function: the function.
-        inward: converts to its library.
-        result_like: the form of its result.
+        inward: converts arguments to its library.
+        result_like: the expected result, as in `agnostic`.
     """
 
     def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
@@ -313,8 +313,8 @@ def _is_compiled(function: Function, backend: Backend) -> bool:
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     """Return the first array among arguments, its backend, and whether there are columns or data sets.
 
-    Array and backend are None if there is no array. NumPy numbers count only then, since callers of any library may
-    pass them.
+    Array and backend are None if there is no array. A NumPy number counts only if there is no array, since callers of
+    any library pass such numbers.
     """
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
@@ -383,7 +383,7 @@ def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None
 
     Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
     """
-    if hasattr(inspect.unwrap(function), "__self__"):  # it has its object already
+    if hasattr(inspect.unwrap(function), "__self__"):  # already bound to its object
         return None
     owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
     module = getattr(function, "__module__", None)

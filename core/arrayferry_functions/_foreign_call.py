@@ -44,7 +44,7 @@ class Expected:
         example: a tree of arrays, or of anything with `shape` and `dtype`; Python numbers stand for 0-d
             arrays. Everything else is returned unchanged.
         name: the name of the function in errors.
-        caller: the library of the results, which may lack dtypes.
+        caller: the library of the results. It may lack dtypes of the example.
 
     Attributes:
         shapes: the shape and the dtype of each array.
@@ -122,7 +122,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
-    """Return the shape of an example, and the dtype that the caller's library has for it."""
+    """Return the shape of an example, and its dtype in the caller's library."""
     if isinstance(leaf, (bool, int, float, complex)):
         return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
@@ -152,7 +152,7 @@ class ForeignCall:
         others: the arrays of other libraries in the arguments, converted.
         paths: the path of each of the caller's arrays in the arguments, for errors.
         cache: the functions compiled for earlier calls, None if the function is not compiled.
-        expect: returns the form of the result for the caller's arrays, None if it is not known.
+        expect: returns the `Expected` result for the caller's arrays, None if it is not known.
         count: for a pullback: how many arrays are arguments. The rest are cotangents.
         saved: for a pullback: computes its results from the cotangents. It is used only if the arguments are not
             traced.
@@ -184,11 +184,11 @@ class ForeignCall:
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None
 
     def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
-        """Register a call of the function for the time when the caller's traced code runs."""
+        """Insert a call of the function into the caller's traced code, which makes the call when it runs."""
         expected = self.expect(arrays)
         if expected is None:
             raise TracedValueError(
-                f"{self.name} is called from a traced function, and what it returns must be known before it runs",
+                f"{self.name} is called from a traced function, so the form of its result must be known before it runs",
                 remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
                 "one from the arguments.",
             )

@@ -1,7 +1,7 @@
 """The functions that `agnostic` returns, which are pickled by value.
 
-Nothing else in their pickles is of this module. Otherwise a pickle would refer to the name of the module where that of its
-copy has it again, and Dask's tokens, which are made of pickles, would differ.
+This module contains nothing else that they refer to. Otherwise the pickle of a function and that of its copy would differ
+in references to the module's name, and so would Dask's tokens, which are made from pickles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def wrapper_of(call: Callable[..., Any], is_receiver: Any) -> Callable[..., Any]
     """Return a function that passes its arguments, keyword arguments and the object of a method to `call`.
 
     Args:
-        call: called with a tuple, a dict, and the object in a tuple, which is empty for other functions.
+        call: called with a tuple, a dict, and a tuple of the object, which is empty if there is none.
         is_receiver: returns whether the first argument is the object of a method. None if it never is.
     """
 

@@ -48,12 +48,12 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
     """The tests that every backend must pass. Name your subclass `Test...`.
 
     Only the built-in plugins and the one under test are loaded while the tests run, so that no other installed
-    plugin can make them fail. The tests that others rely on come first, so that the first message names the cause.
+    plugin can make them fail. Basic tests run first, so that the first failure names the cause.
 
     Attributes:
         backend: the backend under test: its name, or an instance, which is registered for the tests.
         others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
-            Those that cannot be used here are left out.
+            Libraries that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
         parts: for an instance, its parts for layers by the names of hooks: `{"arrayferry_gradients": MyAutodiff()}`.
 
@@ -69,10 +69,10 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
 
 
 def contract_for(backend: Backend) -> type[BackendContract]:
-    """Return the tests of a backend without its author's `make`, as a class for a module of tests.
+    """Return the tests of a backend as a class for a test module, without a `make` by its author.
 
-    Arrays are made by the library itself where NumPy can confirm the result, and otherwise by the plugin.
-    `arrayferry check` runs it.
+    The library itself makes the arrays if NumPy confirms that they are right; otherwise the plugin makes them.
+    `arrayferry check` runs these tests.
 
     Args:
         backend: a backend that can be used here.
@@ -107,7 +107,7 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
     Raises:
         arrayferry.PluginError: an attribute of the container is missing or wrong.
-        AssertionError: one of these is true. `types` names a class that is missing in an installed package. `children`
+        AssertionError: the container has one of these faults. `types` names a class that is missing in an installed package. `children`
             omits an attribute with an array. `rebuild` changed the value. Its result has other children than `rebuild`
             received, or has them in another order. Its result lost an attribute, or differs in what `static` returns
             (by default, the attributes that are numbers or strings).

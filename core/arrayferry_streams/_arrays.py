@@ -1,4 +1,4 @@
-"""The arrays of a stream, and which of their own blocks belong to a block of the stream."""
+"""The arrays of a stream, and which of their own blocks a block of the stream consists of."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StreamedArray:
         axis: the axis along which it is split, None if every block contains the whole array.
         group: the index of the `Blocks` that read it, None for an array in memory.
         number: its index in the group.
-        ends: where its own blocks end.
+        ends: the ends of its own blocks along the axis.
     """
 
     x: Any
@@ -55,7 +55,7 @@ class StreamedArray:
     ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield each of its own blocks that has rows in `start:stop`: its number, its length, and which of its rows."""
+        """Yield the number, length and relevant rows of each of its own blocks that overlaps `start:stop`."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -176,17 +176,17 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
             part_of(x, axis, 0, 1, copy=copy)
         return x
     except Exception:
-        x = conversion(x)  # raises the error that says why
+        x = conversion(x)  # raises an error with the reason
     try:
         lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # it may raise an error that says why
+            call_backend(backend_of(x), "copy", x)  # may raise an error with the reason
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
-            remedy="Convert it as a whole, make an array of it first that can be sliced, or lift what forbids it, such as "
-            "jax.transfer_guard.",
+            remedy="Convert it as a whole, make an array of it first that can be sliced, or remove what forbids it, such "
+            "as jax.transfer_guard.",
         ) from error
     return x
 
@@ -252,7 +252,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
         total = leaf.ends[-1] if leaf.ends else 0
         if leaf.group is not None and total != length:
             raise ContractError(
-                f"its blocks have the length {total} together instead of {length}",
+                f"its blocks have a total length of {total} instead of {length}",
                 method="blocks",
                 path=leaf.path,
             )

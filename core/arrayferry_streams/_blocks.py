@@ -45,9 +45,9 @@ class Blocks(ABC):
         """
 
     def portable_client(self) -> Any:
-        """Return the client with which another process can read the same blocks in the same place, if possible.
+        """Return the client that another process uses to read the same blocks in the same place, if possible.
 
-        It is pickled with the stream. None leaves the choice to the other process.
+        The stream pickles it. If it is None, the other process chooses a client.
 
         Raises:
             TypeError: the arrays cannot be pickled. The text says why, and what to do.
@@ -84,7 +84,7 @@ class Reader:
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def work(self, step: int) -> Iterable[Hashable]:
-        """Return what a step computes or reads. A stream warns if single blocks repeat the same work."""
+        """Return keys of what a step computes or reads. A stream warns if single blocks repeat the same work."""
         return self._steps[step]
 
     def abandon(self) -> None:
@@ -178,7 +178,7 @@ class Slices(Blocks):
 def even_lengths(
     shape: Sequence[int], itemsize: int, axis: int, *, multiple: int = 1, wanted: int | None = None
 ) -> list[int]:
-    """Return block lengths along an axis: all equal except the last, none of much more than 64 MiB.
+    """Return block lengths along an axis: all equal except the last, with blocks of about 64 MiB or less.
 
     Args:
         shape: the shape of the array.

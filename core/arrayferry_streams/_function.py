@@ -107,8 +107,8 @@ def stream(
     Raises:
         NotAnArrayError: nothing in the value can be streamed.
         OptionError: an option is invalid.
-        ConversionError: the arrays differ in length, one cannot be cut, the target is known to refuse them, or no
-            scheduler can be reached. For a block: it cannot be converted. If it cannot be computed or read, the
+        ConversionError: the arrays differ in length, one cannot be split, the target is known to refuse them, or no
+            scheduler can be reached. Later, a block cannot be converted. If a block cannot be computed or read, the
             error is a `BlockError`, which names the block.
 
     Warns:

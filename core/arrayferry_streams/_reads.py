@@ -49,7 +49,7 @@ class Reads:
     Args:
         arrays: the arrays.
         bounds: where each of the blocks begins and ends.
-        prefetch: how many reads are started ahead, each in a thread of its own.
+        prefetch: how many reads are started ahead, each in its own thread.
         timeout: seconds to wait for a read, None for no limit.
     """
 
@@ -119,7 +119,7 @@ class Reads:
         return [(leaf, part) for leaf, part in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
-        """Return what is computed or read for all blocks."""
+        """Return keys of what is computed or read for all blocks."""
         return [
             (group, task)
             for group, reader in enumerate(self._readers)
@@ -128,10 +128,10 @@ class Reads:
         ]
 
     def take(self, step: int) -> list[Any]:
-        """Return the parts of a block, one for each array. Call this for the blocks in order.
+        """Return the parts of a block, one for each array. It must be called for the blocks in order.
 
         Raises:
-            FailedError: a part could not be read, or not in time.
+            FailedError: a part could not be read, or was not read in time.
         """
         needed = self._needed[step]
         if self._pool is not None:

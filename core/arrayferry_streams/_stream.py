@@ -86,7 +86,7 @@ class Stream(Generic[B]):
         self._refuse_early()
 
     def _refuse_early(self) -> None:
-        """Raise the errors that can be found before anything is computed."""
+        """Raise errors that can be detected before anything is computed."""
         import numpy as np
 
         if not self._arrays.copy and self._arrays.groups:
@@ -106,7 +106,7 @@ class Stream(Generic[B]):
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return what must be the same when a loader is resumed: which blocks, and how many rows."""
+        """Return the blocks and the number of rows, which must be the same when a loader is resumed."""
         part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
         return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
@@ -125,7 +125,7 @@ class Stream(Generic[B]):
 
     @property
     def bounds(self) -> Sequence[tuple[int, int]]:
-        """Where each block begins and ends along the axis."""
+        """The start and stop of each block along the axis."""
         return [self._cuts[number] for number in self._numbers]
 
     def __len__(self) -> int:
@@ -146,15 +146,15 @@ class Stream(Generic[B]):
         with Reads(self._arrays, [self._cuts[number]], 0, self._timeout) as reads:
             if self._repeated.note(reads.work(), number):
                 warnings.warn(
-                    f"stream[{index}] computes or reads for the third time what several blocks need, since it keeps "
-                    "nothing for the next one. Persist what blocks share, such as a mean (x.persist(), or x[:] of a "
-                    "file), and let blocks be whole chunks: leave out block=, or rechunk. An iteration computes it once.",
+                    f"stream[{index}] computes or reads for the third time what several blocks need, since single blocks "
+                    "share no results. Persist what blocks share, such as a mean (x.persist(), or x[:] of a file), and "
+                    "make each block of whole chunks: leave out block=, or rechunk. An iteration computes it once.",
                     stacklevel=2,
                 )
             return self._block(reads, 0, number, "")
 
     def __iter__(self) -> Iteration[B]:
-        """Return an iterator over the blocks. Its `close()` cancels pending reads."""
+        """Return an iterator over the blocks. Its method `close` cancels pending reads."""
         return Iteration(self._blocks())
 
     def _blocks(self) -> Generator[B]:
@@ -216,7 +216,7 @@ class Stream(Generic[B]):
 
 
 def _writable(x: AnyArray) -> Any:
-    """Return an array of NumPy that can be written to. Those of JAX are read-only views."""
+    """Return an array that is writable. Copy a read-only NumPy array, such as a view of an array of JAX."""
     return x if getattr(getattr(x, "flags", None), "writeable", True) else x.copy("K")
 
 
@@ -239,8 +239,8 @@ class Iteration(Generic[B]):
     def __next__(self) -> B:
         if self._process != os.getpid():
             raise OptionError(
-                "an iteration over a stream cannot go on in a process that was forked meanwhile",
-                remedy="Begin the iteration in that process.",
+                "an iteration over a stream cannot continue in a process that was forked during it",
+                remedy="Begin a new iteration in that process.",
             )
         try:
             with self._lock:
@@ -248,7 +248,7 @@ class Iteration(Generic[B]):
                     self._blocks.close()
                     raise StopIteration
                 return next(self._blocks)
-        except BaseException:  # an interrupt may come after a block was taken
+        except BaseException:  # an interrupt may occur after a block was taken
             self._ended = True
             raise
 

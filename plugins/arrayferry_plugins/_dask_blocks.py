@@ -5,10 +5,10 @@ from typing import Any
 
 
 def know_lazily(sizeof: Any) -> None:
-    """Register the arrays of a library when Dask first needs the size of one, as for each value that a worker gets.
+    """Register the arrays of a library when Dask first needs the size of one. Workers need the size of each value.
 
     Args:
-        sizeof: the function of Dask for sizes, with its registry.
+        sizeof: Dask's function for sizes, with its registry.
     """
     plugins = entry_points(group="arrayferry")
     others = {plugin.name for plugin in plugins if plugin.dist and plugin.dist.name != "arrayferry"}

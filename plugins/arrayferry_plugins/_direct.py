@@ -1,4 +1,4 @@
-"""Shared by the plugins with direct converters, and by those of libraries with CUDA.
+"""Code that is shared by plugins with direct converters, and by plugins of libraries with CUDA.
 
 Small NumPy arrays of a tree are moved to a GPU together: one transfer for each dtype, not one for each array. A
 transfer takes some microseconds however little it moves, and a tree may have dozens of arrays.
@@ -119,12 +119,12 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
-        """Return an array of a dtype that the target has, None for an array that is moved alone."""
+        """Return the array in a dtype of the target, None if the array must be moved alone."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:
             return fit_dtype(x, self.backend, options.narrowing)
-        except ArrayFerryError:  # raised again where its path in the tree is known
+        except ArrayFerryError:  # the general path raises it again, with the path in the tree
             return None
 
     def _together(self, xs: list[Any], dtype: Any, device: Device) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Shared by the plugins with sources, such as arrays in files and stores, which are read whole or in stored parts."""
+"""Code that is shared by plugins with sources, such as files and stores, which are read whole or in stored parts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def refused(
 
     Args:
         what: the object, in words.
-        first: what to call first, "" if there is a `remedy`.
-        dtype: its dtype, if other libraries lack this dtype.
+        first: the call to make first, "" if there is a `remedy`.
+        dtype: the dtype of the object, if other libraries lack this dtype.
         why: text to append to the reason.
-        remedy: how to fix it.
+        remedy: how to fix the problem.
     """
     reason, remedy = f"{what} cannot be converted{why}", remedy or f"Call {first} first."
     if dtype is None:
@@ -33,7 +33,7 @@ def refused(
 
 
 def read_only(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a read-only view, since others use the memory too."""
+    """Return a read-only view, since other objects use the memory too."""
     view = values.view()
     view.flags.writeable = False
     return view
@@ -45,7 +45,7 @@ class StoredSource(Source):
     Attributes:
         what: the word for an array in errors.
         remedy: how to read an array of text or objects.
-        unportable: why a stream of them cannot be pickled, "" if it can.
+        unportable: the reason why a stream of the arrays cannot be pickled, "" if it can.
     """
 
     what: str
@@ -62,7 +62,7 @@ class StoredSource(Source):
 
     @abstractmethod
     def stored(self, x: AnyArray) -> Sequence[int] | None:
-        """Return the shape of the parts that are read as a whole, None if any part can be read."""
+        """Return the shape of the stored parts, each of which is read as a whole; None if any part can be read."""
 
     def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
@@ -83,8 +83,8 @@ class GroupSource(Source):
     """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead.
 
     Attributes:
-        what: the words for the library, before the name of the class, in errors.
-        inside: the arrays in a group, and how to get them.
+        what: the words before the name of the class in errors.
+        inside: the arrays in a group, and how to read them.
     """
 
     what: str

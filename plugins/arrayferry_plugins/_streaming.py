@@ -17,7 +17,7 @@ class StoredStreaming(Streaming):
     """Reads arrays of a store by the parts in which they are stored.
 
     Args:
-        source: their source.
+        source: the source of the arrays.
     """
 
     def __init__(self, source: StoredSource) -> None:

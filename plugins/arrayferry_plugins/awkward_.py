@@ -1,4 +1,4 @@
-"""Awkward Array: arrays that are rectangular, as read-only views where Awkward can give one."""
+"""Awkward Array: rectangular arrays, as read-only views where Awkward can return one."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class CupyDLPack(DLPack):
     def export(self, x: AnyArray) -> Any:
         import cupy
 
-        # CuPy orders an export after the work on the current GPU only
+        # CuPy makes an export wait only for work on the current GPU
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -75,7 +75,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != 13:  # managed memory, which others refuse
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # managed memory is often refused
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()
@@ -112,7 +112,7 @@ class CupyBackend(Backend):
     def copy(self, x: AnyArray) -> Any:
         import cupy
 
-        with cupy.cuda.Device(x.device.id):  # otherwise it would move to the current one
+        with cupy.cuda.Device(x.device.id):  # otherwise the copy would be on the current GPU
             return x.copy()
 
     def device_of(self, x: AnyArray) -> str:
@@ -140,7 +140,7 @@ def _index(device: Device) -> int:
 
 @cache
 def _gpus() -> tuple[int, str]:
-    """Return the number of GPUs, and why none can be used if there are none. It is queried once: a forked process uses its parent's answer."""
+    """Return the number of usable GPUs, and the reason if it is 0. Forked processes use their parent's answer."""
     import cupy
 
     try:

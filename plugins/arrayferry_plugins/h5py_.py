@@ -25,7 +25,7 @@ class H5pySource(StoredSource):
     )
 
     def device_of(self, x: AnyArray) -> str:
-        if not getattr(x, "_dset", x):  # before all else, which needs the file to be open
+        if not getattr(x, "_dset", x):  # checked first, as everything else needs an open file
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")
         return "cpu"

@@ -1,4 +1,4 @@
-"""pandas: columns, indexes and extension arrays, as read-only views where pandas can give one."""
+"""pandas: columns, indexes and extension arrays, as read-only views where pandas can return one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PandasSource(Source):
 
 
 def _plain_dtype(x: AnyArray) -> Any:
-    """Return the NumPy dtype of the values of a column, and refuse a column that has none."""
+    """Return the NumPy dtype of the values of a column. Refuse columns whose values have none."""
     import pandas as pd
 
     dtype = x.dtype

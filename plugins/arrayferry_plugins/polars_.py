@@ -1,4 +1,4 @@
-"""Polars: columns, as read-only views where Polars can give one."""
+"""Polars: columns, as read-only views where Polars can return one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PolarsSource(Source):
 
 
 def _refuse_dtype(dtype: Any) -> None:
-    """Raise for a dtype that NumPy lacks, or that it has only as Python objects."""
+    """Refuse dtypes that NumPy lacks, or stores only as Python objects."""
     import polars as pl
 
     of = dtype

@@ -1,4 +1,4 @@
-"""pyarrow: arrays, as read-only views where Arrow stores them as NumPy does, and tensors."""
+"""pyarrow: arrays, as read-only views where Arrow and NumPy store values in the same way, and tensors."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def _ragged(x: AnyArray) -> Exception:
 
 
 def _is_list(kind: Any) -> bool:
-    return hasattr(kind, "value_field")  # of fixed size or not, with large offsets, a view
+    return hasattr(kind, "value_field")  # lists of any kind
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
-    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if permuted."""
+    """Refuse types that NumPy lacks. Return the shape of a tensor, and the order of its axes if permuted."""
     import pyarrow as pa
     from pyarrow import types
 

@@ -1,4 +1,4 @@
-"""scikit-learn: fitted estimators that support the Array API. What they have learned is converted."""
+"""scikit-learn: fitted estimators that support the Array API. Their learned arrays are converted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _holds_arrays(value: AnyTree, supports: bool) -> bool:
         return any(_holds_arrays(part, supports) for part in parts)
     if hasattr(value, "get_params") and not isinstance(value, type):
         return hasattr(value, "__sklearn_array_api_convert__") or bool(_learned(value))
-    # texts, such as the names of classes, stay in NumPy
+    # strings, such as the names of classes, stay in NumPy
     return (
         supports and hasattr(value, "__dlpack__") and getattr(value.dtype, "kind", "f") in "biufc"
     )

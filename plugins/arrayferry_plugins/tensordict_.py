@@ -50,7 +50,7 @@ class TensorDicts(Container):
 
 
 class TensorClasses(Container):
-    """Tensorclasses, whose constructors are not called. Values other than tensors are read as their data."""
+    """Tensorclasses, whose constructors are not called. `NonTensorData` is read as the value in it."""
 
     types: tuple[Any, ...] = ("tensordict.TensorClass",)
     transparent: bool = True
@@ -73,7 +73,7 @@ class TensorClasses(Container):
         if isinstance(tensors, dict):
             items = tensors | fields
             names = () if data else value.__dataclass_fields__
-            return items | {name: None for name in names if name not in items}  # 0.15 keeps no None
+            return items | {name: None for name in names if name not in items}  # 0.15 drops None
         new = object.__new__(type(value))
         vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
         return new
@@ -109,10 +109,10 @@ def _fits_tensordict(child: Any) -> bool:
 
 
 def _dense(value: AnyTree, children: list[Any]) -> Any:
-    """Return a lazy stack as a dict, in the library that its parts were converted to."""
+    """Return a lazy stack as a dict, in the library to which its parts were converted."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
-    # its parts were checked
+    # the parts have been checked
     return convert(dense, like=like, narrowing="allow", unsupported="keep")
 
 
@@ -128,7 +128,7 @@ def _as_dict(value: AnyTree) -> Any:
 
 
 def _streamed(value: AnyTree) -> Any:
-    """Return a tensordict in place of a lazy stack, whose parts lack the axis of the stack."""
+    """Return a tensordict that replaces a lazy stack, since the parts of the stack lack its axis."""
     import tensordict as td
 
     if not _is_lazy(value):

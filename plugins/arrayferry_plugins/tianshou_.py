@@ -9,7 +9,7 @@ from arrayferry.typing import AnyTree
 
 
 class Batches(Container):
-    """`Batch`. It would turn arrays of other libraries into NumPy arrays, so with these it becomes a dict."""
+    """`Batch`. With arrays of other libraries, the result is a dict, since a `Batch` would turn them into NumPy arrays."""
 
     types: tuple[Any, ...] = ("tianshou.data.Batch",)
     transparent: bool = True
@@ -33,7 +33,7 @@ class Batches(Container):
 
 
 def _fits_batch(child: Any) -> bool:
-    """Return whether a batch holds a value unchanged. It refuses arrays of objects some of which are tensors."""
+    """Return whether a batch stores a value unchanged. It refuses object arrays that contain tensors."""
     import numpy as np
     from tianshou.data import Batch
     from torch import Tensor

@@ -27,7 +27,7 @@ class WarpDevices(Devices):
 
     def move(self, x: AnyArray, device: Device) -> Any:
         x = _array_in(x)
-        with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
+        with _warp().ScopedStream(x.device.null_stream):  # this stream waits for all others
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
     def use(self, device: Device) -> Any:
@@ -44,7 +44,7 @@ class WarpDevices(Devices):
 
 
 class WarpDLPack(DLPack):
-    """Arrays on a GPU are exchanged by DLPack. The elements of some are vectors."""
+    """Arrays on a GPU are exchanged by DLPack, also arrays of vectors."""
 
     def export(self, x: AnyArray) -> Any:
         return _array_in(x)
@@ -60,7 +60,7 @@ class WarpDLPack(DLPack):
 
 
 class WarpBackend(Backend):
-    """`warp.array`, and Isaac Lab's `ProxyArray`, which holds one. Gradients stay Warp's."""
+    """`warp.array`, and Isaac Lab's `ProxyArray`, which contains one. Gradients are not converted."""
 
     name = "warp"
     package = "warp"
@@ -100,7 +100,7 @@ class WarpBackend(Backend):
 
 @cache
 def _warp() -> Any:
-    """Return the module, initialised without the banner that it prints otherwise."""
+    """Return the module `warp`, initialised without printing its banner."""
     import warp
 
     with _setting_level:
@@ -118,12 +118,12 @@ _setting_level = threading.Lock()
 
 
 def _array_in(x: AnyArray) -> Any:
-    """Return the array in a `ProxyArray`. Return any other array unchanged."""
+    """Return the array in a `ProxyArray`, and any other array unchanged."""
     return getattr(x, "warp", x)
 
 
 def _shaped(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array in its shape. Warp adds an axis to a 0-d array, which is removed here."""
+    """Return an array in its original shape. This removes the axis that Warp adds to 0-d arrays."""
     if not shape:
         x.shape, x.strides, x.ndim = (), (), 0
     return x

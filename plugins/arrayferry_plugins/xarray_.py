@@ -1,4 +1,4 @@
-"""xarray: the data of its objects is converted, and everything else is kept as it is."""
+"""xarray: the data of its objects is converted, and everything else is unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            # xarray turns arrays that it cannot hold into NumPy arrays
+            # xarray turns arrays that it does not support into NumPy arrays
             if isinstance(new.data, cls):
                 return new
         except Exception as error:
@@ -74,7 +74,7 @@ class DataTrees(Container):
 
 
 class Views(Container):
-    """The coordinates and the data variables of another object, which are kept as they are."""
+    """Views of the coordinates or data variables of another object, which are not converted."""
 
     types: tuple[Any, ...] = (
         "xarray.Coordinates",

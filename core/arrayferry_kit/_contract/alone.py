@@ -19,8 +19,8 @@ def alone(
 ) -> Iterator[None]:
     """During a test, load only the built-in plugins, and the distributions of the tested part and of some others.
 
-    Parts registered at run time stay. If no other plugin is installed, nothing is unloaded. The part is registered
-    if it is not yet. The test is skipped if the library cannot be used here.
+    Parts that were registered at run time remain. If no other plugin is installed, nothing is unloaded. The tested part
+    is registered if necessary. The test is skipped if the library cannot be used here.
 
     Args:
         find: returns the backend or source under test.
@@ -54,7 +54,7 @@ def alone(
 
 
 def _reload() -> None:
-    """Load the plugins again, now instead of when they are first needed."""
+    """Load the plugins again immediately, not when they are first needed."""
     with _without_warnings():
         registry.refresh()
         registry.backends()
@@ -62,7 +62,7 @@ def _reload() -> None:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Ignore warnings of plugins that are left out because of a fault."""
+    """Ignore the warnings about plugins that are left out because of a fault."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         yield

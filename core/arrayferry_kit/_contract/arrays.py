@@ -20,12 +20,12 @@ METHODS = ("to_numpy", "from_numpy", "copy")
 
 
 class BackendTests(Runner):
-    """The base of the tests of a backend: what its author fills in, and the arrays to try."""
+    """The base of the tests of a backend: the methods that its author implements, and the arrays to try."""
 
     backend: str | Backend = ""
     dtypes: tuple[str, ...] | None = None
 
-    # For the author to fill in.
+    # For the author to implement.
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array of the library with these values, shape and dtype, without the plugin.
@@ -76,7 +76,7 @@ class BackendTests(Runner):
         return names
 
     def _dtypes(self, method: str = "to_numpy") -> list[np.dtype[Any]]:
-        """Return the dtypes to try, without those beyond the standard that the author's `make` does not support."""
+        """Return the dtypes to try. Dtypes outside the standard are tried if the author's `make` supports them."""
         supported = self._supported() if self.dtypes is None else self.dtypes
         dtypes = samples.dtypes_of(supported)
         if supported is None and method != "from_numpy":
@@ -124,7 +124,7 @@ class BackendTests(Runner):
     def _in_layouts(
         self, values: Values, method: str = "to_numpy", *, most: int | None = None
     ) -> Iterator[Given]:
-        """Yield arrays that have the same values, in different memory layouts, `most` of them made by `from_numpy`."""
+        """Yield arrays with the same values in different memory layouts, at most `most` layouts."""
         if method == "from_numpy":
             for name, laid in islice(samples.in_layouts(values), most):
                 yield Given(laid, values, samples.case_of(values, name))

@@ -1,4 +1,4 @@
-"""The runner calls a method with an array, and checks all that must be true of the result.
+"""The runner calls a method with an array, and checks the result.
 
 A `Call` is a method of a plugin, or a conversion. A `Given` is an array of some dtype, shape and layout. The tests
 are tables of both, and `Runner.run` checks each pair.
@@ -63,8 +63,8 @@ class Call(NamedTuple):
         function: accepts a list of arrays, and returns a list of arrays with equal values.
         source: the library of its arguments, None if they are not arrays.
         target: the library of its results, None for any.
-        shares: whether results share memory; None if they may, unless that memory must not change.
-        promise: the attribute or option that `shares` follows from, for messages.
+        shares: whether results share memory with the arguments; None if they may, except memory that must not change.
+        promise: the attribute or option that determines `shares`, for messages.
         method: the method whose row of `DUTIES` describes each result, "" for none.
         declines: whether it may return `NotImplemented` for an array.
     """
@@ -80,7 +80,7 @@ class Call(NamedTuple):
 
 
 def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
-    """Convert as users do; arrays of a sparse library are made dense."""
+    """Call `arrayferry.convert`, and make sparse arrays dense."""
     try:
         return af.convert(value, *to, sparse="dense", **options)
     except af.ConversionError as error:
@@ -138,7 +138,7 @@ class Runner:
             ) from error
 
     def _supported(self) -> Iterable[str] | None:
-        """Return the names of the dtypes that the library has, None for all of NumPy's."""
+        """Return the names of the library's dtypes, None for all dtypes of NumPy."""
         raise NotImplementedError
 
     def _usual(self) -> np.dtype[Any]:
@@ -211,7 +211,7 @@ class Runner:
         Args:
             call: the call.
             *arguments: the arrays.
-            writes: also write to the argument and to the result, and check whether the other changed.
+            writes: also write to the argument, then to the result, and check each time whether the other one changed.
 
         Returns:
             The results.
@@ -338,7 +338,7 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
 
 
 def _fingerprint(x: AnyArray) -> Any:
-    """Return what a method must not change in a NumPy array that is passed to it."""
+    """Return the properties of a NumPy array that a method must not change."""
     if not isinstance(x, np.ndarray):
         return None
     return x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes()

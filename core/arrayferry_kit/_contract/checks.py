@@ -46,7 +46,7 @@ DUTIES: dict[str, tuple[str, Any]] = {
     "devices.fence": ("a function, or None", (Callable, NoneType)),
     "devices.is_out_of_memory": ("False", lambda answer: answer is False),
 }
-"""What each method must return: in words, and as one or more types, or a function that accepts it.
+"""What each method must return: in words, and as types or as a function that checks a result.
 
 The values of arrays are compared elsewhere.
 """
@@ -71,7 +71,7 @@ def ask(
 
 
 def check_kind(result: AnyTree, duty: tuple[str, Any] | None, what: str) -> None:
-    """Assert that a result is what a method must return. See `DUTIES`."""
+    """Assert that a result is of the right kind for a method. See `DUTIES`."""
     expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
@@ -173,7 +173,7 @@ def _words(x: AnyArray) -> Any:
 def missing_types(paths: Sequence[Any]) -> list[Any]:
     """Return the dotted paths that name no type of a package that is installed. Their modules are imported."""
     for path in paths:
-        with contextlib.suppress(Exception):  # there is no such module, or it is a class itself
+        with contextlib.suppress(Exception):  # no such module, or the path of a class
             importlib.import_module(str(path).rpartition(".")[0])
     lost = [path for path in paths if resolve_type(path) is None]
     return [path for path in lost if str(path).partition(".")[0] in sys.modules]

@@ -1,4 +1,4 @@
-"""The tests that layers bring for the parts of their hooks."""
+"""The tests that layers provide for the parts of their hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrayferry.extending import announced_hooks, describe_error
 
 
 def layer_tests() -> list[type]:
-    """Return the tests of installed layers for their parts. A layer that cannot be imported has a skipped test."""
+    """Return the tests that installed layers provide, and a skipped test for a layer that cannot be imported."""
     tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():
         try:

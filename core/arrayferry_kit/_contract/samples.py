@@ -17,17 +17,17 @@ from arrayferry.typing import AnyArray
 from .checks import Values
 
 CUBE = (2, 3, 4)
-"""The shape of arrays whose layouts are tried."""
+"""The shape of arrays that are tried in different layouts."""
 HYPER = (2, 3, 2, 3)
 """Another such shape, for fewer tests."""
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
-"""Numbers of elements: of float32 4 bytes to 4 MiB, past the sizes at which frameworks change strategy."""
+"""Numbers of elements, from 4 bytes to 4 MiB of float32. Frameworks change their strategy at sizes in between."""
 LARGE = 4 * 1024 * 1024
-"""The number of elements of the largest array: of float32 16 MiB."""
+"""The number of elements of the largest array, 16 MiB of float32."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
-"""Dtypes that the standard lacks, for a library that has all of NumPy's."""
+"""Dtypes outside the standard, for a library that has all dtypes of NumPy."""
 PARTS = {
     "strided": (slice(1, None, 2), 2, 1),
     "inside a larger array": (slice(1, -1), 1, 2),
@@ -37,7 +37,7 @@ PARTS = {
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
-    """Return the dtypes with these names. None stands for the standard's and a few more of NumPy's."""
+    """Return the dtypes with these names. None stands for the standard dtypes and a few more of NumPy."""
     dtype_names = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
     return [dtype for dtype in map(dtype_named, dtype_names) if dtype is not None]
 
@@ -59,7 +59,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        values = values * 1_000_000_007 - 2  # more than one unit can hold
+        values = values * 1_000_000_007 - 2  # beyond the range of one unit
         return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
         values = values - 2
@@ -126,7 +126,7 @@ def broadcast(x: AnyArray, shape: Shape) -> Any:
     if not isinstance(x, np.ndarray):
         return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)
     strides = [step if n > 1 else 0 for n, step in zip(x.shape, x.strides, strict=True)]
-    bits = x.view(f"V{x.itemsize}")  # NumPy cannot do it with dtypes of ml_dtypes
+    bits = x.view(f"V{x.itemsize}")  # as_strided fails with dtypes of ml_dtypes
     return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
 
 

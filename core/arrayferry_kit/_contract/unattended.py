@@ -1,4 +1,4 @@
-"""The contract kit without the author of a plugin: the library itself makes the arrays where that works."""
+"""The contract kit without code by the plugin's author: the library itself makes the arrays if possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLUGIN = "from_numpy() of the plugin"
 
 
 class Unattended(BackendTests):
-    """The methods that an author would fill in.
+    """The methods that an author would implement.
 
     Attributes:
         ways: how arrays were made, and for which dtypes.
@@ -30,7 +30,7 @@ class Unattended(BackendTests):
     ways: ClassVar[dict[str, set[str]]]
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an array by the library itself, by the plugin if that fails."""
+        """Make an array with the library itself, or with the plugin if that fails."""
         dtype = values.dtype.name
         module = importlib.import_module(self.tested.namespace or self.tested.package)
         for name in ("asarray", "array", "constant"):

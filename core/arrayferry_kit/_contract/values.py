@@ -28,7 +28,7 @@ _ASKED: list[tuple[Any, ...]] = [
     ("dtype_hint", "float64", "int64", "bfloat16"),
     ("devices.is_out_of_memory", ValueError("a wrong value")),
 ]
-"""Methods that answer a question, with the arguments to try; without any, the argument is an ordinary array."""
+"""Methods that answer a question, with the arguments to try. The default argument is an ordinary array."""
 COPY = (None, True, False)
 """The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. `copy()` itself always copies."""
 STATED = [("stated", method) for method in METHODS]

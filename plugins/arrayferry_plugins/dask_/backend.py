@@ -91,7 +91,7 @@ class DaskBackend(Backend):
 class DaskToCupy(Converter):
     """Computes an array of CuPy blocks on the GPU, without going through the host.
 
-    Blocks are computed on the streams of other threads, so the conversion waits for these.
+    Blocks are computed on the CUDA streams of other threads, so the conversion waits for these streams.
     """
 
     source: str = "dask"
@@ -106,7 +106,7 @@ class DaskToCupy(Converter):
         import cupy
 
         (values,) = compute([x])
-        if not isinstance(values, cupy.ndarray):  # whatever its meta says
+        if not isinstance(values, cupy.ndarray):  # the meta of an array may be wrong
             return convert(read_values(values), "cupy", device=device, copy=True)
         return in_own_memory(values, fresh=is_finished(x, values))
 

@@ -23,7 +23,7 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""Seconds to wait for an answer of a client in this process, or of a cluster that was not named in this process."""
+"""Seconds to wait for a client of this process, or for a cluster that was named only in another process."""
 
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
@@ -35,7 +35,7 @@ SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max
 """The settings of connections that are pickled, if none of them is a key or a certificate itself."""
 
 _connecting: dict[int, threading.RLock] = {}
-"""A lock for each process. In a forked process, the parent's lock may stay locked forever by a thread of the parent."""
+"""A lock for each process. A forked process cannot use its parent's lock, which may be locked forever."""
 
 
 class Clients:
@@ -98,10 +98,10 @@ class Clients:
         return True
 
     def _connected(self, address: str) -> Any:
-        """Return a client of the scheduler at an address, which lasts as long as this object.
+        """Return a client of the scheduler at an address. It is closed together with this object.
 
         Returns:
-            None, with a warning once, if this is the cluster that another process used and it is gone.
+            None, with one warning, if the cluster was used by another process and is gone.
         """
         process = os.getpid()
         with _connecting.setdefault(process, threading.RLock()):
@@ -169,19 +169,19 @@ def _in_task(*, actor: bool = True) -> bool:
     """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever.
 
     Args:
-        actor: whether calls of actors count, which have threads of their own.
+        actor: whether calls of actors count as tasks. They have threads of their own.
     """
     worker = sys.modules.get("distributed.worker")
-    state = getattr(worker, "thread_state", None)  # another thread may be importing it just now
+    state = getattr(worker, "thread_state", None)  # another thread may be importing it
     return bool(getattr(state, "key", None)) and (actor or not getattr(state, "actor", False))
 
 
 def _leave_pool() -> None:
-    """Let a worker use the thread of this task for others, such as those that it waits for, until it ends."""
+    """Let the worker run other tasks, such as those that this task waits for, in place of this task until it ends."""
     if _in_task(actor=False):
         import distributed
 
-        with suppress(KeyError):  # it has left before
+        with suppress(KeyError):  # the task has already left
             distributed.secede()
 
 
@@ -200,7 +200,7 @@ def _check(client: Any, which: str) -> None:
     if client.asynchronous:
         raise OptionError(
             f"{which} is asynchronous, and a stream is not",
-            remedy="Iterate in another thread, as by asyncio.to_thread, or pass a client that was made without "
+            remedy="Iterate in another thread, such as by asyncio.to_thread, or pass a client that was made without "
             "asynchronous=True.",
         )
     if client.status != "running":
@@ -210,14 +210,14 @@ def _check(client: Any, which: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address, None if it is gone and was not named in this process."""
+    """Return a new client of the scheduler at an address, None if it is gone and was named only in another process."""
     import dask
     import distributed
 
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        # without files, the settings of this process
+        # if its files are missing here, use the settings of this process
         security = security if all(map(os.path.isfile, files)) else None
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
@@ -249,7 +249,7 @@ class DaskBlocks(Blocks):
     Args:
         xs: the arrays.
         axis: the axis.
-        client: computes them: a `distributed.Client`, or the address of a scheduler. None for the current
+        client: the `distributed.Client` that computes them, or the address of a scheduler. None for the current
             client, or threads if there is none.
     """
 
@@ -292,7 +292,7 @@ class DaskBlocks(Blocks):
 
 
 def _along(keys: Any, axis: int) -> list[Any]:
-    """Return the keys of each block along an axis, nested as the chunks along the other axes are."""
+    """Return the keys of each block along an axis, nested like the chunks along the other axes."""
     if axis == 0:
         return [[key] for key in keys]
     return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]

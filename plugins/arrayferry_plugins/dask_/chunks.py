@@ -28,7 +28,7 @@ chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
 
 
 def split(x: AnyArray) -> Any:
-    """Make a Dask array of an array, with the chunks that were passed to `to_dask`."""
+    """Make a Dask array from an array, with the chunks that were passed to `to_dask`."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 
@@ -82,13 +82,12 @@ def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
 def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
     """Return an empty array like the blocks that a conversion makes, and its dtype.
 
-    Dask works with dtypes of NumPy only. If an array of another library has a dtype of its own, a NumPy array
-    stands for it.
+    Dask supports only dtypes of NumPy. If the dtype is not one of them, the empty array is a NumPy array.
     """
     import numpy as np
 
     meta = x._meta
-    if not meta.ndim:  # its one value is not known
+    if not meta.ndim:  # its value is unknown
         meta = meta.reshape(1)[:0]
     if meta.dtype == object:  # outside of Dask, such an array is searched for arrays
         target = conversion.target
@@ -110,7 +109,7 @@ def _converted(conversion: Conversion, block: Any) -> Any:
 
 
 def know_blocks() -> None:
-    """Let Dask join arrays of all libraries that are imported."""
+    """Register functions with which Dask joins arrays of all imported libraries."""
     for backend in registry.backends().values():
         if backend.memory != "lazy":
             for cls in filter(None, map(resolve_type, backend.array_types)):
@@ -119,7 +118,7 @@ def know_blocks() -> None:
 
 
 def _join(cls: type) -> None:
-    """Let Dask join arrays of a type, unless it can."""
+    """Register functions with which Dask joins arrays of a type, unless it has such functions."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 
@@ -139,7 +138,7 @@ def _register(cls: type | None) -> None:
 
 
 def _know_dtypes() -> None:
-    """Let Dask send tensors that NumPy cannot hold, as bfloat16, once its messages are imported."""
+    """Let Dask send tensors whose dtype NumPy lacks, such as bfloat16, once its module for messages is imported."""
     cls = resolve_type("torch.Tensor")
     if cls is None or "distributed" not in sys.modules:
         return
@@ -150,7 +149,7 @@ def _know_dtypes() -> None:
         try:
             return serialize_torch_Tensor(x)
         except (TypeError, RuntimeError):
-            raise NotImplementedError from None  # so it is pickled
+            raise NotImplementedError from None  # so Dask pickles it
 
     dask_serialize.register(cls, serialize)
 
@@ -169,7 +168,7 @@ def _take(x: AnyArray, indices: AnyArray, axis: int = 0) -> Any:
 
 
 def _know_lazily() -> None:
-    """Let Dask join tensors and arrays of JAX, for users who convert blocks with `x.map_blocks`."""
+    """Let Dask join PyTorch tensors and JAX arrays, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
     lookup: Any = getattr(dispatch, "concatenate_lookup", None)
     if lookup is None:

@@ -1,4 +1,4 @@
-"""Lazy arrays are computed together, by the scheduler or the cluster that they belong to.
+"""Computing several lazy arrays together, by the scheduler or the cluster that they belong to.
 
 The futures in their graphs are found without materializing the whole graph. Computed values are read into memory
 that nothing else uses.
@@ -43,9 +43,9 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 
 
 def without_planning(x: AnyArray) -> Any:
-    """Return an array of Dask's query planning as an array with a graph, so that several can be computed together.
+    """Return an array of Dask's query planning as an array with a graph, which can be computed together with others.
 
-    Optimizing it would change the tasks of keys that a cluster may know already.
+    It is not optimized, since that would change the tasks of keys that a cluster may know already.
     """
     from dask.array.core import Array
 
@@ -60,7 +60,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
     """Return the scheduler that Dask chooses for some collections.
 
     Raises:
-        ConversionError: it is an asynchronous client, which would wait for itself in its event loop.
+        ConversionError: the scheduler is an asynchronous client, whose event loop would wait for itself.
     """
     import dask
 
@@ -74,7 +74,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
             return get
     raise ConversionError(
         "Dask arrays cannot be computed here: the current client is asynchronous",
-        remedy="Do it in another thread, as by asyncio.to_thread, or convert the result of `await client.compute(x)`.",
+        remedy="Convert in another thread (asyncio.to_thread), or convert the result of `await client.compute(x)`.",
     )
 
 
@@ -82,7 +82,7 @@ def owner_of(futures: Sequence[Any]) -> Any:
     """Return a client of the cluster that has the results of some futures, None if there are no futures.
 
     Raises:
-        ConversionError: one has no result, or they belong to several clusters.
+        ConversionError: a future has no result, or the futures belong to several clusters.
     """
     clients = [_client_of(future) for future in reversed(futures)]
     clusters = {client.scheduler.address: client for client in clients}
@@ -139,12 +139,12 @@ def is_future(x: AnyArray) -> bool:
 
 
 def _future() -> Any:
-    """Return the class of futures, None if it is not imported, or another thread is importing it just now."""
+    """Return the class of futures, None if it is not imported, or is being imported by another thread."""
     return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 
 def _client_of(future: Any) -> Any:
-    """Return the client of a future, or that of the task to which it was sent. Raise if it will have no result."""
+    """Return the client of a future, or of the task that received it. Raise if it will have no result."""
     client, cause = future.client, None
     if client is None:
         import distributed
@@ -162,7 +162,7 @@ def _client_of(future: Any) -> Any:
         remedy = "future.result() raises the error too."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
-        if hasattr(future, "why_lost"):  # it was not made by a task
+        if hasattr(future, "why_lost"):  # its data was not computed by a task
             why, remedy = future.why_lost()
     else:
         return client
@@ -184,7 +184,7 @@ def read_values(values: AnyTree) -> Any:
 
 
 def is_finished(x: AnyArray, values: AnyTree) -> bool:
-    """Return whether Dask itself put the values of an array into memory that no graph and no worker uses."""
+    """Return whether Dask itself has put the values of an array into memory that no graph or worker uses."""
     import numpy as np
     from dask.array import Array
 
@@ -193,7 +193,7 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
     several: bool = math.prod(x.numblocks) > 1
     if several or not isinstance(values, np.ndarray):
         return several
-    finish, arguments = x.__dask_postcompute__()  # older versions return a single block as it is
+    finish, arguments = x.__dask_postcompute__()  # older versions return a single block unchanged
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
 
@@ -237,7 +237,7 @@ def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
 
 
 def synchronized(x: AnyArray) -> Any:
-    """Wait until a copy by CuPy is made, since its readers or its source are on other streams."""
+    """Wait until a copy by CuPy is complete, since its source or its readers use other streams."""
     if backend_of(x).name == "cupy":
         import cupy
 

@@ -53,7 +53,7 @@ def to_dask(
         array of their library, or of NumPy if Dask does not support that library, as with PyTorch.
 
     Raises:
-        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `arrayferry.converter` does.
+        UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as in `arrayferry.converter`.
         ConversionError: an array cannot be converted, or the chunks do not fit it.
 
     Examples:

@@ -28,7 +28,7 @@ from arrayferry_streams import Reader
 from .computing import in_own_memory, is_future
 
 CLOSE = 2
-"""A result that is needed for at most this many more steps is kept, whatever its size."""
+"""A result that is needed for at most this many more steps is kept, regardless of its size."""
 
 KEPT_BYTES = 128 * 1024 * 1024
 """The maximum number of bytes of all results of one kind that are kept for longer."""
@@ -52,7 +52,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nothing else uses the memory of results, since they arrived in messages."""
+    """Whether results own their memory, since they arrived in messages."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -81,7 +81,7 @@ class DaskReader(Reader):
             for key in keys:
                 uses[key].add(step)
         order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # after the keys that need it
+        for key in reversed(order):  # each key comes after the keys that need it
             steps = uses[key]
             start = min(steps, default=0)
             distance = max(steps, default=0) - start
@@ -199,7 +199,7 @@ class ThreadReader(DaskReader):
             self._options["pool"] = self._pool = Threads(count, "arrayferry-stream")
         local = dask.threaded.get, dask.local.get_sync, dask.local.get_async
         self._takes_callbacks = getattr(self._get, "func", self._get) in local
-        self._sizes: dict[Any, tuple[str, int]] = {}  # of the results that are kept
+        self._sizes: dict[Any, tuple[str, int]] = {}  # kinds and sizes of the results that are kept
         self._totals = {"many": 0, "far": 0}
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
@@ -290,7 +290,7 @@ class ClusterReader(DaskReader):
 
 
 def _reachable(client: Any) -> bool | None:
-    """Return whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
+    """Return whether blocks can be fetched directly from the workers, instead of through the scheduler.
 
     Returns:
         None if it is not known.
@@ -332,7 +332,7 @@ def _is_changeable(x: AnyArray) -> bool:
     """Return whether each element can be written to. An array in a message may be read-only or expanded."""
     try:
         strides = x.stride() if hasattr(x, "stride") else x.strides
-    except (AttributeError, RuntimeError):  # it has none
+    except (AttributeError, RuntimeError):  # it has no strides
         backend = registry.kind(x).backend
         return backend is None or backend.memory == "immutable"
     expanded = any(length > 1 and not step for length, step in zip(x.shape, strides, strict=True))

@@ -1,4 +1,4 @@
-"""JAX: arrays that never change, whatever memory they were made from.
+"""JAX: arrays that never change, regardless of the memory that they were made from.
 
 Values are first copied into memory that nothing else uses. JAX may then alias that memory, or read it
 later in another thread, as it does for large arrays even if it is told to copy.
@@ -33,7 +33,7 @@ def arrayferry_containers() -> list[Container]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_gradients() -> list[Any]:
-    """Return how gradients cross."""
+    """Return the `Autodiff` of JAX."""
     from .functions import JaxAutodiff
 
     return [JaxAutodiff()]
@@ -41,7 +41,7 @@ def arrayferry_gradients() -> list[Any]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_random() -> list[Any]:
-    """Return what makes random numbers."""
+    """Return the factory of random numbers."""
     from .random import JaxRandomFactory
 
     return [JaxRandomFactory()]

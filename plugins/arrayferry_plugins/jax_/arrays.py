@@ -51,7 +51,7 @@ def copied(x: AnyArray) -> Any:
     with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
-        except ValueError:  # it has left a mesh, and its type still names the mesh
+        except ValueError:  # it is no longer on a mesh, but its type names the mesh
             import numpy as np
 
             y = jax.device_put(owned(np.asarray(x)), x.sharding)
@@ -61,7 +61,7 @@ def copied(x: AnyArray) -> Any:
 
 
 def refuse(x: AnyArray) -> None:
-    """Raise for a reference, and for an array that was deleted."""
+    """Refuse references and deleted arrays."""
     import jax
 
     if isinstance(x, getattr(jax, "Ref", ())):
@@ -74,7 +74,7 @@ def refuse(x: AnyArray) -> None:
 
 
 def refuse_unreduced(x: AnyArray) -> None:
-    """Raise for an array whose values are still to be summed over its devices."""
+    """Refuse an array whose values must still be summed over its devices."""
     if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
         array = "a JAX array that is not summed up over its devices yet"
         raise refused(array, "jax.reshard(x, jax.P())", why=f": {x.sharding.spec}")

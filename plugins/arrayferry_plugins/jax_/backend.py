@@ -61,7 +61,7 @@ class JaxDevices(Devices):
             return all(self.is_on(part, device) for part in parts(x))
         try:
             return bool(x.sharding.is_equivalent_to(device, x.ndim))
-        except (IndexError, ValueError):  # it has fewer axes than the sharding names
+        except (IndexError, ValueError):  # the array has fewer axes than the sharding
             return False
 
     def move(self, x: AnyArray, device: Device) -> Any:
@@ -73,7 +73,7 @@ class JaxDevices(Devices):
         refuse_unreduced(x)
         y = put(x, own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
-            y = copied(y)  # a shard that was there already is not moved
+            y = copied(y)  # a shard that was already there is not moved
         return y
 
     def use(self, device: Device) -> Any:
@@ -99,14 +99,14 @@ class JaxDLPack(DLPack):
         y = jnp.from_dlpack(x)
         if device is None:
             return y
-        return put(y, own_device(device))  # this commits it, and does not copy it
+        return put(y, own_device(device))  # commits it without a copy
 
     def wait(self, x: AnyArray) -> bool:
         import jax
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            # it waits for `y`, and later work on the device for it: JAX has one stream there
+            # this waits for `y`, and later work on the device waits for this: JAX uses one stream
             _ = y == y
         return True
 
@@ -142,7 +142,7 @@ class JaxBackend(Backend):
     devices: Devices = JaxDevices()
     dlpack: DLPack | None = JaxDLPack()
 
-    # called often, so without a method in between
+    # called often, so without an intermediate method
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 

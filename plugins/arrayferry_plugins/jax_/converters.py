@@ -36,7 +36,7 @@ class NumpyToJax(Bound):
         return self._bound(options)
 
     def _bound(self, options: Options, *, alone: bool = False) -> Callable[[Any], Any] | None:
-        """Return the function that converts one array, or the one that converts several."""
+        """Return the function that converts one array if `alone`, otherwise the function that converts several."""
         import jax
 
         to_host = options.device is None or options.device == "cpu"
@@ -61,7 +61,7 @@ class NumpyToJax(Bound):
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
 
-        def one(x: AnyArray) -> Any:  # what `many` does, in less time
+        def one(x: AnyArray) -> Any:  # equivalent to `many`, but faster
             array = view(x)
             available = wide if config.jax_enable_x64 else narrow
             if array.dtype in available and not (config.jax_debug_nans or config.jax_debug_infs):
@@ -76,8 +76,8 @@ class NumpyToJax(Bound):
 class NumpyToGpu(Packed):
     """Moves the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
 
-    It compiles once for each combination of shapes and dtypes. So it is used from the second time that a combination is
-    seen. The number of combinations is limited, and so is the number of arrays at once.
+    JAX compiles that function for each combination of shapes and dtypes, so it is used only when a combination occurs
+    again. The number of combinations is limited, and so is the number of arrays at once.
     """
 
     target = "jax"
@@ -172,7 +172,7 @@ class JaxToTorch(Bound):
             n = array(x)
             try:
                 return from_numpy(n)
-            except TypeError:  # a dtype such as bfloat16, which PyTorch reads in another way
+            except TypeError:  # a dtype such as bfloat16, which PyTorch cannot read directly
                 return TORCH.from_numpy(n)
 
         return values

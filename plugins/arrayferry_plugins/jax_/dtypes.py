@@ -29,5 +29,5 @@ def dtype_names(wide: bool) -> frozenset[str]:
 
 @cache
 def native_dtypes(wide: bool) -> frozenset[Any]:
-    """The same dtypes, as NumPy dtypes in native byte order."""
+    """The dtypes of `dtype_names`, as NumPy dtypes in native byte order."""
     return frozenset(map(dtype_named, dtype_names(wide)))

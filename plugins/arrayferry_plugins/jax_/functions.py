@@ -1,4 +1,4 @@
-"""Functions that cross to and from JAX: calls from traced code, and gradients."""
+"""Functions across libraries: calls from traced code of JAX, and gradients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .placement import put
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies arguments of more than 100 kB in its thread pool,
-and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
-each costs 30 microseconds."""
+and waits forever if all of the pool's threads are busy with callbacks. Small arrays are passed together, since
+each argument costs 30 microseconds."""
 
 
 def _whole(x: AnyArray) -> Any:
-    """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
+    """Return an array without sharding over explicit axes of a mesh, as the host receives it."""
     import jax
 
     sharding = _explicit(x)
@@ -33,7 +33,7 @@ def _whole(x: AnyArray) -> Any:
 
 
 def _as_words(x: AnyArray) -> Any:
-    """Return a 1-d array of the same bits as unsigned integers, or of the same numbers if that is not possible."""
+    """Return the bits of an array as a 1-d array of unsigned integers, or its numbers if that is not possible."""
     import jax
     import jax.numpy as jnp
 
@@ -190,7 +190,7 @@ def _unpacked(packed: Any) -> Flat:
 
 
 def _put(compiled: Callable[..., Any], *args: Any) -> Any:
-    """Call a compiled function. The last argument may be NumPy arrays, which a transfer guard may want to be put explicitly."""
+    """Call a compiled function. If its last argument is NumPy arrays, a transfer guard may require an explicit transfer."""
     try:
         return compiled(*args)
     except Exception as error:
@@ -200,7 +200,7 @@ def _put(compiled: Callable[..., Any], *args: Any) -> Any:
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
-    """Call a pullback of JAX, whose cotangents of complex numbers are conjugates of ours."""
+    """Call a pullback of JAX, whose complex cotangents are the conjugates of those in `Autodiff`."""
     return [_conjugate(x) for x in pullback([_conjugate(x) for x in cotangents])]
 
 
@@ -295,7 +295,7 @@ def _placed_like(x: AnyArray, array: AnyArray) -> Any:
     sharding = _explicit(array)
     if sharding is not None:
         x = jax.sharding.reshard(x, sharding)
-    if is_traced(array):  # it varies as `shard_map` requires
+    if is_traced(array):  # so that it varies over mesh axes as `shard_map` requires
         x = jnp.where(False, array.astype(x.dtype), x)
     return x.astype(array.dtype)
 

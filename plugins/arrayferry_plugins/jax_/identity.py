@@ -1,4 +1,4 @@
-"""The fastest way for small NumPy arrays into JAX: a compiled identity."""
+"""The fastest way to convert small NumPy arrays to JAX: a compiled identity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""A run of at least this many equal parts is converted in groups of 1, 2, 4, ... until a tree was seen this often."""
+"""At least this many equal parts in a row are converted in groups of 1, 2, 4, ... until a tree has occurred this often."""
 CHUNK = 128
 """How many arrays a compiled function accepts. Compiling for them takes a thirtieth of a second."""
 
@@ -85,17 +85,16 @@ def _repeated(signature: Signature, start: int) -> tuple[int, int]:
 class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
-    A compiled identity is the fastest way, but one is needed for each combination of shapes and
-    dtypes. So it is used from the third time that a combination is seen, and for small arrays only. The number of
-    combinations is limited, and so is the number of arrays at once, since compiling for thousands would take
-    seconds.
+    A compiled identity is the fastest way, but each combination of shapes and dtypes needs its own. So it is used when
+    a combination occurs for the third time, and only for small arrays. The number of combinations is limited, and so is
+    the number of arrays at once, since compiling for thousands would take seconds.
 
     Args:
         device: the device that results are committed to. None for the default device.
     """
 
     MOST = 512
-    """How many combinations there may be."""
+    """The maximum number of combinations."""
 
     def __init__(self, device: Device = None) -> None:
         self._device = device
@@ -114,7 +113,7 @@ class Identity:
         return self._run(program, xs)
 
     def one(self, x: np.ndarray[Any, Any]) -> Any:
-        """Convert one array, which takes less time than as a list of one."""
+        """Convert one array, in less time than a list with one array."""
         program = self._programs.get(((x.shape, x.dtype),))
         if program is not None and not self._spreads:
             self._programs.used.add(program)
@@ -185,7 +184,7 @@ class Identity:
             except ValueError:  # the named device is not the mesh
                 if not mesh_is_set():
                     raise
-        # looking for a mesh costs time, so it is done only after one was noticed
+        # checking for a mesh takes time, so this is done only after a mesh was noticed
         self._spreads = mesh_is_set()
         with without_mesh():
             return program([x.copy() for x in xs])  # type: ignore[no-any-return]
@@ -193,7 +192,7 @@ class Identity:
 
 @cache
 def identity(*, committed: bool) -> Identity:
-    """Return the identity for arrays that are committed to the CPU or to no device."""
+    """Return the identity whose results are committed to the CPU, or to no device."""
     import jax
 
     return Identity(jax.local_devices(backend="cpu")[0] if committed else None)

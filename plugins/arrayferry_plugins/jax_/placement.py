@@ -13,10 +13,10 @@ from .dtypes import WIDE
 
 
 class Spread:
-    """The devices of an array in shards, for arrays of any shape.
+    """The devices of a sharded array, as the place of arrays of any shape.
 
     Args:
-        sharding: the sharding of that array. Arrays that it does not fit are copied to all of its devices.
+        sharding: the sharding of that array. Arrays that do not fit it are copied to all of its devices.
     """
 
     def __init__(self, sharding: Any) -> None:
@@ -54,7 +54,7 @@ def put(x: AnyArray, place: Any) -> Any:
         place = place.fitting(x.shape)
     try:
         with keeping_dtype(x):
-            one = isinstance(place, jax.Device)  # a device alone would keep the mesh of x
+            one = isinstance(place, jax.Device)  # a plain device would keep the mesh of x
             return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
     except Exception as error:
         if "Disallowed" in str(error):
@@ -104,7 +104,7 @@ def device_name(device: Any) -> str:
 
 
 def own_device(device: Device) -> Any:
-    """Return the device of JAX with a name. Return any other object unchanged."""
+    """Return JAX's device for a name, and any other object unchanged."""
     import jax
 
     if not isinstance(device, str):
@@ -128,7 +128,7 @@ def place_name(device: Any, memory_kind: str | None) -> str:
 
 
 def keeping_dtype(x: AnyArray) -> AbstractContextManager[Any]:
-    """Return a context in which an array keeps its dtype, even if JAX lacks that dtype now."""
+    """Return a context in which an array keeps its dtype, even if JAX's settings disable that dtype."""
     import jax
 
     if jax.config.jax_enable_x64 or x.dtype.name not in WIDE:
@@ -140,7 +140,7 @@ def keeping_dtype(x: AnyArray) -> AbstractContextManager[Any]:
 
 
 def staying(x: AnyArray) -> AbstractContextManager[Any]:
-    """Return a context in which results of JAX stay on the device of an array, even if it is not committed to it."""
+    """Return a context in which JAX's results stay on the device of an array, even if the array is uncommitted."""
     import jax
 
     usual = jax.config.jax_default_device or first_device()
@@ -149,14 +149,14 @@ def staying(x: AnyArray) -> AbstractContextManager[Any]:
 
 
 def mesh_is_set() -> bool:
-    """Return whether a mesh is set, in which new arrays would be made."""
+    """Return whether a mesh is set, on which new arrays would be placed."""
     import jax
 
     return not jax.sharding.get_abstract_mesh().empty
 
 
 def without_mesh() -> AbstractContextManager[Any]:
-    """Return a context in which no mesh is set, so that new arrays are placed as if there were none."""
+    """Return a context in which no mesh is set, so that no mesh affects the placement of new arrays."""
     import jax
 
     if not mesh_is_set():

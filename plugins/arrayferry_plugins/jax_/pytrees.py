@@ -32,7 +32,7 @@ class Pytrees(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
-        # its flatten function may return other objects each time
+        # its flatten function may return new objects each time
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
@@ -54,7 +54,7 @@ class Pytrees(Container):
 
 
 def _flatten_once(value: AnyTree) -> tuple[list[Any], Any]:
-    """Return the children of a pytree, and JAX's structure of it."""
+    """Return the children of a pytree, and its structure in JAX."""
     import jax
 
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=_all_but_the_first())
@@ -62,7 +62,7 @@ def _flatten_once(value: AnyTree) -> tuple[list[Any], Any]:
 
 
 def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Return whether the children of two pytrees are the same objects, or hold the same ones."""
+    """Return whether the children of two pytrees are the same objects, or contain the same leaves."""
     import jax
 
     if len(some) == len(others) and all(map(operator.is_, some, others)):
@@ -72,6 +72,6 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:
-    """Return a function for JAX's `is_leaf`: the root, which comes first, is not a leaf; its children are."""
+    """Return a function for JAX's `is_leaf`. It is called first with the root, and accepts all but the root."""
     answers = iter((False,))
     return lambda node: next(answers, True)

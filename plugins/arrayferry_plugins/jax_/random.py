@@ -60,7 +60,7 @@ class JaxRandom(Random):
         import jax
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # JAX draws only few different numbers of 16 bits
+        # in 16 bits, JAX draws only a few different numbers
         drawn = dtype if dtype == "float64" else "float32"
         values = jax.random.normal(self.key(), shape, drawn)
         mean, std = _spread(mean, shape), _spread(std, shape)
@@ -77,13 +77,13 @@ class JaxRandom(Random):
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
         low, high = _spread(low, shape), _spread(high, shape)
         bits = jnp.iinfo(name).bits
-        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
+        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python integers in JAX
         python_ints = type(low) is type(high) is int
-        few = 2 ** (bits - 8)  # of more, randint prefers the low ones
+        few = 2 ** (bits - 8)  # in larger ranges, randint prefers low numbers
         small = python_ints and high - low <= few and -most - 1 <= low < high <= most
         if small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
-        # drawn as unsigned numbers from 0 on, and moved to the range
+        # draw unsigned numbers that start at 0, and shift them to the range
         unsigned, half = f"uint{bits}", bits // 2
         first, end = (
             jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
@@ -93,11 +93,11 @@ class JaxRandom(Random):
         key, upper, lower = jax.random.split(self.key(), 3)
         last = end - first - 1
         if python_ints:
-            numbers = jnp.maximum(last, last + 1)  # which is 0 for all numbers of the dtype
+            numbers = jnp.maximum(last, last + 1)  # 0 if the range is the whole dtype
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
-        # two halves, each of a small range. Few are too large
+        # the upper and lower halves of the bits. Few such numbers are out of range
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -123,17 +123,17 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        with jax.transfer_guard("allow"):  # a seed is always made a key, so nothing is hidden
+        with jax.transfer_guard("allow"):  # a seed always becomes a key, so this hides no transfer
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
-            else:  # JAX accepts 32 bits
+            else:  # JAX accepts seeds of 32 bits
                 first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
                 key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 
 def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array with all dimensions of the numbers that are drawn: JAX may be configured to refuse fewer."""
+    """Return an array with as many dimensions as the result, since JAX can be configured to refuse fewer."""
     import jax.numpy as jnp
     import numpy as np
 

@@ -23,7 +23,7 @@ def arrayferry_converters() -> list[Converter]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_gradients() -> list[Any]:
-    """Return how gradients cross."""
+    """Return the `Autodiff` of PyTorch."""
     from .functions import TorchAutodiff
 
     return [TorchAutodiff()]
@@ -31,7 +31,7 @@ def arrayferry_gradients() -> list[Any]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_random() -> list[Any]:
-    """Return what makes random numbers."""
+    """Return the factory of random numbers."""
     from .random import TorchRandomFactory
 
     return [TorchRandomFactory()]

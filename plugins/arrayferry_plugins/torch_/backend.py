@@ -59,7 +59,7 @@ class TorchDevices(Devices):
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
         if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
-            return False  # the memory may be that of another library
+            return False  # the memory may belong to another library
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
 
@@ -69,7 +69,7 @@ class TorchDevices(Devices):
 
 @cache
 def _names() -> tuple[str, ...]:
-    """Return the names of the devices. They are queried once: a forked process cannot, and uses its parent's answer."""
+    """Return the names of the devices. They are queried once, since a forked process must use its parent's answer."""
     import torch
 
     gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
@@ -95,7 +95,7 @@ class TorchDLPack(DLPack):
             return torch.from_dlpack(x)
         y = torch.as_tensor(x, device="cuda")
         cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
-        if pointer:  # PyTorch does not wait for it; 1 is the default stream
+        if pointer:  # PyTorch does not wait for this stream; 1 is the default stream
             stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
             cuda.current_stream().wait_stream(stream)
         return y
@@ -120,7 +120,7 @@ class _Exported:
         if is_capturing():  # a graph cannot wait for streams that are not part of it
             stream = -1
         with torch.cuda.device(self._tensor.device):
-            if stream == 2:  # the default stream of this thread, which PyTorch refuses
+            if stream == 2:  # the per-thread default stream, which PyTorch refuses
                 torch.cuda.ExternalStream(stream).wait_stream(torch.cuda.current_stream())
                 stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
@@ -190,10 +190,10 @@ class TorchBackend(Backend):
             try:
                 return x.clone()
             except RuntimeError as error:
-                # a dtype of a few bits, such as uint4, has hardly any functions
+                # dtypes of a few bits, such as uint4, support hardly any functions
                 if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
                     return x.view(torch.uint8).clone().view(x.dtype)
-                if x.is_quantized:  # it lacks the scale that its values are computed with
+                if x.is_quantized:  # it lacks the scale, from which its values are computed
                     refuse(x)
                 raise
 

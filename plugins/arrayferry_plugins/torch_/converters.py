@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 FIRST = 1 << 16
-"""No memory is at an address below. The storage of a tensor there is freed, or not allocated yet."""
+"""The lowest possible address. A tensor with a lower one has freed storage, or none yet."""
 
 
 @cache
 def _recorder() -> Any:
-    """Return an object that says whether torch.fx is recording. The attribute is not public, so it may be missing."""
+    """Return the object whose attribute says whether torch.fx is recording. It is not public, so it may be missing."""
     from torch.fx import _symbolic_trace as fx
 
     return fx if hasattr(fx, "_is_fx_tracing_flag") else SimpleNamespace(_is_fx_tracing_flag=False)
@@ -38,7 +38,7 @@ def _view() -> Callable[[Any], Any]:
 
     def values(x: AnyArray) -> Any:
         if fx._is_fx_tracing_flag or address(x) < FIRST:
-            raise ValueError  # the general conversion, tried next, says what is wrong
+            raise ValueError  # the general path is tried next, and raises the error
         return view(x)
 
     return values
@@ -64,9 +64,9 @@ def host_values() -> Callable[[Any], Any]:
 
 @cache
 def _from_numpy() -> tuple[Callable[[Any], Any], str]:
-    """Return PyTorch's `from_numpy`, and a condition for it to be safe, "" if it always is.
+    """Return PyTorch's `from_numpy`, and the condition under which it is safe, "" if it always is.
 
-    Before 2.13 it may divide by the size of an item, which is zero for the dtype V0, and end the process.
+    Before 2.13, it may crash when it divides by the size of an item, which is zero for the dtype V0.
     """
     import torch
 

@@ -24,7 +24,7 @@ def dtype_names() -> frozenset[str]:
 
 @cache
 def numpy_dtypes() -> dict[Any, Any]:
-    """For each dtype that NumPy lacks: the dtype of `ml_dtypes`, None if it lacks it or is not installed.
+    """For each dtype that NumPy lacks: the dtype of `ml_dtypes`, None if `ml_dtypes` lacks it or is not installed.
 
     Its values are passed on as integers of the same size.
     """
@@ -35,5 +35,5 @@ def numpy_dtypes() -> dict[Any, Any]:
 
 @cache
 def torch_dtypes() -> dict[Any, Any]:
-    """For each such dtype of `ml_dtypes`: the dtype of PyTorch."""
+    """For each of these dtypes of `ml_dtypes`: the dtype of PyTorch."""
     return {own: dtype for dtype, own in numpy_dtypes().items() if own is not None}

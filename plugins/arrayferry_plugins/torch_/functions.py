@@ -1,4 +1,4 @@
-"""Functions that cross to and from PyTorch with gradients."""
+"""Functions across libraries: gradients to and from PyTorch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _is_inexact(x: AnyArray) -> bool:
 
 
 def _dense(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients as strided tensors. Those of `embedding(sparse=True)` are sparse."""
+    """Return gradients as strided tensors. The gradients of `embedding(sparse=True)` are sparse."""
     return [x.to_dense() if is_sparse(x) else x for x in gradients]
 
 
@@ -106,9 +106,9 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
 
 @cache
 def _crossed() -> tuple[Any, Any]:
-    """Return the function of PyTorch's autograd that calls a crossing, and the one for `torch.func`.
+    """Return the autograd functions that call a crossing: for ordinary calls, and for `torch.func`.
 
-    PyTorch calls the second kind more slowly, since it binds the arguments to the signature each time.
+    PyTorch calls the second one more slowly, since it binds the arguments to the signature each time.
     """
     import torch
 

@@ -16,7 +16,7 @@ def _in_host_memory(bound: AnyArray) -> Any:
         return bound
     try:
         return bound.detach().numpy()
-    except Exception:  # a traced one
+    except Exception:  # a traced bound
         return bound
 
 
@@ -36,12 +36,12 @@ class TorchRandom(Random):
 
     @once
     def _generator(self) -> Any:
-        """The generator, which takes longer to make than a step of an environment."""
+        """The generator. It is made only when needed, since this takes longer than a step of an environment."""
         import numpy as np
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        # PyTorch accepts 32 bits
+        # PyTorch accepts seeds of 32 bits
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
@@ -59,7 +59,7 @@ class TorchRandom(Random):
         return make(shape, generator=self._generator, device=self._device, dtype=dtype)
 
     def _tensors(self, dtype: str, *arrays: AnyTree) -> Any:
-        """Return arrays as tensors. Numbers stay, since they have no dtype."""
+        """Return arrays as tensors. Python numbers are not converted, since they have no dtype."""
         import torch
 
         tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
@@ -82,7 +82,7 @@ class TorchRandom(Random):
         import torch
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # PyTorch draws only few different numbers of 16 bits
+        # in 16 bits, PyTorch draws only a few different numbers
         drawn = dtype if dtype == "float64" else "float32"
         mean, std = self._tensors(drawn, mean, std)
         values = self._draw(torch.randn, shape, drawn)
@@ -120,7 +120,7 @@ class TorchRandom(Random):
         (logits,) = self._tensors(
             "float64" if "float64" in str(logits.dtype) else "float32", logits
         )
-        # the index with the shortest of exponential waiting times has the probability that it should have
+        # the shortest of exponential waiting times is at each index with the wanted probability
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator).clamp_min_(torch.finfo(waits.dtype).tiny)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))

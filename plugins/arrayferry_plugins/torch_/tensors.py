@@ -16,7 +16,7 @@ from .dtypes import dtype_names
 
 
 def plain(x: AnyArray) -> Any:
-    """Return the tensor in a `ReadOnlyTensorWrapper`, which allows nothing but DLPack; any other tensor as it is."""
+    """Return the tensor in a `ReadOnlyTensorWrapper`, which only supports DLPack; any other tensor unchanged."""
     import torch
 
     wrapper = getattr(sys.modules.get("torch.utils.dlpack"), "ReadOnlyTensorWrapper", ())
@@ -45,7 +45,7 @@ def traced() -> TracedValueError:
 
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Explain an error of a tensor in a FakeTensorMode, or of one that is made of others, such as a DTensor."""
+    """Explain an error of a tensor in a FakeTensorMode, or of a tensor made of others, such as a DTensor."""
     import torch
 
     try:
@@ -53,7 +53,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
     except Exception as error:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             raise traced() from error
-        cls = type(x)  # only it knows its values
+        cls = type(x)  # only its class can read its values
         ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise
@@ -66,7 +66,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
 
 
 def refuse(x: AnyArray) -> None:
-    """Raise for a tensor that is more than values in a strided block of memory."""
+    """Refuse a tensor that is not just values in a strided block of memory."""
     import torch
 
     if hasattr(x, "_masked_data"):  # torch.masked.MaskedTensor
@@ -104,7 +104,7 @@ def is_sparse(x: AnyArray) -> bool:
 
 
 def freed(x: AnyArray) -> bool:
-    """Return whether a tensor is larger than its storage, as after the storage was resized to zero."""
+    """Return whether a tensor is larger than its storage, for example because the storage was resized to zero."""
     import torch
 
     if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():

@@ -1028,7 +1028,7 @@ def test_a_transfer_guard_of_jax():
     with jax.transfer_guard("disallow"):
         for to in ("numpy", "torch"):
             assert [block.tolist() for block in af.stream(x, to, block=2)] == [[0, 1], [2, 3]]
-        with pytest.raises(af.ConversionError, match=r"Disallowed .* lift .*jax\.transfer_guard"):
+        with pytest.raises(af.ConversionError, match=r"Disallowed .*forbids .*jax\.transfer_guard"):
             af.stream(x, "jax", block=2)
         with pytest.raises(af.BlockError, match=r"block 0 .*Disallowed host-to-device"):
             stream[0]
@@ -1258,7 +1258,7 @@ WRONG = {
     "reads nothing": (RowsStreaming(read=lambda array, block: None), r"block 0 .*shape \(\)"),
     "exits": (RowsStreaming(read=raising(SystemExit(3))), r"block 0 .*SystemExit: 3"),
     "lengths of no kind": (RowsStreaming(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two"),
-    "too short": (RowsStreaming(lengths=[[1]]), "blocks have the length 1 together instead of 6"),
+    "too short": (RowsStreaming(lengths=[[1]]), "blocks have a total length of 1 instead of 6"),
     "reads too little": (
         RowsStreaming(open=lambda steps: type("Short", (Reader,), {"read": lambda *_: []})(None, steps)),
         "TypeError: 0 blocks were read instead of 1",
