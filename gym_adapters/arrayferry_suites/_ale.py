@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
+import arrayferry as af
 from arrayferry.typing import AnyTree
 from arrayferry_gym.extending import autoreset_mode_of
 
 from ._masks import with_masks
 
 NO_LIMIT = 2**30
+FOR_TWO = {"combat", "joust", "maze_craze", "warlords"}
+"""Games without a version for one player. ALE ends the process when one of them is made."""
 MODES = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 
 
@@ -33,7 +36,8 @@ class Games(VectorWrapper[Any, Any, Any]):
 
 def ids() -> list[str]:
     """Return the names of the games."""
-    return list(import_module("ale_py.roms").get_all_rom_ids())
+    names = import_module("ale_py.roms").get_all_rom_ids()
+    return [name for name in names if name not in FOR_TWO]
 
 
 def load(
@@ -46,6 +50,8 @@ def load(
 ) -> Any:
     """Make a batch. The step limit is converted to a limit of frames."""
     autoreset_mode_of(autoreset_mode, MODES, "the vector environment of ALE")
+    if name in FOR_TWO:
+        raise af.OptionError(f"{name} of ALE is for two players", remedy="Use another game.")
     if max_episode_steps != 0:
         steps = max_episode_steps or NO_LIMIT
         options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)

@@ -19,7 +19,7 @@ def ids() -> list[str]:
 
 def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
     """Make an environment by `gymnasium.make`. A name may begin with a module: "minigrid:MiniGrid-Empty-5x5-v0"."""
-    if name.startswith("ALE/"):
+    if name not in gym.registry and ":" not in name:
         _register_games()
     if max_episode_steps != 0:
         options["max_episode_steps"] = -1 if max_episode_steps is None else max_episode_steps

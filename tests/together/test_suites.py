@@ -89,7 +89,8 @@ def test_options_go_where_they_belong():
     assert raised.value.__notes__ == [note]
     for function in (make, make_vec, make_functional):
         with pytest.raises(
-            af.OptionError, match=r"wrong_option was .* suite 'arrayferry' has none\. Leave"
+            af.OptionError,
+            match=r"wrong_option was .* suite 'arrayferry' has no such option\. Leave",
         ):
             function("arrayferry/CartPole-v0", wrong_option=1)
     with pytest.raises(af.UnknownBackendError):
@@ -121,7 +122,8 @@ def test_an_option_of_an_environment_may_have_any_name(monkeypatch):
     ("gymnasum/CartPole-v1", "gymnasium/CartPole-v1", "no suite 'gymnasum'"),
     ("CartPole-v1", "gymnasium/CartPole-v1", "names no suite"),
     ("nothing/like-this", None, "The suites are .*gymnasium"),
-    ("arrayferry/", None, "names no suite"),
+    ("arrayferry/", None, r"names a suite, but none of its environments\. Add a slash"),
+    ("arrayferry", None, "names a suite, but none of its environments"),
 ])  # fmt: skip
 def test_wrong_ids(env_id, nearest, words):
     for function in (make, make_vec, make_functional):
@@ -259,6 +261,16 @@ class Boosted(Suite):
         return Pendulum
 
 
+class Mistaken(Suite):
+    name, package = "mistaken", "gymnasium"
+
+    def ids(self):
+        return ["Shut"]
+
+    def load(self, name):
+        return Shut()
+
+
 class Strict(Suite):
     name, package, env_types = "strict", "gymnasium", (f"{__name__}.Bolt",)
 
@@ -295,7 +307,7 @@ class Plugin:
 def ours():
     manager, plugin = (
         af.registry.manager,
-        Plugin(Functional(), Single(), Batch(), Strict(), Boosted(), Missing()),
+        Plugin(Functional(), Single(), Batch(), Strict(), Boosted(), Missing(), Mistaken()),
     )
     manager.register(plugin, "shutters")
     yield
@@ -331,12 +343,27 @@ def test_suites_of_others():
 
 
 @pytest.mark.usefixtures("ours")
+def test_a_suite_that_does_not_state_what_it_gives(monkeypatch):
+    with pytest.raises(
+        af.PluginError, match="returned a Shut for 'Shut', which is no FunctionalEnv"
+    ):
+        make_vec("mistaken/Shut", 2)
+    monkeypatch.setattr(Mistaken, "gives", "functoinal")
+    with pytest.raises(af.PluginError, match=r"gives 'functoinal'\. Set `gives` to one of"):
+        make_vec("mistaken/Shut", 2)
+
+
+def test_an_option_of_an_environment_of_a_module_is_told():
+    with pytest.raises(TypeError, match="translate") as raised:
+        make_vec("gymnasium/gymnasium:CartPole-v1", 2, translate=True)
+    assert "translate" in raised.value.__notes__[-1]
+
+
+@pytest.mark.usefixtures("ours")
 def test_options_that_a_suite_does_not_have():
     for function in (make, make_vec, make_functional):
         assert function("strict/plain", size=3, speed=4) is not None
-        words = (
-            r"weight was passed, but the suite 'strict' has none\. The options are size, speed\."
-        )
+        words = r"weight was passed, but the suite 'strict' has no such option\. The options are size, speed\."
         with pytest.raises(af.OptionError, match=words) as raised:
             function("strict/plain", speed=4, weight=3)
         assert raised.value.__notes__[0].endswith("was made with speed, weight.")
@@ -346,13 +373,15 @@ def test_options_that_a_suite_does_not_have():
             function("strict/inner", size=3)
         assert function("boosted/plain", size=3, boost=2) is not None
     with pytest.raises(
-        af.OptionError, match=r"window was .* 'batch' has none\. The options are auto"
+        af.OptionError, match=r"window was .* 'batch' has no such option\. The options are auto"
     ):
         make_vec("batch/Shut", 2, window=3)
     with pytest.raises(TypeError, match="takes exactly one argument"):
         from_env(Shutter(), window=3)
     for option in ("num_envs", "params"):
-        with pytest.raises(af.OptionError, match=rf"{option} was passed, but \S*Bolt has none"):
+        with pytest.raises(
+            af.OptionError, match=rf"{option} was passed, but \S*Bolt has no such option"
+        ):
             from_env(Bolt(), **{option: 3})
     assert isinstance(from_env(Bolt()), Pendulum)
 

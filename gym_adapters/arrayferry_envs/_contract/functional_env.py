@@ -244,7 +244,7 @@ def _meant(env: Any) -> str:
         return "It serves a FunctionalEnv: pass its .functional, or its .unwrapped.functional if it is wrapped"
     if isinstance(env, str):
         return (
-            "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "
+            f"For the id of a suite, pass make_functional({env!r}). If an id of Gymnasium serves a FunctionalEnv, pass "
             f"gymnasium.make({env!r}).unwrapped.functional. Inside jit, step any other by callbacks, "
             "as in examples/host_callbacks.py"
         )

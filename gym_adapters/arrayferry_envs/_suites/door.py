@@ -88,6 +88,11 @@ def make_functional(
 def _functional(entry: EnvId, seeds: Any, options: dict[str, Any]) -> FunctionalEnv:
     env = entry.load(**options)
     if not isinstance(env, FunctionalEnv):
+        if entry.suite.gives == "functional":
+            raise af.PluginError(
+                f"load of {entry.suite!r} returned a {type(env).__name__} for {entry.name!r}, which is no FunctionalEnv",
+                remedy="Return self.adapt(env), or set `gives`.",
+            )
         raise af.OptionError(
             f"{entry.text} is not a functional environment, but a {type(env).__name__}",
             remedy="Use make or make_vec.",

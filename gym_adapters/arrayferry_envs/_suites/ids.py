@@ -57,7 +57,8 @@ class EnvId(NamedTuple):
                 names = self.suite.listed()
             except af.PluginError:
                 names = [self.name]
-            if self.name not in names and not isinstance(error, af.BackendUnavailableError):
+            listed = self.name.rpartition(":")[2] in names  # after the module that registers it
+            if not listed and not isinstance(error, af.BackendUnavailableError):
                 near = difflib.get_close_matches(self.name, names, 1)
                 raise _unknown(
                     f"{self.text!r} cannot be made ({describe_error(error)}), and the suite {self.suite.name!r} does not "
@@ -90,12 +91,11 @@ def find_id(env_id: Any) -> EnvId:
     name, slash, rest = env_id.partition("/")
     if not slash or not rest:
         guess = [f"gymnasium/{env_id}"] if env_id in gym.registry else []
-        raise _unknown(
-            f"{env_id!r} names no suite",
-            env_id,
-            guess,
-            'Write the suite first: "gymnax/CartPole-v1".',
-        )
+        reason, remedy = "names no suite", 'Write the suite first: "gymnax/CartPole-v1".'
+        if name in all_suites():
+            reason = "names a suite, but none of its environments"
+            remedy = f"Add a slash and a name. suites({name!r}) lists its ids."
+        raise _unknown(f"{env_id!r} {reason}", env_id, guess, remedy)
     return EnvId(env_id, named_suite(name, env_id), rest)
 
 

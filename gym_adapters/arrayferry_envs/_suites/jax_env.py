@@ -18,7 +18,7 @@ import arrayferry as af
 from arrayferry.typing import AnyArray, AnyTree, Namespace
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym.extending import Key, parts_of, space_of
+from arrayferry_gym.extending import Key, leaves, parts_of, space_of, split
 
 
 class _Structure(Key):
@@ -111,13 +111,16 @@ class JaxEnv(FunctionalEnv):
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        self.observation_space = self.observations(self._observed(example, self.default_params))
-        self.action_space = self.actions(example)
+        observed = self._observed(example, self.default_params)
+        self.observation_space = self._space(self.observations(observed), "observations")
+        self.action_space = self._space(self.actions(example), "actions")
+        self._check_observation(observed)
         try:
-            after, reward, *_ = self._after(example)
+            after, reward, *flags = self._after(example)
         except TypeError:  # in 64-bit JAX, a few libraries need int64
             self._takes_int64 = True
-            after, reward, *_ = self._after(example)
+            after, reward, *flags = self._after(example)
+        self._check_order(reward, *flags)
         self.reward_shape: tuple[int, ...] = tuple(reward.shape)
         self._dtypes = _lasting_dtypes(example, after)
         self._shared = self.shared(example)
@@ -126,21 +129,21 @@ class JaxEnv(FunctionalEnv):
 
     def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the library's state of one environment at the start of an episode."""
-        raise NotImplementedError
+        raise self._missing("begin(self, key, params)")
 
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
         """Return the library's state after a step, the reward, and whether the episode has terminated or is truncated."""
-        raise NotImplementedError
+        raise self._missing("advance(self, key, kept, action, params)")
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation, in containers of any type."""
-        raise NotImplementedError
+        raise self._missing("observation_of(self, kept, params)")
 
     def actions(self, example: AnyTree) -> Any:
         """Return the space of actions, given the shapes and dtypes of the library's state."""
-        raise NotImplementedError
+        raise self._missing("actions(self, example)")
 
     def observations(self, example: AnyTree) -> Any:
         """Return the space of observations, given the shapes and dtypes of an observation."""
@@ -156,7 +159,49 @@ class JaxEnv(FunctionalEnv):
 
     def image_of(self, kept: Any) -> Any:
         """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
-        raise NotImplementedError
+        raise self._missing("image_of(self, kept)")
+
+    # what these methods return is checked when the environment is made, since later it is a batch
+
+    def _missing(self, definition: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} needs the method {definition}")
+
+    def _wrong(self, method: str, reason: str, remedy: str) -> EnvResultError:
+        return EnvResultError(f"{type(self).__name__}.{method} returned {reason}", remedy=remedy)
+
+    def _space(self, space: Any, method: str) -> Any:
+        if isinstance(space, spaces.Space):
+            return space
+        raise self._wrong(method, f"{space!r:.80}, not a space", "Return one of gymnasium.spaces.")
+
+    def _check_observation(self, observed: Any) -> None:
+        """Check that the structure and the shapes of an observation are those of the space."""
+
+        def unlike(part: Any, path: str, wanted: str) -> EnvResultError:
+            found = (
+                f"shape {tuple(part.shape)}"
+                if hasattr(part, "shape")
+                else f"a {type(part).__name__}"
+            )
+            return self._wrong(
+                "observation_of", f"{found} for observation{path}, but its space asks for {wanted}",
+                "Let observation_of() and observations() agree, for one environment.",
+            )  # fmt: skip
+
+        space = self.observation_space
+        for part, (leaf, path) in zip(split(space, observed, unlike), leaves(space), strict=True):
+            if hasattr(part, "shape") and tuple(part.shape) != (leaf.shape or ()):
+                raise unlike(part, path, f"shape {leaf.shape}")
+
+    def _check_order(self, reward: Any, *flags: Any) -> None:
+        """Check the results of `advance`."""
+        order = "Return, in this order: the library's state, the reward, terminated and truncated."
+        for name, flag in zip(("terminated", "truncated"), flags, strict=True):
+            if flag.shape:
+                raise self._wrong("advance", f"{name} of shape {flag.shape}, not one bool", order)
+            if reward.dtype == bool and jnp.issubdtype(flag.dtype, jnp.floating):
+                kinds = f"a reward of dtype bool, but {flag.dtype} for {name}"
+                raise self._wrong("advance", kinds, order)
 
     def _after(self, first: Any) -> Any:
         """Return the shapes and dtypes of the results of a step."""
@@ -237,9 +282,19 @@ class JaxEnv(FunctionalEnv):
 
     def info(self, xp: Namespace, state: JaxState, params: AnyTree) -> dict[str, Any]:
         """Return the infos."""
-        return self._mapped(  # type: ignore[no-any-return]
-            lambda *arguments: as_builtin(self.info_of(*arguments)), params, state.tree
-        )
+        return self._mapped(self._informed, params, state.tree)  # type: ignore[no-any-return]
+
+    def _informed(self, kept: Any, params: AnyTree) -> Any:
+        info = as_builtin(self.info_of(kept, params))
+        if not isinstance(info, dict):
+            raise self._wrong("info_of", f"{type(info).__name__}, not a dict", "Return a dict.")
+        for path, value in jax.tree_util.tree_flatten_with_path(info)[0]:
+            if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float)):
+                place = jax.tree_util.keystr(path)
+                raise self._wrong(
+                    "info_of", f"{value!r:.80} for {place}", "Return numbers and arrays."
+                )
+        return info
 
     def render(self, state: JaxState, index: int) -> Any:
         """Draw one environment with the code of its library."""

@@ -102,8 +102,13 @@ class Suite(Part):
 
         Raises:
             arrayferry.BackendUnavailableError: the package is not installed. The remedy is the command that installs it.
-            arrayferry.PluginError: the suite states no package.
+            arrayferry.PluginError: the suite states no package, or an unknown type of environments.
         """
+        if self.gives not in (kinds := ("functional", "env", "vector")):
+            raise af.PluginError(
+                f"the suite {self.name!r} gives {self.gives!r}",
+                remedy=f"Set `gives` to one of {kinds}.",
+            )
         if not self.package:
             raise af.PluginError(
                 f"the suite {self.name!r} states no package", remedy="Set its attribute `package`."

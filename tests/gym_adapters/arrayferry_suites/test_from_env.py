@@ -204,3 +204,58 @@ def test_a_step_of_another_number_of_results(results):
         EnvResultError, match=rf"Wrong\.advance returned {count} results\. Return four"
     ):
         Wrong(Ends())
+
+
+class Right(JaxEnv):
+    """An environment whose methods are replaced by wrong ones."""
+
+    def actions(self, example):
+        return spaces.Discrete(2)
+
+    def begin(self, key, params):
+        return jnp.zeros(2)
+
+    def advance(self, key, kept, action, params):
+        return kept + 1, 1.0, False, False
+
+    def observation_of(self, kept, params):
+        return kept
+
+
+FALSE, ONE = jnp.zeros((), bool), jnp.ones(())
+WRONG = {
+    "the order": ("advance", (jnp.zeros(2), FALSE, ONE, FALSE),
+                  r"Mine\.advance returned a reward of dtype bool, but float32 for terminated\. Return, in this order"),
+    "a flag": ("advance", (jnp.zeros(2), ONE, FALSE[None], FALSE),
+               r"Mine\.advance returned terminated of shape \(1,\), not one bool"),
+    "a shape": ("observations", spaces.Box(0, 1, (3,)),
+                r"Mine\.observation_of returned shape \(2,\) for observation, but its space asks for shape \(3,\)"),
+    "a structure": ("observations", spaces.Dict(x=spaces.Box(0, 1, (2,))), r"Mine\.observation_of returned shape \(2,\)"),
+    "no space": ("actions", 4, r"Mine\.actions returned 4, not a space\. Return one of gymnasium"),
+    "no observations": ("observations", None, r"Mine\.observations returned None, not a space"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_result_names_the_method_of_its_author(name):
+    method, result, words = WRONG[name]
+    wrong = type("Mine", (Right,), {method: lambda *arguments: result})
+    with pytest.raises(EnvResultError, match=words):
+        wrong(Ends())
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [(jnp.ones(()), "not a dict"), ({"a": {"b": "x"}}, r"'x' for \['a'\]\['b'\]")],
+)
+def test_wrong_infos_name_the_method_of_their_author(info, words):
+    wrong = type("Mine", (Right,), {"info_of": lambda *arguments: info})
+    with pytest.raises(EnvResultError, match=rf"Mine\.info_of returned .*{words}"):
+        wrong(Ends()).make_vec(2, xp="jax").reset(seed=0)
+
+
+@pytest.mark.parametrize("method", ["begin", "advance", "observation_of", "actions", "image_of"])
+def test_a_method_that_is_missing_is_named(method):
+    unfinished = type("Mine", (Right,), {method: getattr(JaxEnv, method)})
+    with pytest.raises(NotImplementedError, match=rf"Mine needs the method {method}\(self"):
+        unfinished(Ends()).image_of(None)
