@@ -77,10 +77,17 @@ def check(args: Arguments) -> Result:
 
 
 def _check_suite(args: Arguments) -> Result:
+    """Run the tests of a suite.
+
+    Raises:
+        CommandError: its package is not installed, so all tests are skipped.
+    """
     working(f"testing {args.package}")
     output = 2 if args.json else 1
     arguments = {"backend": args.package, "registered": [], "tests": SUITE_TESTS}
     checked = ask(run_pytest, args.timeout, None, output, **arguments)
+    if {each["outcome"] for each in checked["tests"]} == {"skipped"}:
+        raise CommandError(checked["tests"][0]["message"])
     status = checked["status"]
     checks = [{"backend": args.package, **checked}]
     report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}

@@ -3,6 +3,8 @@
 import copy
 import functools
 import pickle
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -181,6 +183,16 @@ def test_by_functions_of_gymnasium():
     assert af.backend_of(envs.reset(seed=1)[0]).name == "torch"
     env = gym.make("arrayferry_envs:arrayferry/Suite-v0", name="gymnasium/CartPole-v1", xp="jax")
     assert af.backend_of(env.reset(seed=1)[0]).name == "jax"
+
+
+def test_games_of_ale():
+    pytest.importorskip("ale_py")
+    assert "ale/joust" not in suites("ale")  # ALE would end the process
+    for function in (make, make_vec):
+        with pytest.raises(UnknownEnvError, match="joust of ALE is for two players"):
+            function("ale/joust")
+    code = "from arrayferry_envs import make_vec; make_vec('gymnasium/Adventure-v4', 2)"
+    subprocess.run([sys.executable, "-c", code], check=True)  # where nothing has imported ale_py
 
 
 class Shut(gym.Env):

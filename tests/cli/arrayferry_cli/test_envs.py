@@ -35,6 +35,14 @@ def test_a_suite_is_checked(run):
     assert {each["outcome"] for each in found["checks"][0]["tests"]} == {"passed"}
 
 
+def test_a_suite_whose_package_is_not_installed(run):
+    suites = json.loads(run("envs", "--json")[1])["suites"]
+    name = next(each["name"] for each in suites if each["version"] is None)
+    status, _, err = run("check", name)
+    assert status == 1
+    assert "is not installed: pip install" in err
+
+
 IDS = 'return ["Cart"]'
 LOAD = 'from arrayferry_envs import CartPole\n\nreturn {"Cart": CartPole}[name](**options)'
 
