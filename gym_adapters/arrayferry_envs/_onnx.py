@@ -150,13 +150,16 @@ class OnnxGraph:
         space = self.chain.outside.action
 
         def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
-            return of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
+            return of_policy(
+                f"its action{path} is {value!r:.80}, but {space} asks for {wanted}",
+                "Let it return actions of this space. For a Discrete space, an action is a number, not logits.",
+            )
 
         parts = []
         for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
             shape = self.n, *(leaf.shape or ())
             if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
-                raise unlike(x, path, f"an array of ndonnx of shape {shape}")
+                raise unlike(x, path, f"an array of shape {shape}")
             x, whole = (
                 self.xp.asarray(x),
                 not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f",
@@ -174,6 +177,14 @@ class OnnxGraph:
         """
         outputs = self._outputs()
         model = ndx.build(self.inputs, outputs)
+        if not self.draws_keys:
+            outputs = self._outputs()
+            first, model = model, ndx.build(self.inputs, outputs)
+            if first.graph != model.graph:
+                raise af.OptionError(
+                    f"{self.env!r:.80} cannot be exported: it gives different results for the same arguments",
+                    remedy="Draw all random numbers from rng. check_functional_env names the method.",
+                )
         # the environment may replace parameters by sampled ones
         for name in self.inputs.keys() - _read(model.graph):
             if name.startswith("params."):
@@ -354,7 +365,9 @@ def _reason(error: Exception) -> str:
     if "no propagated value" in str(error):
         return "the value of an array is needed, which is known only when the file runs"
     if isinstance(error, NotImplementedError):
-        return f"ndonnx does not compute this. {error}".strip()
+        frames = traceback.extract_tb(error.__traceback__)
+        function = next((frame.name for frame in frames if hasattr(ndx, frame.name)), "this")
+        return f"ndonnx does not compute {function}" + (f": {error}" if str(error) else "")
     if isinstance(error, Warning):
         return f"digits would be lost. {error}. Cast to another dtype before"
     return f"{type(error).__name__}: {error}"

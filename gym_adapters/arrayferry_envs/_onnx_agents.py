@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import missing_package
+from arrayferry.extending import describe_error
 from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym.extending import build, leaves, namespace
 from arrayferry_gym.wrappers.kernels import Step
@@ -22,9 +23,9 @@ from ._contract.functional_env import FunctionalEnv
 from ._contract.plain_spaces import plain, space_in_json, space_of_json
 from ._onnx import Arrays, OnnxGraph, described, sampler
 from ._onnx_numbers import RawRandom
-from ._onnx_policies import acting, dotted, named
+from ._onnx_policies import acting, dotted, named, normalizer_of
 
-RUNS = 3
+RUNS = 8
 """The number of test vectors, which are consecutive runs."""
 
 
@@ -102,6 +103,7 @@ class AgentGraph(OnnxGraph):
             del metadata[name]
         metadata["policy_observation_space"] = metadata["observation_space"]
         metadata |= {name: space_in_json(space) for name, space in self._options[0].items()}
+        metadata["vec_normalize"] = normalizer_of(self._options[-2]) is not None
         seen = [described(*each) for each in named({"observation": self._seen}).items()]
         beside = AgentGraph(*self._options, library="numpy")
         return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
@@ -164,8 +166,16 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
     act = acting(policy, params, [runs[0][1]])
     xp = namespace(af.registry.backend("numpy"))
     for inputs, seen, chosen in runs:
-        with np.errstate(all="ignore"):
-            action = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, inputs)))
+        try:
+            with np.errstate(all="ignore"):
+                action = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, inputs)))
+        except af.ArrayFerryError:
+            raise
+        except Exception as error:
+            raise af.OptionError(
+                f"the policy fails for what the policy of {path} has seen: {describe_error(error)}",
+                remedy="Pass the policy that was exported, and its policy_params.",
+            ) from error
         apart.append(_apart(named({"action": action}), chosen))
     return max(apart)
 

@@ -125,6 +125,11 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
             result = policy(params, observation, _typed(key))
             return checked_results(result, "action", "extras")[0]
         if hasattr(policy, "apply"):  # of flax.linen
+            if params is None:
+                raise af.OptionError(
+                    f"{type(policy).__name__} has no variables",
+                    remedy="Pass them, the result of its init(), as policy_params.",
+                )
             return policy.apply(params, observation)
         if params is not None:
             raise af.OptionError(

@@ -177,9 +177,8 @@ def _predicting(policy: Any, model: Any) -> Any:
     """Return a module that computes `predict` of Stable-Baselines3, with the statistics of a `VecNormalize`."""
     import torch
 
-    normalizer: Any
-    space, normalizer = policy.action_space, getattr(model, "get_vec_normalize_env", bool)()
-    moments = normalizer.obs_rms if normalizer and normalizer.norm_obs else {}
+    space, normalizer = policy.action_space, normalizer_of(model)
+    moments = normalizer.obs_rms if normalizer else {}
     moments = moments if isinstance(moments, dict) else {None: moments}
     seen = policy.observation_space
     for key, statistics in moments.items():
@@ -209,6 +208,12 @@ def _predicting(policy: Any, model: Any) -> Any:
             return low + 0.5 * (action + 1) * (high - low) if policy.squash_output else action
 
     return Predicting()
+
+
+def normalizer_of(model: Any) -> Any:
+    """Return the `VecNormalize` that normalizes the observations of a model of Stable-Baselines3, or None."""
+    normalizer: Any = getattr(model, "get_vec_normalize_env", bool)()
+    return normalizer if normalizer and normalizer.norm_obs else None
 
 
 IN_ARRAY_API = (

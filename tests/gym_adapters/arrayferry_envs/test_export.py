@@ -570,3 +570,27 @@ except ImportError as error:
     )
     assert re.match("BackendUnavailableError .*pip install ndonnx", out)
     assert not list(tmp_path.iterdir())
+
+
+class Noisy(CartPole):
+    """Draws from NumPy, which a file would hold as a constant."""
+
+    def step(self, xp, rng, state, action, params):
+        state, reward, terminated = super().step(xp, rng, state, action, params)[:3]
+        return state, reward + float(np.random.normal()), terminated
+
+
+def test_an_environment_that_draws_by_itself_is_refused(tmp_path):
+    with pytest.raises(af.OptionError, match="different results for the same arguments"):
+        export(Noisy(), tmp_path / "x.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+class Angle(CartPole):
+    def observe(self, xp, state, params):
+        return xp.atan2(super().observe(xp, state, params), xp.asarray(1.0))
+
+
+def test_a_function_that_ndonnx_lacks_is_named(tmp_path):
+    with pytest.raises(af.OptionError, match=r"ndonnx does not compute atan2\. Write it"):
+        export(Angle(), tmp_path / "x.onnx")

@@ -280,7 +280,7 @@ REFUSED = [
     ),
     (
         {"policy": torch.nn.Linear(3, 1), "policy_params": {"weight": WEIGHTS.T}},
-        "its module ['bias', 'weight']",
+        "its module has ['bias', 'weight']",
     ),
     ({"env": CartPole(), "action_space": CartPole.action_space}, "are for a policy alone"),
     ({"kernels": [3]}, "wrap() was given 3"),
@@ -419,6 +419,29 @@ def test_a_check_notices_other_test_vectors(part, wrong, found, tmp_path):
     export(None, path, policy=two, **OF_PENDULUM)
     changed(path, lambda metadata: metadata["test_vectors"][1].update({part: wrong}))
     assert check_export(path, two) == found
+
+
+@pytest.mark.parametrize("weights", [None, np.ones((4, 1), np.float32)])
+def test_a_check_with_other_parameters_is_refused(weights, tmp_path):
+    path = str(tmp_path / "policy.onnx")
+    export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
+    with pytest.raises(af.OptionError, match="the policy fails for what the policy of .* has seen"):
+        check_export(path, linear, weights)
+
+
+def test_logits_and_missing_variables_are_told(tmp_path):
+    import flax.linen
+
+    spaces_of = {name: getattr(CartPole, name) for name in ("observation_space", "action_space")}
+    options: Any = {"path": tmp_path / "policy.onnx", **spaces_of}
+    with pytest.raises(af.OptionError, match=r"of shape \(1,\)\. .* a number, not logits"):
+        export(None, policy=torch.nn.Linear(4, 2), **options)
+    with pytest.raises(af.OptionError, match=r"Dense has no variables\. Pass them"):
+        export(None, policy=flax.linen.Dense(2), **options)
+    statistics = {"obs_rms": {"count": 10.5, "mean": [0.0] * 4, "var": [1.0] * 4}}
+    options |= {"kernels": [kernels.NormalizeObservation()], "wrapper_state": statistics}
+    with pytest.raises(af.OptionError, match='"count", a whole number'):
+        export(None, policy=torch.nn.Linear(4, 2), **options)
 
 
 def test_a_check_notices_other_weights(tmp_path):

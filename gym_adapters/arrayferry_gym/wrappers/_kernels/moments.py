@@ -84,7 +84,7 @@ class Moments(NamedTuple):
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise af.OptionError(
                 f"statistics are needed, but got {values!r:.80}",
-                remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
+                remedy='Pass the result of state_dict(): a dict with "count", a whole number, "mean" and "var".',
             ) from error
         return count, mean, var
 
