@@ -205,7 +205,7 @@ MADE = [
     # What cannot be made, words of the error, and its class if it is no OptionError
     *[(lambda x=x: repeat_action(CartPole, x), "num_repeats") for x in (0, -1, 2.0, True, "3")],
     (lambda: repeat_action(CartPole, 2, maximum=1), "maximum=1 is not valid"),
-    (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
+    (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"kernels must be outside of .*Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
     (lambda: arrayferry_envs.freeze({"obs_rms": 1}), r"freeze\(env.wrapper_state\(statistics\)\)"),
