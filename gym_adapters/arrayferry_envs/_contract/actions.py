@@ -66,7 +66,7 @@ class Actions(Judge):
         self._n = n
         self._check = check_actions_of(check)
         self._convert = af.converter(backend, device=device)
-        # compiled code accepts NumPy arrays, which is faster than a conversion before
+        # compiled code accepts NumPy arrays, which is faster than converting them first
         self._compiled = backend.name == "jax" and device is None
         self._forget_ways()
         self._first, self._last = 0, -1  # the smallest and largest number of a Discrete space
