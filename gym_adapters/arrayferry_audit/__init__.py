@@ -68,8 +68,8 @@ def check_vector_env(
             called several times, and its environments are closed. They are also compared with others that are made,
             stepped and closed at the same time, and need not be able to repeat a run after another reset. Environments
             that are passed stay open.
-        steps: the number of steps of a run. There are up to 14 runs, and one is in memory at a time. Enough episodes
-            should end: if there is a time limit, pass several times that number.
+        steps: the number of steps of a run. There are up to 14 runs, of which one is stored. Enough episodes should
+            end: if there is a time limit, pass several times that number.
         seed: the seed of the first run, 0 or more.
 
     Returns:

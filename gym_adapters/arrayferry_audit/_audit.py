@@ -145,7 +145,7 @@ class Audit:
     def _compared(
         self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
     ) -> Difference:
-        """Repeat the run, with other actions if there is a table of them, and return the first difference."""
+        """Repeat the run, with the actions of `table` if it is passed, and return the first difference."""
         calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
         for before, now in zip(self._run.calls, calls, strict=False):
             rows = now.began | True if look is None else look(before, now)
@@ -201,7 +201,7 @@ class Audit:
         try:
             lasts = seeds[-1], 99_999, 77_777  # two may begin alike by chance
             one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
-        except UnreadableError:  # many take one seed only
+        except UnreadableError:  # many accept one seed only
             return
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
@@ -220,7 +220,7 @@ class Audit:
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
-        """Try other actions up to the first automatic reset. An observation that depends only on the seed is from a reset."""
+        """Try other actions up to the first automatic reset. An observation that only the seed decides is from a reset."""
         seen, table = self._run, self._table
         tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
         runs = [
@@ -242,7 +242,7 @@ class Audit:
         drawn = self._first.drawn(self._seed + 1, len(self._table))
 
         def of_some(recorder: Recorder, some: Any) -> Difference:
-            """Change actions of some. Compare the others until these episodes end differently: many share a generator."""
+            """Change actions of some. Compare others until these episodes end differently: many share a generator."""
             apart = False
 
             def look(before: Call, now: Call) -> Any:

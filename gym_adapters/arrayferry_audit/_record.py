@@ -19,7 +19,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import Episodes, original_space
 
 REST = 8
-"""After the steps of a run, all environments are reset without a seed, and stepped this many times. This is done twice."""
+"""After a run, all environments are twice reset without a seed, and stepped this many times."""
 
 to_numpy = af.converter("numpy", copy=True, scalars="convert", unsupported="keep")
 

@@ -1,7 +1,7 @@
 """Use a Gymnasium environment written for one array library with an agent written for another.
 
-The classes have the names and arguments of those in `gymnasium.wrappers`, so that users only have to
-change the import. `arrayferry_gym.vector` has the same names for vector environments.
+The classes have the names and arguments of Gymnasium's own, so that users only have to change the import.
+`arrayferry_gym.vector` has the same names for vector environments.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Bridged:
         """Begin new episodes, except where the environments have already begun them.
 
         Args:
-            rows: which environments, as booleans (num_envs,); None for all.
+            rows: a mask of environments, bool (num_envs,); None for all.
             seed: as for `reset` of the environments.
             options: as for `reset` of the environments.
 
@@ -322,7 +322,7 @@ class Bridged:
             )
 
     def images(self) -> list[Any]:
-        """Return an image of each environment, None for those that have none."""
+        """Return an image of each environment, None if it has none."""
         images = self.envs.render()
         return [None] * self.envs.num_envs if images is None else list(images)
 

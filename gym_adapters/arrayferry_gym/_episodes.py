@@ -196,8 +196,8 @@ class Episodes(EpisodeMasks):
 
     Args:
         envs: the environments.
-        mode: their autoreset mode, None for the one that they declare.
-        masks: converts both flags to the library of masks. The default leaves them as they are.
+        mode: the autoreset mode, None for the declared one.
+        masks: converts both flags to the library of masks. By default, flags are not converted.
         inside: the `Episodes` of `envs`, if it is a wrapper that has them; else None.
 
     Attributes:

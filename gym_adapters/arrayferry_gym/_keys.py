@@ -66,7 +66,7 @@ def holds_numbers(x: np.ndarray[Any, Any]) -> bool:
 
 
 class _Memo(dict[Any, Any]):
-    """Values computed from an immutable object, such as its key. Deep copies and unpickled objects start without any."""
+    """Values computed from an immutable object, such as its key. Deep copies and unpickled objects start empty."""
 
     def __reduce__(self) -> Any:
         return _Memo, ()

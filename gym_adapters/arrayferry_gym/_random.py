@@ -1,4 +1,4 @@
-"""`Random`: random numbers of one array library, for code that is written for any of them."""
+"""`Random`: random numbers of one array library, for code that supports any library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters for `gymnasium.vector.VectorEnv`, with the same names as those for single environments."""
+"""Adapters for `gymnasium.vector.VectorEnv`, with the same names as the adapters for single environments."""
 
 from __future__ import annotations
 

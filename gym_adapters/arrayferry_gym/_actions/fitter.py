@@ -1,7 +1,7 @@
 """Actions in the form that an action space requires, by the same rules for all environments.
 
-An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the space's
-dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
+An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the
+space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
 
 An action may differ from the space in these ways: a cast that preserves values, axes of length 1, object arrays of
 numbers, and in a Box NaN and numbers out of bounds. An action is refused before the step if
@@ -10,8 +10,8 @@ numbers, and in a Box NaN and numbers out of bounds. An action is refused before
 - numbers of a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
 - it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf is false.
 
-Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, numbers that the dtype
-of a Box cannot represent, and in single environments another shape of a Box.
+Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, numbers that the
+dtype of a Box cannot represent, and in single environments another shape of a Box.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUMPY = (np.ndarray, np.generic)
 
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
-    """Tell whether a shape matches the shape of a space. Axes of length 1 are ignored, except the axis of environments."""
+    """Tell whether a shape matches that of a space. Axes of length 1 are ignored, except the axis of environments."""
     first = 0 if num_envs in (None, 1) else 1
     actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
     return shape[:first] == space.shape[:first] and actual == wanted
@@ -224,7 +224,7 @@ class Fitter:
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 
     def _contained(self, value: AnyTree, space: Any, place: Place) -> Any:
-        """Check a value by `contains` of its space, with arrays converted to NumPy. Return the value, without a cast."""
+        """Check a value by `contains` of its space, in NumPy. Return the value, without a cast."""
         numpy: Any = None
         try:
             numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")

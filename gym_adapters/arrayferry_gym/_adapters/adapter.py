@@ -274,7 +274,7 @@ class NamedPair(Adapter):
     """A mixin for an `ArrayConversion` whose two libraries are in its name."""
 
     _pair: tuple[str, str]
-    """The library of the environment, and that of the agent."""
+    """The library of the environment and the library of the agent."""
     fixed_options: tuple[str, ...] = ("env_xp", "target_xp", "like")
 
     def __init__(self, env: Any, **options: Any) -> None:

@@ -115,7 +115,7 @@ class Libraries:
         return None if self.target is None else self.target.target
 
     def to_env(self, value: AnyTree) -> Any:
-        """Convert a value from the agent to the environment's library. Detect the agent's library if it was not stated."""
+        """Convert a value to the environment's library. Detect the agent's library if it was not stated."""
         if not self._target_stated and type(value) is not self._last_action_type:
             self._last_action_type = type(value)
             _, backend = af.first_array(value)

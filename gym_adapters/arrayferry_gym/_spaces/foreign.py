@@ -16,7 +16,7 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
     """Return the Gymnasium space for a space of another class, such as gymnax's or mjlab's.
 
     Args:
-        space: a space, or a dict, list or tuple of them.
+        space: a space, or a dict, list or tuple of spaces.
         example: a value of the space with `shape` and `dtype`, or a tree of such values, None if there is none. Its
             shape and dtype override those of a Box.
 

@@ -46,7 +46,7 @@ def leaves(space: Space[Any]) -> Iterator[tuple[Space[Any], str]]:
 
 
 def shapes(space: Space[Any]) -> list[Any]:
-    """Return the shapes of the leaves of a space, None for those without one."""
+    """Return the shapes of the leaves of a space, None for a leaf without one."""
     return [leaf.shape for leaf, _ in leaves(space)]
 
 

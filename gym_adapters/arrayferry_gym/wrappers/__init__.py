@@ -191,7 +191,7 @@ class GrayscaleObservation(HasObservation, KernelWrapper):
 class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
 
-    Each observation of an episode counts once: the first, those after steps, and the final one.
+    Each observation of an episode counts once: the first one, and the one after each step, also the final one.
 
     Args:
         env: the environment.

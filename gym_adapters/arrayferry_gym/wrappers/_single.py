@@ -150,7 +150,7 @@ def _number(x: AnyArray) -> Any:
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of a batch of one as those of one environment, without entries that its mask excludes."""
+    """Return the infos of one environment from a batch of one, without entries that a mask excludes."""
     info = {}
     for key, value in infos.items():
         if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):

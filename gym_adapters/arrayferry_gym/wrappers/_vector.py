@@ -38,8 +38,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     - NEXT_STEP: rows whose episode had not ended before. Other rows only begin a new episode. - SAME_STEP: all rows.
     Where an episode has ended, its final observation counts, and then a new episode begins. If the environment loses
-    final observations, kernels that change only observations skip these rows. - DISABLED: rows whose episode had not
-    ended before. `reset` begins episodes, in all rows or those in `reset_mask`.
+    final observations, kernels that use only observations skip these rows. - DISABLED: rows whose episode had not ended
+    before. `reset` begins episodes, in all rows or those in `reset_mask`.
 
     Args:
         env: the vector environment, or an adapter of this package around one.
@@ -74,7 +74,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
-        # kernels that change only observations skip lost ones
+        # kernels that use only observations skip lost ones
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:

@@ -39,8 +39,8 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     Attributes:
         episode_count: the number of finished episodes.
         return_queue: the returns of the latest episodes.
-        length_queue: their lengths.
-        time_queue: their durations in seconds.
+        length_queue: the lengths of the latest episodes.
+        time_queue: the durations of the latest episodes in seconds.
 
     Examples:
         >>> from arrayferry_envs import CartPole

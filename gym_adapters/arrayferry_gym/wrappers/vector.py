@@ -292,7 +292,7 @@ class GrayscaleObservation(HasObservations, KernelVectorWrapper):
 class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
 
-    Each observation of an episode counts once: the first, those after steps, and the final one.
+    Each observation of an episode counts once: the first one, and the one after each step, also the final one.
 
     Args:
         env: the vector environment.

@@ -339,9 +339,7 @@ def test_simulators_of_other_kinds():
     for adapter in (ArrayConversion, vector.ArrayConversion):
         with pytest.raises(TypeError, match=WORDS.format(4)):
             adapter(Genesis(4))
-    with pytest.raises(
-        TypeError, match=r"if it is a single environment\. A batch of several, as in Isaac Lab"
-    ):
+    with pytest.raises(TypeError, match=r"if it is a single environment\. A batch of several"):
         vector.ArrayConversion(batch("one"))
 
 

@@ -1,1 +1,1 @@
-"""The kernels of the wrappers, grouped as in Gymnasium: observations, rewards, actions, and those with statistics."""
+"""The kernels of the wrappers, grouped as in Gymnasium: observations, rewards, actions, and statistics."""

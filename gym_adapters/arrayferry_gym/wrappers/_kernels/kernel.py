@@ -115,7 +115,7 @@ class Kernel(Immutable):
     def action(
         self, xp: Namespace, rng: Random, state: State, action: AnyTree
     ) -> tuple[State, Any]:
-        """Return the actions for the environment inside, (n, ...), given the agent's."""
+        """Return the actions for the environment inside, (n, ...), given the agent's actions."""
         return state, action
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
@@ -123,10 +123,10 @@ class Kernel(Immutable):
         return state, result
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
-        """Return the shape and the dtype of one reward that the agent sees, given those inside.
+        """Return the shape and the dtype of one reward that the agent sees, given those of one reward inside.
 
-        By default, a kernel that reads or changes rewards determines them by a step with a batch of zeros. Override this
-        method if such a step fails.
+        By default, a kernel that reads or changes rewards determines them by a step with a batch of zeros. Override
+        this method if such a step fails.
 
         Args:
             shape: the shape of the reward of one environment inside.

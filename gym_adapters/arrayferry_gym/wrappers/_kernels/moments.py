@@ -91,7 +91,7 @@ class Moments(NamedTuple):
     def given(
         self, xp: Namespace, values: AnyTree, device: Device, *, any_shape: bool = False
     ) -> Moments:
-        """Return moments of the same form, with the values of a result of `read`.
+        """Return moments of the same form, from a result of `read`.
 
         Args:
             xp: the namespace.

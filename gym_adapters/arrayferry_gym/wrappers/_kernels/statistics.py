@@ -20,7 +20,7 @@ from .of_gymnasium import OfGymnasium
 class NormalizeObservation(OfGymnasium):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
 
-    Each observation of an episode counts once: the first, those after steps, and the final one.
+    Each observation of an episode counts once: the first one, and the one after each step, also the final one.
 
     Args:
         epsilon: the number added to the variance under the square root.
