@@ -1,4 +1,4 @@
-"""The reference environments of arrayferry."""
+"""The reference environments."""
 
 from __future__ import annotations
 

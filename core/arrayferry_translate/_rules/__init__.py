@@ -1,7 +1,7 @@
 """The rules: how each primitive of JAX is computed in an array library.
 
-A rule is called with a `Site`, and returns a function of arrays. It raises `NotImplementedError`, with the reason, for
-what the library cannot compute. All such decisions are made before anything is computed.
+A rule maps a `Site` to a function of arrays, before anything is computed. If the library lacks something, the rule
+raises `NotImplementedError` with the reason.
 """
 
 from . import control, convolutions, elementwise, indexing, random, reductions, shapes  # noqa: F401
