@@ -36,7 +36,7 @@ def ask(
     output: int | None = None,
     **arguments: Any,
 ) -> Any:
-    """Call a function in a process of its own, and return its result.
+    """Call a function in a child process, and return its result.
 
     Args:
         task: the function. Its first argument is a function `step`. The task calls `step` before anything that may

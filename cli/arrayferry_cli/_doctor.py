@@ -17,7 +17,7 @@ VERSIONS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
 def doctor(args: Arguments) -> Result:
     """Show what is installed here, and what is broken.
 
-    Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is
+    Each library is imported in a separate process. The exit status is 1 if something is broken. A library that is
     not installed is not broken.
     """
     facts = survey(args.timeout)

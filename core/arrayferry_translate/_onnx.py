@@ -260,7 +260,7 @@ class OnnxLibrary(Library):
             values: the arrays that are passed to the first call.
             rows: the arrays that are split into rows.
             length: the number of rows.
-            shapes: the shapes of all results: those of the last call that are passed on, then the stacked ones.
+            shapes: the shapes of all results: first the arrays passed on by the last call, then the stacked ones.
             reverse: whether the loop starts at the last row.
         """
         inside = [x.shape for x in values]

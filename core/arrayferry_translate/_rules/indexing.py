@@ -104,7 +104,7 @@ def _places(
     Args:
         site: the site of the rule. Its first input is the operand.
         mode: how indices out of bounds are treated.
-        full: the shape of the flat indices: that of the result of `gather`, or of the updates of `scatter`.
+        full: the shape of the flat indices, which the result of `gather` or the updates of `scatter` also have.
         sizes: the lengths of a window in the operand.
         windows: the axes of `full` that run within a window.
         collapsed: the axes of the operand that windows lack.

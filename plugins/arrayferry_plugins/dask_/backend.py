@@ -69,7 +69,7 @@ class DaskBackend(Backend):
         return split(synchronized(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: AnyArray) -> bool:
-        meta = x._meta  # an empty block, of whatever library
+        meta = x._meta  # an empty block of any library
         return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
     def to_dense(self, x: AnyArray) -> Any:

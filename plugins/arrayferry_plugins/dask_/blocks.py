@@ -177,7 +177,7 @@ def _in_task(*, actor: bool = True) -> bool:
 
 
 def _leave_pool() -> None:
-    """Let the worker run other tasks, such as those that this task waits for, in place of this task until it ends."""
+    """Let the worker run other tasks, such as tasks that this one waits for, in its place until it ends."""
     if _in_task(actor=False):
         import distributed
 

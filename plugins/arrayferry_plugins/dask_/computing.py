@@ -232,7 +232,7 @@ def _is_alone(values: AnyTree) -> bool:
 
 
 def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
-    """Return computed blocks as a NumPy array, whatever their library."""
+    """Return computed blocks of any library as a NumPy array."""
     return convert(read_values(values), "numpy", sparse=sparse)
 
 
