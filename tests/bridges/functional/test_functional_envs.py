@@ -797,7 +797,7 @@ def test_wrappers_that_reset_are_not_hidden():
         from_env(Outside(brax.envs.create("fast")))
     assert from_env(Outside(brax.envs.create("fast", None, auto_reset=False))) is not None
     for wrapper in (jumanji_wrappers.AutoResetWrapper, jumanji_wrappers.VmapWrapper):
-        with pytest.raises(af.OptionError, match=f"{wrapper.__name__}, but resets and batches"):
+        with pytest.raises(af.OptionError, match=f"{wrapper.__name__}, but arrayferry adds"):
             from_env(wrapper(JumanjiProbe()))
 
 
