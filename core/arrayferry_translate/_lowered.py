@@ -243,7 +243,7 @@ def numbers_of(value: AnyTree) -> Any:
 def implementation(dtype: Any) -> Any:
     """Return the implementation of keys of a dtype."""
     if dtype.name not in IMPLEMENTATIONS:
-        raise NotImplementedError(f"keys of {dtype.name} are unknown")
+        raise NotImplementedError(f"keys of {dtype.name}")
     return IMPLEMENTATIONS[dtype.name]
 
 

@@ -200,6 +200,7 @@ DAMAGES = {
 WORDS = {
     "parameters": "with the parameters", "dtype": "holds no numbers", "shape": "is no length",
     "value that no equation makes": "values are missing", "fewer results": "another number of arrays",
+    "numbers": "does not number its results in order", "later value": "uses a value before it is computed",
 }  # fmt: skip
 
 

@@ -244,6 +244,8 @@ def test_they_are_found_inside_of_others():
 def test_parameters_without_a_rule_are_refused():
     bits = lambda x: lax.bitcast_convert_type(x, "uint8")  # noqa: E731
     assert "which has another size" in refuse(bits, np.ones(2, np.float32))
+    combined = lambda x: lax.reduce(x, np.int32(0), lax.bitwise_or, (0,))  # noqa: E731
+    assert "it would combine bits of integers" in refuse(combined, np.ones(2, np.int32))
 
 
 def test_what_pytorch_lacks_is_refused(x64):
