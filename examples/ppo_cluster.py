@@ -58,14 +58,8 @@ def run(settings: Settings, client: Any, seed: int, add: Add) -> Result:
                 compiling, begun = time.perf_counter() - begun, time.perf_counter()
             over = part.terminated | part.truncated
             curve.append(float(part.episode_return[over].mean()) if over.any() else math.nan)
-            agent.learn_from(
-                Trajectory(
-                    *[
-                        x if x is None else x.float() if x.is_floating_point() else x
-                        for x in part[:7]
-                    ]
-                )
-            )
+            steps = Trajectory(*(getattr(part, name) for name in Trajectory._fields))
+            agent.learn_from(steps._replace(reward=part.reward.float()))
             collector.update(agent.net.state_dict())
             show(update, curve[-1])
             if update == settings.updates:

@@ -72,7 +72,7 @@ class BuiltInSuite(Suite):
 _CRAFTAX = "craftax.environment_base.environment_bases"
 SUITES = [
     BuiltInSuite("arrayferry", "arrayferry_envs"),
-    BuiltInSuite("gymnax", "gymnax", env_types=[
+    BuiltInSuite("gymnax", "gymnax", install="pip install gymnax six", env_types=[
         "gymnax.environments.environment.Environment",  # also of Kinetix
         f"{_CRAFTAX}.EnvironmentAutoReset",
         f"{_CRAFTAX}.EnvironmentNoAutoReset",

@@ -150,7 +150,7 @@ def test_listing_imports_nothing(run_python):
 import sys
 import arrayferry_envs
 found = arrayferry_envs.suites()
-assert repr(found["gymnax"]) == "<Suite gymnax not installed: pip install gymnax>", found["gymnax"]
+assert repr(found["gymnax"]) == "<Suite gymnax not installed: pip install gymnax six>", found["gymnax"]
 assert found["ale"].version and found["gymnasium"].version
 heavy = {"jax", "torch", "ale_py", "gymnax", "pgx", "envpool", "brax"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()

@@ -296,12 +296,17 @@ class Collector(Iterator[Trajectory[ArrT]]):
         """
         self._require_open()
         runner = self._runner
+        if isinstance(runner.groups[0], ActorGroup):
+            raise af.OptionError(
+                f"{self!r} cannot continue: the state of ordinary environments is not known",
+                remedy="Make a new collector with the last weights and another seed. Its episodes begin anew.",
+            )
         positions = tuple(Position(*position) for position in state["positions"])
         loaded, expected = (len(positions), state["seed"]), (self.groups, self.seed)
-        if loaded != expected or isinstance(runner.groups[0], ActorGroup):
+        if loaded != expected:
             raise af.OptionError(
                 f"the state has (groups, seed) = {loaded}, and {self!r} {expected}",
-                remedy="Pass the state of a collector with the same options. The state of ordinary environments is not known.",
+                remedy="Pass the state of a collector with the same options.",
             )
         for group in runner.groups:
             group.status = GroupStatus(begins=-1)  # the group continues in every segment

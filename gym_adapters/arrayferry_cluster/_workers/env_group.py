@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
@@ -105,6 +105,11 @@ class EnvGroup:
             activity.env, activity.since = index, time.monotonic()
             with setting_up():
                 env = pickle.loads(self._setup.factories[number])()
+                if isinstance(env, VectorEnv):
+                    raise TypeError(
+                        f"its function returned {env!r:.80}, a vector environment. Pass functions that return one "
+                        "environment each; the collector steps many of them together"
+                    )
             self._envs.append(_Watched(env, index, activity))
             activity.env = None
         return [(env.observation_space, env.action_space) for env in self._envs]

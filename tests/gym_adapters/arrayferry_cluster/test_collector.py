@@ -737,6 +737,12 @@ def test_a_cluster_with_tls(tmp_path):
         assert [part.reward.shape for part in found] == [(2, 2)] * 2
 
 
+def test_a_function_that_makes_a_vector_environment_is_told(client):
+    makers = [lambda: gym.make_vec("CartPole-v1", 4)] * 2
+    with pytest.raises(arrayferry_cluster.EnvFailedError, match=r"a vector environment\. Pass funct"):
+        Collector(makers, leaning, WEIGHTS, num_steps=2, client=client)
+
+
 @pytest.mark.parametrize("groups", [None, 2])
 def test_an_adaptive_cluster_starts_workers_when_they_are_needed(groups):
     times = {"interval": "50ms", "wait_count": 1}
