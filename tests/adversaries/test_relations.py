@@ -132,7 +132,8 @@ def test_all_kernels_are_drawn():
     """But for those of random numbers, of images, and that take a function."""
     others = {"StickyAction", "GrayscaleObservation", *(x for x in kernels.__all__ if x[:9] == "Transform")}  # fmt: skip
     found = {x for x in kernels.__all__ if issubclass(getattr(kernels, x), kernels.Kernel)}
-    assert found - {"Kernel"} == others | KERNELS.keys()
+    drawn = others | KERNELS.keys()
+    assert found - {"Kernel"} == drawn, f"add {found - {'Kernel'} - drawn} to KERNELS here"
 
 
 def some_chain(rng, first):

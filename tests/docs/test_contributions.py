@@ -23,7 +23,8 @@ def test_each_wrapper_is_on_the_page_of_wrappers(module):
     page = (ROOT / "docs/how-to/wrappers.md").read_text()
     held = vars(importlib.import_module(module))
     wrappers = [name for name in held["__all__"] if inspect.isclass(held.get(name))]
-    assert [name for name in wrappers if name not in page] == []
+    missing = [name for name in wrappers if name not in page]
+    assert missing == [], "write them on docs/how-to/wrappers.md, under Available wrappers"
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,12 @@ def test_each_wrapper_is_on_the_page_of_wrappers(module):
     ],
 )
 def test_each_option_has_a_row(function, page, row):
-    text = (ROOT / page).read_text()
+    text, described = (ROOT / page).read_text(), inspect.getdoc(function)
     options = [name for name in inspect.signature(function).parameters if name != "others"]
-    assert [name for name in options if not re.search(row.format(name), text)] == []
+    rows = [name for name in options if not re.search(row.format(name), text)]
+    entries = [name for name in options if not re.search(rf"\n    {name}\b.*: ", described)]
+    entries = [] if function is af.converter else entries  # it refers to those of `convert`
+    assert (rows, entries) == ([], []), f"add them to {page}, and to Args in the docstring"
 
 
 def errors() -> Iterator[tuple[str, list[str]]]:

@@ -739,7 +739,9 @@ def test_a_cluster_with_tls(tmp_path):
 
 def test_a_function_that_makes_a_vector_environment_is_told(client):
     makers = [lambda: gym.make_vec("CartPole-v1", 4)] * 2
-    with pytest.raises(arrayferry_cluster.EnvFailedError, match=r"a vector environment\. Pass funct"):
+    with pytest.raises(
+        arrayferry_cluster.EnvFailedError, match=r"a vector environment\. Pass funct"
+    ):
         Collector(makers, leaning, WEIGHTS, num_steps=2, client=client)
 
 

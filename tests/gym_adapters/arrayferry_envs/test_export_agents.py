@@ -425,7 +425,9 @@ def test_a_check_notices_other_test_vectors(part, wrong, found, tmp_path):
 def test_a_check_with_other_parameters_is_refused(weights, tmp_path):
     path = str(tmp_path / "policy.onnx")
     export(None, path, policy=linear, policy_params=WEIGHTS, **OF_PENDULUM)
-    with pytest.raises(af.OptionError, match=r"the policy fails for what the policy of .* has seen"):
+    with pytest.raises(
+        af.OptionError, match=r"the policy fails for what the policy of .* has seen"
+    ):
         check_export(path, linear, weights)
 
 

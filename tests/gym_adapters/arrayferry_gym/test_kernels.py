@@ -146,9 +146,8 @@ def test_each_kernel_is_tested_here():
     names = [name for name in kernels.__all__ if name not in ("Kernel", "Spaces", "State", "Step")]
     files = Path(__file__).parents[1].glob("*/test_kernels.py")  # those of arrayferry_envs too
     text = "".join(path.read_text() for path in files)
-    assert [
-        name for name in names if f'"{name}"' not in text and f"kernels.{name}(" not in text
-    ] == []
+    missing = [name for name in names if f'"{name}"' not in text and f"kernels.{name}(" not in text]
+    assert missing == [], "add a row to ALL or OF_TREES here, or a test in a test_kernels.py"
 
 
 @pytest.mark.parametrize(
