@@ -168,8 +168,7 @@ def __dir__() -> list[str]:
 SECTION = """\
 ## Wrappers
 
-Gymnasium's wrappers for arrays of any library. [Wrappers](../how-to/wrappers.md) says which of Gymnasium's own to use.
-The arguments of a wrapper are its attributes too.
+Gymnasium's wrappers for any library: [wrappers](../how-to/wrappers.md). A wrapper's arguments are also its attributes.
 
 ### One environment
 
