@@ -85,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _skipped_if_missing(report: Any, node: pytest.Collector | pytest.Item) -> Any:
-    text = r"(?:ModuleNotFound|BackendUnavailable)Error: .*"
+    text = r"(?:ModuleNotFound|BackendUnavailable|UnknownBackend)Error: .*"
     missing = re.findall(text, str(report.longrepr)) if report.failed else []
     own = missing and re.search(r"'(arrayferry\w*|numpy|pluggy)|no plugin", missing[-1])
     if missing and not own and node.config.getoption("--installed"):

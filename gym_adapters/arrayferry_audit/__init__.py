@@ -30,6 +30,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import arrayferry_gym  # noqa: F401  # first, since it says how to install Gymnasium
+
+# isort: split
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import arrayferry_gym  # noqa: F401  # first, since it says how to install Gymnasium
+
+# isort: split
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.seeded import SeededEnv, with_seeds
 from ._around.wrapped import WrappedEnv, freeze, wrap

@@ -303,3 +303,13 @@ def test_what_is_added_is_in_few_files(tmp_path, name):
     done = subprocess.run(command, capture_output=True, text=True, check=False, **run)
     assert done.returncode == 0, done.stdout[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > least
+
+
+@pytest.mark.parametrize("package", ["arrayferry_envs", "arrayferry_audit"])
+def test_packages_without_gymnasium_name_the_install_command(package, run_python):
+    out = run_python(
+        "import sys; sys.modules['gymnasium'] = None\n"
+        f"try:\n    import {package}\n"
+        "except ImportError as error:\n    print(type(error).__name__, error)"
+    )
+    assert "run: pip install '.[gym]'" in out

@@ -314,7 +314,8 @@ class PluginManager(pluggy.PluginManager):
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            new.parts.extend(self._ask(new, [call for call in calls if call[0] in HOOKS]))
+            # not a comprehension: in Python 3.12 and newer an interrupt in one may skip `except`
+            new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:

@@ -79,9 +79,9 @@ class HasStatistics(Copied):
         names = [each for each in drivers if is_state and each in state]
         if not is_state or (not names and (state or name is not None)):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
-            kind = type(self._driver.kernel).__name__
+            kind, found = type(self._driver.kernel).__name__, list(state) if is_state else state
             raise af.OptionError(
-                f"the state has no {wanted} for {kind}, but {list(state) if is_state else repr(state):.80}",
+                f"the state has no {wanted} for {kind}, but {found!r:.80}",
                 remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
             )
         for others in state.values():  # including statistics of other wrappers

@@ -180,6 +180,7 @@ def test_a_hook_may_wait_for_a_thread_that_makes_a_converter(registry):
 
 
 def test_a_fork_while_another_thread_makes_a_route(monkeypatch, fork_while):
+    pytest.importorskip("array_api_strict")
     wait, fork = fork_while
     make = execute.Executor
     monkeypatch.setattr(execute, "Executor", lambda *args: (wait(), make(*args))[1])

@@ -110,6 +110,8 @@ ROGUES = {
     "of bits that no dtype has": {"bits": 13},
     "of vectors": {"lanes": 4},
 }
+if np.lib.NumpyVersion(np.__version__) < "2.1.0":  # it reads no versioned capsules
+    ROGUES = {name: rogue for name, rogue in ROGUES.items() if "version" not in rogue}
 READ = ("right", "right and versioned", "a deleter that raises", "read-only", "not where it tells")
 
 

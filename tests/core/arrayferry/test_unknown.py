@@ -312,6 +312,7 @@ def test_a_source_is_read_where_it_is_the_whole_value(source):
     refused(af.NotAnArrayError, r"at \['a'\]", {"a": kept}, "torch", unknown="raise")
 
 
+@pytest.mark.filterwarnings("error::arrayferry.UnconvertedWarning")
 def test_a_source_that_stays_in_a_tree_is_told_once_for_each_class(source):
     class Untold(Column):
         dtype = np.dtype(float)
