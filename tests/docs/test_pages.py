@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import logging
 import re
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    # PyTorch's exporter logs to the stderr of the first test that exports, which is closed later
+    monkeypatch.setattr(logging, "raiseExceptions", False)
     return vars(main)
 
 
