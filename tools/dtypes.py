@@ -38,7 +38,7 @@ def name(x: Any) -> str:
 
 
 def table() -> str:
-    """The table: the dtypes of a library that become the same everywhere are one row, the longest "all others"."""
+    """The table: the dtypes of a library that become the same everywhere are one row. The longest is last: "all others"."""
     lines = [f"| from | dtypes | to {' | to '.join(LIBRARIES.values())} |", "|---" * 6 + "|"]
     for source, label in LIBRARIES.items():
         rows: dict[tuple[str, ...], list[str]] = {}
@@ -47,9 +47,10 @@ def table() -> str:
             x = af.convert(original, source, unsupported="keep")
             if af.backend_of(x).name == source and name(x) == name(original):
                 rows.setdefault(tuple(outcome(x, each) for each in LIBRARIES), []).append(dtype)
-        for cells, dtypes in rows.items():
-            others = dtypes is max(rows.values(), key=len)
-            which = ("all" if len(rows) == 1 else "all others") if others else ", ".join(dtypes)
+        longest = max(rows.values(), key=len)
+        for cells, dtypes in sorted(rows.items(), key=lambda row: row[1] is longest):
+            others = "all" if len(rows) == 1 else "all others"
+            which = others if dtypes is longest else ", ".join(dtypes)
             lines.append(f"| {label} | {which} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -30,17 +30,17 @@ ROOT = Path(__file__).parents[1]
 IDS = ROOT / "tools/translated.txt"
 PAGE = ROOT / "docs/environments.md"
 NOTES = {
-    "arrayferry/Pendulum-v0": "near the top, differences grow up to 16,000 times",
-    "gymnax/Craftax-Classic-Symbolic-v1": "translated worlds equal those of `jit`",
-    "brax/inverted_pendulum": "the physics solves systems of equations",
-    "brax/reacher": "the physics solves systems of equations",
-    "playground/CartpoleBalance": "MuJoCo calls a program of Warp",
-    "playground/PendulumSwingup": "MuJoCo calls a program of Warp",
+    "arrayferry/Pendulum-v0": "Near the upright position, differences grow by a factor of up to 16,000.",
+    "gymnax/Craftax-Classic-Symbolic-v1": "The translated worlds equal the worlds of `jit`.",
+    "brax/inverted_pendulum": "The physics solves systems of equations.",
+    "brax/reacher": "The physics solves systems of equations.",
+    "playground/CartpoleBalance": "MuJoCo calls a program of Warp.",
+    "playground/PendulumSwingup": "MuJoCo calls a program of Warp.",
 }
 """Why some differ, or are refused."""
 HEAD, END = "| in PyTorch / `jit` |\n|---|---|---|---|---|\n", "\n## "
-EQUAL = "Without any difference, and the least and greatest times:"
-OTHERS = "Larger differences, and environments that cannot be translated:"
+EQUAL = "These environments have no difference. Their least and greatest ratios of times follow the names:"
+OTHERS = "These environments have larger differences, or cannot be translated:"
 LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
 COUNT, STEPS, SINGLE, ROWS, LIMIT = 200, 50, 25, 20, 600
 
@@ -221,20 +221,25 @@ def run_one(env_id: str) -> dict[str, Any]:
 
 def verdict(found: dict[str, Any]) -> str:
     """Return what differs, or why an environment is refused. Nothing if all is as it should be."""
-    note = f": {NOTES[found['id']]}" if found["id"] in NOTES else ""
+    note = f" {NOTES[found['id']]}" if found["id"] in NOTES else ""
     if found["why"]:
-        return (
-            re.sub("(the primitive [a-z_]+) of .* (cannot [^:]*):.*", r"\1 \2", found["why"]) + note
-        )
+        why = re.sub("(the primitive [a-z_]+) of .* (cannot [^:]*):.*", r"\1 \2", found["why"])
+        return f"{why}.{note}"
     texts = []
     for what, steps in (("single", "one step"), ("free", f"{STEPS} steps")):
         wrong, own = max(found[xp][what][0] for xp in LIBRARIES), found["own"][what]
         if wrong or _apart(found, what) > max(1e-4, 10 * own[1]):
-            kind = f"{wrong} integers and flags" if wrong else "floats"
-            texts.append(f"{kind} differ after {steps}")
+            texts.append(f"floats differ after {steps}.")
+            if wrong:
+                texts[-1] = (
+                    f"in {steps} of {COUNT} environments, {wrong:,} integers and flags differ."
+                )
             if own[0]:
-                texts[-1] += f" (between JAX's own `jit` and `jit(vmap)` of {ROWS}: {own[0]})"
-    return ", ".join(texts) + note if texts else ""
+                texts.append(
+                    f"In JAX itself, {own[0]:,} integers and flags of {ROWS} environments differ between `jit` and "
+                    f"`jit(vmap)` after {steps}."
+                )
+    return " ".join(texts) + note if texts else ""
 
 
 def row(found: dict[str, Any]) -> str:

@@ -168,7 +168,8 @@ def __dir__() -> list[str]:
 SECTION = """\
 ## Wrappers
 
-Gymnasium's wrappers for any library: [wrappers](../how-to/wrappers.md). A wrapper's arguments are also its attributes.
+These are Gymnasium's wrappers for any library. [Wrappers](../how-to/wrappers.md) shows how to use them. The arguments
+of a wrapper are also its attributes.
 
 ### One environment
 

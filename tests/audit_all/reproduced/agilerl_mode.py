@@ -1,4 +1,4 @@
-"""The metadata lack the mode that the docstring describes."""
+"""The docstring describes an autoreset mode, but the metadata do not state it."""
 
 import gymnasium as gym
 from agilerl.vector.dummy_vec_env import DummyVecEnv

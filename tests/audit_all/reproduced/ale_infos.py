@@ -1,4 +1,4 @@
-"""Rewards are int32. Infos have no masks. In SAME_STEP mode, infos of last steps are missing."""
+"""Rewards are int32. Infos have no masks. In SAME_STEP mode, the infos of last steps are missing."""
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv

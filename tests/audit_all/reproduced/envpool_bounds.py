@@ -1,4 +1,4 @@
-"""Observations leave their space: its lower bound is the least positive number."""
+"""Observations are outside of their space, whose lower bound is the least positive number."""
 
 import envpool
 

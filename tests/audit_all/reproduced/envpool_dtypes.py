@@ -1,4 +1,4 @@
-"""Observations of a Discrete space are int32; the space says int64."""
+"""Observations of a Discrete space are int32, but the space says int64."""
 
 import envpool
 

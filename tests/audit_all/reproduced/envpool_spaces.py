@@ -1,4 +1,4 @@
-"""The spaces of four environments are those of a single one."""
+"""The spaces of a batch of four environments are the spaces of a single environment."""
 
 import envpool
 

@@ -1,4 +1,4 @@
-"""The last observation has the name used before Gymnasium 1.1. Infos have no masks. No mode is stated."""
+"""The last observation has the name that Gymnasium used before 1.1. Infos have no masks. No mode is stated."""
 
 import gymnax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Episodes with one seed differ after the cart mines: NumPy's global generator draws amounts."""
+"""Two episodes with one seed differ after the cart mines, since NumPy's global generator draws the amounts."""
 
 import mo_gymnasium
 import numpy as np

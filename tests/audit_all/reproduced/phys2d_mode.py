@@ -1,4 +1,4 @@
-"""The metadata have no mode; those of the base class do."""
+"""The metadata state no mode, although the metadata of the base class do."""
 
 import gymnasium as gym
 

@@ -1,4 +1,4 @@
-"""A step that only resets returns a reward of 1; with `SyncVectorEnv`, 0."""
+"""A step that only resets returns a reward of 1. With `SyncVectorEnv`, this reward is 0."""
 
 import gymnasium as gym
 import numpy as np

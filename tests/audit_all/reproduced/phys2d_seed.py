@@ -1,4 +1,4 @@
-"""After a reset that follows an end, the first step resets again. So one seed gives different runs."""
+"""If `reset` follows the end of an episode, the next step resets again. So runs with one seed differ."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""While some environments reset, the others lose their move, but get its reward."""
+"""While some environments reset, the others do not move, but get the reward of a move."""
 
 import gymnasium as gym
 import numpy as np

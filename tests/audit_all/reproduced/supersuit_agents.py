@@ -1,4 +1,4 @@
-"""Rows are agents of one game. Spaces are those of one agent, flags uint8, infos a list with `terminal_observation`."""
+"""Rows are agents of one game. Spaces are for one agent. Flags are uint8. Infos are a list."""
 
 import numpy as np
 import supersuit

@@ -1,4 +1,4 @@
-"""A later step changes the infos that a step has returned."""
+"""A later step changes the infos that an earlier step has returned."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The first automatic reset fails if states are not one array. `make_vec` avoids the failure."""
+"""If states are several arrays, the first automatic reset fails. With `make_vec`, it works."""
 
 import numpy as np
 from gymnasium.envs.functional_jax_env import FunctionalJaxVectorEnv
