@@ -40,7 +40,7 @@ def list_envs(step: Announce, suite: str | None) -> Facts:
 
     Args:
         step: called with what is done next.
-        suite: the name of a suite, None for all.
+        suite: the name of a suite, or None for all.
     """
     step("listing suites")
     from arrayferry_envs import suites

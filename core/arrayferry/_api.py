@@ -271,7 +271,7 @@ def conversion_like(
 
 
 def device_like(array: AnyArray, backend: Backend) -> Any:
-    """Return the device of an array as the option `device` accepts it, None if the array is traced."""
+    """Return the device of an array as the option `device` accepts it, or None if the array is traced."""
     try:
         place = call_backend(backend, "devices.place_of", array)
         return call_backend(backend, "device_of", array) if place is None else place
@@ -299,7 +299,7 @@ def backend_of(value: AnyTree, *, registry: Registry | None = None) -> Backend:
 
     Args:
         value: an array, or a NumPy scalar.
-        registry: where it is looked up, None for `arrayferry.registry`.
+        registry: where it is looked up, or None for `arrayferry.registry`.
 
     Raises:
         NotAnArrayError: it is not an array of a known library.
@@ -327,7 +327,7 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
 
     Args:
         value: an array of any known library.
-        registry: where its library is looked up, None for `arrayferry.registry`.
+        registry: where its library is looked up, or None for `arrayferry.registry`.
 
     Returns:
         The namespace, wrapped by array-api-compat where that supports the library.
@@ -362,7 +362,7 @@ def first_array(value: AnyTree, *, registry: Registry | None = None) -> tuple[An
 
     Args:
         value: an array, a tree, or anything.
-        registry: where libraries are looked up, None for `arrayferry.registry`.
+        registry: where libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
         The first array and its backend. Without an array, the first NumPy scalar and its backend. Without either,
@@ -398,7 +398,7 @@ def flatten(
         everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
             layout.
         prefix: the start of each path in the layout.
-        registry: where libraries are looked up, None for `arrayferry.registry`.
+        registry: where libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
         The arrays in order, and the layout, which rebuilds the tree from other leaves. Layouts can be compared and
@@ -424,7 +424,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
     """Return all known backends by name, installed or not.
 
     Args:
-        registry: where they are registered, None for `arrayferry.registry`.
+        registry: where they are registered, or None for `arrayferry.registry`.
 
     Returns:
         A read-only mapping. A backend's `problem()` says why it cannot be used here, and is None if it can.
@@ -448,7 +448,7 @@ def route(
             ("pandas"); or an array, or an object that arrays are read from.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
-        registry: where libraries are looked up, None for `arrayferry.registry`.
+        registry: where libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
         The route. It prints as one line that says for each step whether data is shared, copied, transferred to or

@@ -103,7 +103,7 @@ def _dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Find a dtype by its name in NumPy or `ml_dtypes`, None if neither has it."""
+    """Find a dtype by its name in NumPy or `ml_dtypes`, or None if neither has it."""
     import numpy as np
 
     with suppress(TypeError):

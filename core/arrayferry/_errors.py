@@ -102,8 +102,8 @@ class ConversionError(ArrayFerryError, ValueError):
     """A value cannot be converted from one backend to another.
 
     Attributes:
-        path: the place in the tree, as Python would write it (`"['obs']['camera'][2]"`), "" at the top.
-        source: the name of the source's backend, "" if it is not known.
+        path: the place in the tree, as Python would write it (`"['obs']['camera'][2]"`), or "" at the top.
+        source: the name of the source's backend, or "" if it is not known.
         target: the name of the target's backend.
     """
 

@@ -105,7 +105,7 @@ def checked_count(option: str, value: AnyTree, least: int | None, more: str = ""
     Args:
         option: its name.
         value: its value.
-        least: the smallest value that is valid, None for no limit.
+        least: the smallest value that is valid, or None for no limit.
         more: text to append to the remedy.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)

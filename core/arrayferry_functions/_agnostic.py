@@ -379,7 +379,7 @@ def _uncompiled(function: Function) -> Function:
 
 
 def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
-    """Return a test of whether the first argument is the object of a method, None if the function is not a method.
+    """Return a test of whether the first argument is the object of a method, or None if the function is not a method.
 
     Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
     """

@@ -125,7 +125,7 @@ class Autodiff(Part):
 
         Args:
             function: a function of this library.
-            axes: the axis of each argument, None for an argument that is not mapped.
+            axes: the axis of each argument, or None for an argument that is not mapped.
             size: the length of the axis.
         """
         raise NotImplementedError(
@@ -177,7 +177,7 @@ HOOK = "arrayferry_gradients"
 
 
 def autodiff_of(backend: Backend) -> Autodiff | None:
-    """Return the `Autodiff` of a library, None if it supports no gradients.
+    """Return the `Autodiff` of a library, or None if it supports no gradients.
 
     Examples:
         >>> import arrayferry as af

@@ -151,8 +151,8 @@ class ForeignCall:
         outward: converts to the library of the caller.
         others: the arrays of other libraries in the arguments, converted.
         paths: the path of each of the caller's arrays in the arguments, for errors.
-        cache: the functions compiled for earlier calls, None if the function is not compiled.
-        expect: returns the `Expected` result for the caller's arrays, None if it is not known.
+        cache: the functions compiled for earlier calls, or None if the function is not compiled.
+        expect: returns the `Expected` result for the caller's arrays, or None if it is not known.
         count: for a pullback: how many arrays are arguments. The rest are cotangents.
         saved: for a pullback: computes its results from the cotangents. It is used only if the arguments are not
             traced.

@@ -41,8 +41,8 @@ class StreamedArray:
     Attributes:
         x: the array.
         path: its path in the tree.
-        axis: the axis along which it is split, None if every block contains the whole array.
-        group: the index of the `Blocks` that read it, None for an array in memory.
+        axis: the axis along which it is split, or None if every block contains the whole array.
+        group: the index of the `Blocks` that read it, or None for an array in memory.
         number: its index in the group.
         ends: the ends of its own blocks along the axis.
     """
@@ -304,7 +304,7 @@ def by_file_name(value: AnyTree) -> Any:
 
 
 def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
-    """Return the pickled form of an array that is one contiguous part of its file, None for other arrays."""
+    """Return the pickled form of an array that is one contiguous part of its file, or None for other arrays."""
     import mmap
     import os
 

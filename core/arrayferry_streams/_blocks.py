@@ -123,7 +123,7 @@ class Streaming(Part):
     def blocks(
         self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
     ) -> Blocks | None:
-        """Return the blocks of arrays, None if the arrays are to be sliced in memory.
+        """Return the blocks of arrays, or None if the arrays are to be sliced in memory.
 
         It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
         how to read part of them.

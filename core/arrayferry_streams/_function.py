@@ -90,12 +90,12 @@ def stream(
         like: an array, or a tree with one, instead of `to` and `device`.
         device: the device of the blocks.
         axis: the axis along which the arrays are split into blocks.
-        prefetch: how many blocks an iteration computes in advance, 0 for none.
+        prefetch: how many blocks an iteration computes in advance, or 0 for none.
         block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
             array with the most chunks. A block of a file has as many chunks as fit into 64 MiB.
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
             current client, or threads if there is none. Files are read in this process.
-        timeout: seconds to wait for a block, None for no limit.
+        timeout: seconds to wait for a block, or None for no limit.
         copy: as in `convert`, but blocks own their memory by default. False is valid only for arrays in memory.
         narrowing: as in `convert`.
         unsupported: as in `convert`.

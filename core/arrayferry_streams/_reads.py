@@ -24,7 +24,7 @@ _Part = tuple[StreamedArray, int]
 class FailedError(Exception):
     """A block could not be read or assembled.
 
-    Its arguments are the cause, None for a timeout, and the path of the array, "" if it is not known.
+    Its arguments are the cause, or None for a timeout, and the path of the array, or "" if it is not known.
     """
 
 
@@ -50,7 +50,7 @@ class Reads:
         arrays: the arrays.
         bounds: where each of the blocks begins and ends.
         prefetch: how many reads are started ahead, each in its own thread.
-        timeout: seconds to wait for a read, None for no limit.
+        timeout: seconds to wait for a read, or None for no limit.
     """
 
     arrays: Arrays

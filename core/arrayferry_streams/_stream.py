@@ -46,7 +46,7 @@ class Stream(Generic[B]):
         conversion: converts a block.
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
-        block: the length of the blocks, None for the length of the chunks.
+        block: the length of the blocks, or None for the length of the chunks.
         client: the cluster that computes the blocks.
         timeout: seconds to wait for a block.
 

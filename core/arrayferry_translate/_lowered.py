@@ -248,7 +248,7 @@ def implementation(dtype: Any) -> Any:
 
 
 def lowered(equation: Any) -> Lowered | None:
-    """Return the function that replaces an equation's primitive, None if the primitive needs a rule instead."""
+    """Return the function that replaces an equation's primitive, or None if the primitive needs a rule instead."""
     primitive, ins = equation.primitive, [var.aval for var in equation.invars]
     keys = [aval for aval in (*ins, *(var.aval for var in equation.outvars)) if is_key(aval)]
     if not keys or primitive.name in INSIDE:

@@ -173,7 +173,7 @@ class _Maker:
     def _computed(
         self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
     ) -> list[Any] | None:
-        """Return the results of an equation, None unless they are constant and small."""
+        """Return the results of an equation, or None unless they are constant and small."""
         constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
         if large or not constants.keys() >= {*inputs}:
             return None

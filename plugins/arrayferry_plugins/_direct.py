@@ -83,7 +83,7 @@ class Packed(Bound):
             yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device, None if it is better to move the arrays one by one."""
+        """Return a function that splits an array on the device, or None if it is better to move the arrays one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
@@ -119,7 +119,7 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
-        """Return the array in a dtype of the target, None if the array must be moved alone."""
+        """Return the array in a dtype of the target, or None if the array must be moved alone."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:

@@ -21,7 +21,7 @@ def refused(
 
     Args:
         what: the object, in words.
-        first: the call to make first, "" if there is a `remedy`.
+        first: the call to make first, or "" if there is a `remedy`.
         dtype: the dtype of the object, if other libraries lack this dtype.
         why: text to append to the reason.
         remedy: how to fix the problem.
@@ -45,7 +45,7 @@ class StoredSource(Source):
     Attributes:
         what: the word for an array in errors.
         remedy: how to read an array of text or objects.
-        unportable: the reason why a stream of the arrays cannot be pickled, "" if it can.
+        unportable: the reason why a stream of the arrays cannot be pickled, or "" if it can.
     """
 
     what: str

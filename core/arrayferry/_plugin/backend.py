@@ -37,7 +37,7 @@ class Backend(Origin):
             nothing else uses (False), or it depends (None, treated as the worse case).
         from_numpy_shares: the same for `from_numpy`: whether its result uses its argument's memory.
         devices: its devices, by default the host alone.
-        dlpack: how arrays are exchanged by DLPack, None if they are not.
+        dlpack: how arrays are exchanged by DLPack, or None if they are not.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends and sources that this one replaces, if both are installed.

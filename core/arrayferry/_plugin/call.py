@@ -72,7 +72,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
-    """Return whether an error of one of these libraries means that memory ran out, False if a plugin cannot tell."""
+    """Return whether an error of one of these libraries means that memory ran out, or False if a plugin cannot tell."""
     for origin in origins:
         with suppress(Exception):  # otherwise it would take the place of the error
             if origin.devices.is_out_of_memory(error):

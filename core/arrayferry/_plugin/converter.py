@@ -22,7 +22,7 @@ class Inline(NamedTuple):
     """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
 
     Attributes:
-        test: the condition under which `result` is correct, "" for no condition.
+        test: the condition under which `result` is correct, or "" for no condition.
         result: an expression for the target's array.
         names: the objects that the expressions refer to, by name.
     """
@@ -78,7 +78,7 @@ class Converter(ABC):
         """Return an array of `target` with the values of `x`, or `NotImplemented`."""
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        """Return the function to call for each ordinary array under these options, None if they are not supported.
+        """Return the function to call for each ordinary array under these options, or None if they are not supported.
 
         Override it to check the options before the calls. The function must raise or return
         `NotImplemented` for an array on another kind of device than `source_device`, and for one whose

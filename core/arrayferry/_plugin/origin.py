@@ -75,7 +75,7 @@ class Origin(ABC):
         return self.to_numpy(x)
 
     def address(self, x: AnyArray) -> int | None:
-        """Return the address of the first element, None if reading it takes more than a tenth of a microsecond.
+        """Return the address of the first element, or None if reading it takes more than a tenth of a microsecond.
 
         arrayferry uses it to check that direct converters of other plugins follow the `copy` rule.
         """
@@ -125,7 +125,7 @@ class Origin(ABC):
         )
 
     def check(self) -> str | None:
-        """Return why no array can be made here although the package imports, None if arrays can be made."""
+        """Return why no array can be made here although the package imports, or None if arrays can be made."""
         return None
 
     @never_raises
@@ -139,7 +139,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     Args:
         name: the name of the library in the message.
         package: the module to import, which can be found.
-        install: the argument of `pip install`, "" if it is not known.
+        install: the argument of `pip install`, or "" if it is not known.
     """
     try:
         importlib.import_module(package)
@@ -171,12 +171,12 @@ class Source(Origin):
             They are looked up only after their top-level package has been imported.
         install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
             guessed name may belong to another project.
-        memory: the guarantee about the values: "writable", "immutable" if they never change, "lazy" if they are
+        memory: the guarantee about the values: "writable", "immutable" if they never change, or "lazy" if they are
             read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is a view of its memory (True), is memory that nothing else
             uses (False), or it depends (None).
         devices: the devices that the values are on, by default the host alone.
-        dlpack: how arrays are exchanged by DLPack, None if they are not.
+        dlpack: how arrays are exchanged by DLPack, or None if they are not.
         replaces: names of sources that this one replaces, if both are installed.
 
     Examples:

@@ -17,7 +17,7 @@ def resolve_type(entry: Any) -> type | None:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
-        The type, None if its package has not been imported or has no such type (yet). Modules that a package
+        The type, or None if its package has not been imported or has no such type (yet). Modules that a package
         imports on demand are not imported.
     """
     if isinstance(entry, type):

@@ -157,7 +157,7 @@ class Catalog:
         return next((self._named[each] for each in spellings if each in self._named), None)
 
     def generic(self, namespace: ModuleType) -> Backend | None:
-        """Return a generic backend for a namespace of the Array API, None if a plugin handles its library."""
+        """Return a generic backend for a namespace of the Array API, or None if a plugin handles its library."""
         name = namespace.__name__
         if self._by_name(name) is not None:
             return None

@@ -165,6 +165,6 @@ def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
 
 @cache
 def _known(kind: type) -> dict[str, Any]:
-    """Return the attributes of a kind of part and their defaults, None for those that have none."""
+    """Return the attributes of a kind of part and their defaults, or None for those that have none."""
     names = {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}
     return {name: getattr_static(kind, name, None) for name in names}

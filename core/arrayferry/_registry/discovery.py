@@ -25,7 +25,7 @@ CHOICE = "ARRAYFERRY_PLUGINS"
 
 
 def chosen_plugins() -> list[str] | None:
-    """Return the names of the plugins that the environment variable selects, None for all installed plugins."""
+    """Return the names of the plugins that the environment variable selects, or None for all installed plugins."""
     names = os.environ.get(CHOICE)
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 

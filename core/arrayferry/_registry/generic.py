@@ -187,7 +187,7 @@ def _loaded(name: str) -> ModuleType | None:
 
 
 def _path_of(name: str) -> str:
-    """Return the module to import for the name of a namespace, "" if the name is not known."""
+    """Return the module to import for the name of a namespace, or "" if the name is not known."""
     if name.partition(".")[0] in LIBRARIES:
         return name
     return next((p.module for p in entry_points(group=GROUP) if name in (p.name, p.module)), "")

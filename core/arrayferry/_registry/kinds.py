@@ -42,7 +42,7 @@ class Kinds:
     Args:
         arrays: the backend or source that owns each type, by its path.
         containers: the containers, in the order in which they are tried.
-        generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
+        generic: returns a backend for a namespace of the Array API, or None if a plugin handles its library.
         warn: called with the text of a warning.
 
     Attributes:
@@ -61,7 +61,7 @@ class Kinds:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
         entries = (*arrays, *(entry for container in containers for entry in container.types))
-        # by path, None if it has not been imported yet
+        # by path, or None if the type has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
         self.arrays: dict[type, Kind] = {}

@@ -43,10 +43,10 @@ class Contribution(NamedTuple):
         hook: the name of the hook that returned it.
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
-        point: the entry point of the plugin, None if it was registered at run time.
+        point: the entry point of the plugin, or None if it was registered at run time.
         priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins
             by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
-        kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
+        kind: the class of the parts of a hook of the kernel, or None for the hook of a layer.
     """
 
     hook: str
@@ -88,7 +88,7 @@ class _Registered(NamedTuple):
     Attributes:
         original: what was registered: a plugin, or a part.
         stand_in: the object that pluggy has in its place.
-        point: its entry point, None if it was registered at run time.
+        point: its entry point, or None if it was registered at run time.
         priority: the first number of the priority of its parts.
         parts: its parts.
     """
@@ -202,7 +202,7 @@ class PluginManager(pluggy.PluginManager):
         return blocked
 
     def get_name(self, plugin: Any) -> str | None:
-        """Return the name of a plugin or of a part that was registered alone, None if it is not registered."""
+        """Return the name of a plugin or of a part that was registered alone, or None if it is not registered."""
         for name, registered in list(self._registered.items()):
             if plugin is not None and (
                 plugin is registered.original or plugin is registered.stand_in
@@ -264,7 +264,7 @@ class PluginManager(pluggy.PluginManager):
         """Check that each function that is marked as a hook is one, unless it is marked with `optionalhook=True`.
 
         Args:
-            plugin: the plugin whose functions are checked, None for all.
+            plugin: the plugin whose functions are checked, or None for all.
 
         Raises:
             PluginError: there is no such hook.

@@ -54,7 +54,7 @@ def device_of(origin: Origin, x: AnyArray) -> str:
 
 
 def device_if_known(origin: Origin, x: AnyArray) -> str:
-    """Return the name of the device of an array, "" if it is unknown, as for a traced value."""
+    """Return the name of the device of an array, or "" if it is unknown, as for a traced value."""
     try:
         return str(origin.device_of(x))
     except Exception:
@@ -80,7 +80,7 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
 
     Args:
         target: the backend of the result.
-        device: the device that the user requested, None for no request.
+        device: the device that the user requested, or None for no request.
         source_device: the name of the device of the array.
 
     Returns:

@@ -47,12 +47,12 @@ class Direct:
         forget: called when the converter is no longer used.
 
     Attributes:
-        target_device: the device on which results must be, None if that is not checked.
+        target_device: the device on which results must be, or None if that is not checked.
         trusted: whether the converter is built in. The types of its results are then not checked.
         disabled: whether the converter is no longer used.
-        one: converts one array, None if the converter does not support these options.
-        many: converts several arrays in one call, None if the converter cannot.
-        inline: expressions that convert one array, None if the converter has none.
+        one: converts one array, or None if the converter does not support these options.
+        many: converts several arrays in one call, or None if the converter cannot.
+        inline: expressions that convert one array, or None if the converter has none.
     """
 
     converter: Converter
@@ -136,7 +136,7 @@ class Direct:
         """Convert several arrays in one call, with `NotImplemented` for arrays that must take another route.
 
         Returns:
-            The results, None if the arrays must be converted one by one.
+            The results, or None if the arrays must be converted one by one.
         """
         if self.many is None or not all(map(self.takes, set(map(type, xs)))):
             return None

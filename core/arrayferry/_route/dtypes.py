@@ -34,7 +34,7 @@ _NOUNS = {
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
-    """Return the dtype to use, None if no dtype is suitable, and whether it holds every value of this one.
+    """Return the dtype to use, or None if no dtype is suitable, and whether it holds every value of this one.
 
     A supported dtype is its own choice, in either byte order.
     """
@@ -106,6 +106,6 @@ def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError
 
 
 def hint_for(target: Backend, dtype: str) -> str:
-    """Return a space and a sentence on how to make the target support a dtype, "" if it has no such hint."""
+    """Return a space and a sentence on how to make the target support a dtype, or "" if it has no such hint."""
     hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

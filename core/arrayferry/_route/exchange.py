@@ -163,7 +163,7 @@ def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
-        Whether all its later work waits, None if perhaps none does.
+        Whether all its later work waits, or None if perhaps none does.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

@@ -32,7 +32,7 @@ def decide(
         target: the backend that would share it.
         copy: the user's option.
         readonly: whether the array is read-only, whatever its library promises.
-        copied: why the memory is private, "" if it is the memory of the source.
+        copied: why the memory is private, or "" if it is the memory of the source.
 
     Raises:
         CopyRequiredError: `copy` is False, and it has been or must be copied.
@@ -47,7 +47,7 @@ def decide(
 
 
 def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
-    """Return which promise would be broken if `target` used memory of `source`, "" if none."""
+    """Return which promise would be broken if `target` used memory of `source`, or "" if none."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
     constant = source.memory in CONSTANT
     if writes and constant:
@@ -72,7 +72,7 @@ def copy_required(reason: str) -> CopyRequiredError:
 
 
 def address_of(origin: Origin, x: AnyArray) -> int:
-    """Return the address of the first element of an array, 0 for an empty array or an unknown address."""
+    """Return the address of the first element of an array, or 0 for an empty array or an unknown address."""
     try:
         return origin.address(x) or 0
     except Exception:
@@ -82,7 +82,7 @@ def address_of(origin: Origin, x: AnyArray) -> int:
 def share_memory(
     x: AnyArray, source: Origin, y: AnyArray, target: Origin, *, reads: bool | None = None
 ) -> bool | None:
-    """Return whether two arrays of the same values use the same memory, None if that is not known.
+    """Return whether two arrays of the same values use the same memory, or None if that is not known.
 
     If an address is not known, `reads` says whether to read both into NumPy. By default, they are read if that copies
     neither.

@@ -81,7 +81,7 @@ def narrow_on_device(
         narrowing: as for `fit_dtype`.
 
     Returns:
-        A new array of a dtype that the target has, None if the library cannot cast it.
+        A new array of a dtype that the target has, or None if the library cannot cast it.
 
     Raises:
         NarrowingError, UnsupportedDtypeError: as for `fit_dtype`.
@@ -106,7 +106,7 @@ def narrow_on_device(
 
 
 def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
-    """Return the first number that was changed by the cast to a narrower dtype, None if none was."""
+    """Return the first number that was changed by the cast to a narrower dtype, or None if none was."""
     import array_api_compat
 
     xp = array_api_compat.array_namespace(x)

@@ -27,7 +27,7 @@ class RoutedArray(NamedTuple):
 
     Attributes:
         value: an array of the backend at the end of the last step.
-        copied: why its memory is private, "" if it is the memory of the source.
+        copied: why its memory is private, or "" if it is the memory of the source.
     """
 
     value: Any

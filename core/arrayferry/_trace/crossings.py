@@ -32,17 +32,17 @@ class ArrayCrossing:
     """An array that crossed, or a number that was read.
 
     Attributes:
-        source: the name of the backend or source that it belonged to, "python" for a number that became an array.
-        target: the name of the backend that it belongs to now, "python" for a number that was read.
-        source_device: the name of the device that it was on, "" if it is not known.
+        source: the name of the backend or source that it belonged to, or "python" for a number that became an array.
+        target: the name of the backend that it belongs to now, or "python" for a number that was read.
+        source_device: the name of the device that it was on, or "" if it is not known.
         target_device: the name of the device that it is on now.
         how: what happened to its memory.
         nbytes: the size of the result.
         before: the array.
-        after: the result, None for a number.
-        addresses: the addresses of both, 0 where they are not known.
-        why: why its memory was not shared, "" if there is nothing to say.
-        remedy: how to avoid that, "" if it cannot be avoided.
+        after: the result, or None for a number.
+        addresses: the addresses of both, or 0 where they are not known.
+        why: why its memory was not shared, or "" if there is nothing to say.
+        remedy: how to avoid that, or "" if it cannot be avoided.
     """
 
     source: str
@@ -149,7 +149,7 @@ def _crossing(
 
 
 def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool | None:
-    """Return whether an array and its result use the same memory, None if that cannot be determined."""
+    """Return whether an array and its result use the same memory, or None if that cannot be determined."""
     if crossing.nbytes == 0:
         return True
     small = crossing.nbytes <= SMALL and on_host(crossing.source_device)
@@ -159,7 +159,7 @@ def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool
 def _why_copied(
     x: AnyArray, y: AnyArray, origin: Origin, target: Backend, route: Route
 ) -> tuple[str, str]:
-    """Return why an array was copied, and how to avoid that, "" if it cannot be avoided."""
+    """Return why an array was copied, and how to avoid that, or "" if it cannot be avoided."""
     try:
         decide(origin, target, False)
     except CopyRequiredError as error:
@@ -177,7 +177,7 @@ def _why_copied(
 
 
 def nbytes_of(x: AnyArray) -> int:
-    """Return the size of an array, 0 if it is not known."""
+    """Return the size of an array, or 0 if it is not known."""
     with suppress(Exception):  # Dask's is not a number where lengths are not known
         if hasattr(x, "nbytes"):
             return int(x.nbytes)

@@ -168,7 +168,7 @@ class Trace:
 
         Args:
             site: the line of the user's code.
-            crossings: the arrays that crossed, None if the value could not be examined.
+            crossings: the arrays that crossed, or None if the value could not be examined.
             notes: why arrays did not take the best route.
             seconds: the time it took.
         """

@@ -23,12 +23,12 @@ class TraceRow:
     """The crossings of one line of code, from one library and device to another, that were alike.
 
     Attributes:
-        file: the file of the line, "" if there is none.
+        file: the file of the line, or "" if there is none.
         line: the line number.
         function: the function that contains the line.
-        source: the library of the arrays, "python" for numbers that become arrays.
-        target: the library of the results, "python" for actions that an adapter reads as numbers.
-        source_device: the device of the arrays, "" if it is not known.
+        source: the library of the arrays, or "python" for numbers that become arrays.
+        target: the library of the results, or "python" for actions that an adapter reads as numbers.
+        source_device: the device of the arrays, or "" if it is not known.
         target_device: the device of the results.
         how: what happened to the arrays: "shared" if the results use their memory, "copied" within one memory,
             "transferred" to another memory, or "computed" or read from a file.

@@ -135,7 +135,7 @@ class Nodes:
         return self._path_to(lambda node: type(node) is Leaf and node.index == index)
 
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
-        """Return the first path to a node, "" if it is at the top."""
+        """Return the first path to a node, or "" if it is at the top."""
         steps: list[tuple[Branch, int]] = []
         seen: set[int] = set()
         waiting: list[tuple[int, Branch, int]] = []

@@ -136,7 +136,7 @@ class Tree(Nodes):
         return Leaf(len(self.arrays) - 1)
 
     def _read_as(self, value: AnyTree, kind: Kind) -> Kind | None:
-        """Return the kind by which an object that is not an array is read as one, None if it stays unchanged."""
+        """Return the kind by which an object that is not an array is read as one, or None if it stays unchanged."""
         options = self._options
         if options is None:
             return kind if self._everything else None

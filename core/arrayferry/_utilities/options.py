@@ -235,7 +235,7 @@ def options_of(options: Any) -> dict[str, Any]:
 
 
 def known_options(what: str, options: Any, *names: str) -> list[Any]:
-    """Return the values of options of a reset, None for each that is missing.
+    """Return the values of options of a reset, or None for each that is missing.
 
     Args:
         what: what is reset, for errors.

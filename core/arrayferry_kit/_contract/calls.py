@@ -61,11 +61,11 @@ class Call(NamedTuple):
     Attributes:
         name: the call, for messages.
         function: accepts a list of arrays, and returns a list of arrays with equal values.
-        source: the library of its arguments, None if they are not arrays.
-        target: the library of its results, None for any.
+        source: the library of its arguments, or None if they are not arrays.
+        target: the library of its results, or None for any.
         shares: whether results share memory with the arguments; None if they may, except memory that must not change.
         promise: the attribute or option that determines `shares`, for messages.
-        method: the method whose row of `DUTIES` describes each result, "" for none.
+        method: the method whose row of `DUTIES` describes each result, or "" for none.
         declines: whether it may return `NotImplemented` for an array.
     """
 
@@ -138,7 +138,7 @@ class Runner:
             ) from error
 
     def _supported(self) -> Iterable[str] | None:
-        """Return the names of the library's dtypes, None for all dtypes of NumPy."""
+        """Return the names of the library's dtypes, or None for all dtypes of NumPy."""
         raise NotImplementedError
 
     def _usual(self) -> np.dtype[Any]:
@@ -173,7 +173,7 @@ class Runner:
         return [b for b in others if b.name != self.tested.name and b.problem() is None]
 
     def part(self, hook: str) -> Any:
-        """Return the part of the plugin for a layer, None if there is none."""
+        """Return the part of the plugin for a layer, or None if there is none."""
         return af.registry.parts(hook).of(self.tested)
 
     def numbers(self, shape: tuple[int, ...]) -> Values:
@@ -195,7 +195,7 @@ class Runner:
             method: the name of the method, such as "dtypes" or "devices.names".
             *args: its arguments.
             case: the case, for messages.
-            of: the object with the method, None for the backend or source under test.
+            of: the object with the method, or None for the backend or source under test.
             duty: what it must return: in words, and as types. None uses `DUTIES`.
             **options: its keyword arguments.
         """
@@ -253,7 +253,7 @@ class Runner:
         assert not mismatch, f"{what}: {mismatch}"
 
     def check_library(self, array: AnyArray, target: Origin | None, what: str) -> None:
-        """Assert that an array is recognised as one of a library, None for any."""
+        """Assert that an array is recognised as one of a library, or None for any."""
         library = library_of(array)
         name, types = "another", ""
         if target is not None:
@@ -263,7 +263,7 @@ class Runner:
         )
 
     def values_of(self, origin: Origin | None, array: AnyArray) -> Values:
-        """Return the values of an array of a library, None for any."""
+        """Return the values of an array of a library, or None for any."""
         if isinstance(array, np.ndarray):
             return array
         if origin is None:

@@ -137,7 +137,7 @@ def same(actual: Any, expected: Any, what: str) -> None:
 
 
 def difference(actual: Any, expected: Any) -> str:
-    """Describe how two NumPy arrays differ, "" if they do not."""
+    """Describe how two NumPy arrays differ, or "" if they do not."""
     for name in ("shape", "dtype"):
         ours, theirs = getattr(actual, name), getattr(expected, name)
         if ours != theirs:
@@ -155,7 +155,7 @@ def difference(actual: Any, expected: Any) -> str:
 
 
 def stated_difference(array: AnyArray, values: Values) -> str:
-    """Describe how the `dtype` or `shape` of an array differs from `values`, "" if it is equal or missing."""
+    """Describe how the `dtype` or `shape` of an array differs from `values`, or "" if it is equal or missing."""
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
         return f"dtype {dtype} instead of {values.dtype.name}"

@@ -169,7 +169,7 @@ _MADE = ("bind", "inline", "bind_many")
 
 
 def _function(direct: Converter, method: str, options: Options) -> Any:
-    """Return a function that converts a list of arrays by a method of a converter, None if the method is not used."""
+    """Return a function that converts a list of arrays by a method of a converter, or None if the method is not used."""
     if method == "convert":
         return one_by_one(lambda x: direct.convert(x, None, options.copy))
     if not overrides(direct, getattr(Converter, method)):

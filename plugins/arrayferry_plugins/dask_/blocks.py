@@ -147,7 +147,7 @@ class _Formerly(_Place):
 
 
 def _current_scheduler(xs: Sequence[Any]) -> Any:
-    """Return the scheduler that `compute()` would use, None for the default threads."""
+    """Return the scheduler that `compute()` would use, or None for the default threads."""
     import dask
 
     get = scheduler_of(xs)
@@ -155,7 +155,7 @@ def _current_scheduler(xs: Sequence[Any]) -> Any:
 
 
 def _current_client(xs: Sequence[Any]) -> Any:
-    """Return the client that `compute()` would use, None if it would use none."""
+    """Return the client that `compute()` would use, or None if it would use none."""
     try:
         client = getattr(_current_scheduler(xs), "__self__", None)
     except ConversionError:  # it is asynchronous
@@ -210,7 +210,7 @@ def _check(client: Any, which: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address, None if it is gone and was named only in another process."""
+    """Return a new client of the scheduler at an address, or None if it is gone and was named only in another process."""
     import dask
     import distributed
 

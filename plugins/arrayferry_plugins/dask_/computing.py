@@ -79,7 +79,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
 
 
 def owner_of(futures: Sequence[Any]) -> Any:
-    """Return a client of the cluster that has the results of some futures, None if there are no futures.
+    """Return a client of the cluster that has the results of some futures, or None if there are no futures.
 
     Raises:
         ConversionError: a future has no result, or the futures belong to several clusters.
@@ -139,7 +139,7 @@ def is_future(x: AnyArray) -> bool:
 
 
 def _future() -> Any:
-    """Return the class of futures, None if it is not imported, or is being imported by another thread."""
+    """Return the class of futures, or None if it is not imported, or is being imported by another thread."""
     return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 

@@ -184,7 +184,7 @@ class ThreadReader(DaskReader):
     Args:
         graph: the tasks of all arrays.
         wanted: for each step, the nested keys of each block.
-        get: the scheduler, None for threads.
+        get: the scheduler, or None for threads.
     """
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]], get: Any) -> None:

@@ -301,7 +301,7 @@ def _placed_like(x: AnyArray, array: AnyArray) -> Any:
 
 
 def _explicit(x: AnyArray) -> Any:
-    """Return the sharding of an array over explicit axes of a mesh, None if there is none."""
+    """Return the sharding of an array over explicit axes of a mesh, or None if there is none."""
     import jax
 
     sharding = jax.typeof(x).sharding

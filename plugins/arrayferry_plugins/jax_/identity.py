@@ -153,7 +153,7 @@ class Identity:
     def _program(
         self, xs: list[np.ndarray[Any, Any]], signature: Signature, may_compile: bool
     ) -> Any:
-        """Return the compiled identity for a combination, None if it has not been seen often enough."""
+        """Return the compiled identity for a combination, or None if it has not been seen often enough."""
         program = self._programs.get(signature)
         if program is None:
             times = self._seen.get(signature, 0)

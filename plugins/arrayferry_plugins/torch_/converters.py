@@ -64,7 +64,7 @@ def host_values() -> Callable[[Any], Any]:
 
 @cache
 def _from_numpy() -> tuple[Callable[[Any], Any], str]:
-    """Return PyTorch's `from_numpy`, and the condition under which it is safe, "" if it always is.
+    """Return PyTorch's `from_numpy`, and the condition under which it is safe, or "" if it always is.
 
     Before 2.13, it may crash when it divides by the size of an item, which is zero for the dtype V0.
     """

@@ -24,7 +24,7 @@ def dtype_names() -> frozenset[str]:
 
 @cache
 def numpy_dtypes() -> dict[Any, Any]:
-    """For each dtype that NumPy lacks: the dtype of `ml_dtypes`, None if `ml_dtypes` lacks it or is not installed.
+    """For each dtype that NumPy lacks: the dtype of `ml_dtypes`, or None if `ml_dtypes` lacks it or is not installed.
 
     Its values are passed on as integers of the same size.
     """
