@@ -40,8 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # it was closed  # noqa: SIM115
-        if isinstance(stream, io.TextIOWrapper):  # tests and notebooks replace it
+        # a closed stream is None
+        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if isinstance(stream, io.TextIOWrapper):  # tests and notebooks replace the stream
             stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     parser = _parser()
@@ -53,9 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CommandError as error:
         parser.exit(error.status, f"Error: {error}\n")
     except OSError as error:
-        sys.stdout = open(os.devnull, "w")  # Python would write what is left at exit  # noqa: SIM115
+        # so that Python does not write the rest at exit
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
-        parser.exit(1, "" if isinstance(error, BrokenPipeError) else text)  # the reader has ended
+        # no message for a broken pipe: the program that read the output has exited
+        parser.exit(1, "" if isinstance(error, BrokenPipeError) else text)
     parser.exit(status)
 
 

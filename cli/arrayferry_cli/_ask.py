@@ -82,7 +82,7 @@ def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:
         if shown:
-            os.kill(process.pid, signal.SIGABRT)  # pytest prints where it is
+            os.kill(process.pid, signal.SIGABRT)  # pytest prints where the test hangs
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)
         return f"took longer than {timeout:g} seconds"

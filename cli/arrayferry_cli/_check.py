@@ -169,7 +169,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
     """
     import pytest
 
-    warnings.resetwarnings()  # pytest shows them
+    warnings.resetwarnings()  # pytest shows warnings
     step(f"testing {backend}")
     for point in all_points():
         if point.name in registered:
@@ -192,7 +192,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
     file.write_text(tests.format(backend=backend), encoding="utf-8")
-    Path("pytest.ini").touch()  # so that no other settings apply
+    Path("pytest.ini").touch()  # an empty file of settings keeps pytest from reading other settings
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])

@@ -112,11 +112,14 @@ def _named(module: str, attribute: str) -> Any:
 
 def _imported(name: str) -> Any:
     path = Path(name).resolve()
-    sys.path.insert(0, str(path.parent))  # for a module, this is the current folder
+    # for the name of a module, this parent is the current folder
+    sys.path.insert(0, str(path.parent))
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
-    spec: Any = importlib.util.spec_from_file_location(own_name, path)  # not None for .py
+    # a name of its own, so that the file replaces no other module
+    own_name = f"checked_env_{path.stem}"
+    # for a .py file, the spec is not None
+    spec: Any = importlib.util.spec_from_file_location(own_name, path)
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -99,7 +99,7 @@ def find_origin(name: str) -> extending.Origin:
     return matches[0] if matches else registry.backend(name)
 
 
-# Functions for `ask`. The first imports no library.
+# Functions for `ask`. The first of them imports no library.
 
 
 def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
@@ -180,7 +180,7 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     owners = (plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
-    except Exception:  # it is reported when the library is tried
+    except Exception:  # this problem is reported when the library is tried
         problem = None
     names = [origin.name, origin.package, *getattr(origin, "aliases", ())]
     home = distribution_of(origin.package)

@@ -119,7 +119,8 @@ def _by(step: Step) -> str:
 def _module(name: str) -> str:
     """Return the module that defines a converter, and its distribution."""
     for point in all_points():
-        if f"{name}.".startswith(f"{point.module}.") and point.dist:  # it may be a package
+        # the module of an entry point may be a package
+        if f"{name}.".startswith(f"{point.module}.") and point.dist:
             return f"{point.module} ({point.dist.name} {point.dist.version})"
     return name
 

@@ -52,7 +52,7 @@ _PLACES = {
 """The names that a first conversion does not need. All others are in `_public`."""
 
 
-if not TYPE_CHECKING:  # with it, type checkers would accept every name
+if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

@@ -180,7 +180,7 @@ def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversio
         key = *key, *options.items(), *map(type, options.values())
     try:
         conversion = _kept.get(key)
-    except TypeError:  # something in it cannot be hashed
+    except TypeError:  # the key has a part that cannot be hashed
         return make_conversion(to, Options(device=device, **options))
     if conversion is None:
         conversion = _kept[key] = make_conversion(to, Options(device=device, **options))
@@ -488,13 +488,13 @@ def route(
         source_device, _ = resolve_device(origin, None, "")
     result = describe_route(registry.catalog, origin, target, device, source_device)
     if not by_name and not isinstance(source, Backend) and result.steps and not result.copies:
-        try:  # which copies nothing
+        try:  # this conversion copies nothing
             make_conversion(
                 target, Options(device=device, copy=False, unknown="convert"), registry
             )(source)
         except CopyRequiredError:
             copied = result.steps[-1]._replace(cost="copy")
             result = result._replace(steps=(*result.steps[:-1], copied))
-        except ConversionError:  # the conversion itself raises it
+        except ConversionError:  # a later call of convert() raises this error
             pass
     return result

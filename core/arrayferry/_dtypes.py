@@ -32,8 +32,8 @@ class DtypeInfo(NamedTuple):
     """Which numbers a dtype holds.
 
     Attributes:
-        kind: "bool", "int", "uint", "float" or "complex"; "" if it does not hold numbers.
-        limits: its `iinfo` or `finfo`, which describes the parts of complex numbers; None for the rest.
+        kind: "bool", "int", "uint", "float" or "complex", or "" if it does not hold numbers.
+        limits: its `iinfo` or `finfo`, which describes the parts of complex numbers, or None for the rest.
     """
 
     kind: str
@@ -90,8 +90,8 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype of any library, "float32" for `torch.float32` and the class `warp.float32`."""
     try:
-        return _dtype_name(dtype)  # NumPy takes 4 us for a name
-    except TypeError:  # it cannot be hashed
+        return _dtype_name(dtype)  # NumPy takes 4 us to make the name of a dtype
+    except TypeError:  # this dtype object cannot be hashed
         return _dtype_name.__wrapped__(dtype)
 
 

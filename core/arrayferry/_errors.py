@@ -54,7 +54,7 @@ class ArrayFerryError(Exception):
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    # only OSError.__new__ makes an OSError, such as a TimeoutError
+    # an OSError, such as a TimeoutError, is made only by OSError.__new__
     make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = make(cls, reason)
     Exception.__init__(error, reason)

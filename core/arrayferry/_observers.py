@@ -67,7 +67,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
     cause = "" if error is None else f" ({describe_error(error)})"
-    with suppress(Exception):  # of the `repr` of an object
+    with suppress(Exception):  # the `repr` of an object may raise
         text = " ".join((" ".join(map(str, words)) + cause).split())
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
@@ -90,7 +90,7 @@ def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
     between, directly = None, True
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if frame.f_code.co_filename.startswith("<arrayferry"):  # the code of a plan
+        if frame.f_code.co_filename.startswith("<arrayferry"):  # this frame runs the code of a plan
             package = "arrayferry"
         if package in BETWEEN:
             between = between or frame

@@ -80,7 +80,7 @@ class Options(_Options):
 
     def __new__(cls, *args: Any, **options: Unpack[Keywords]) -> Options:
         """Check the options."""
-        named: Any = options  # options may also be positional
+        named: Any = options  # typed as Any, since options may also be positional
         checked = super().__new__(cls, *args, **named)
         for option, choices in _CHOICES.items():
             value = getattr(checked, option)
@@ -93,7 +93,7 @@ class Options(_Options):
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
-        return cls(*iterable)  # also for `_replace`
+        return cls(*iterable)  # `_replace` calls this method too, so it checks the options
 
     def __repr__(self) -> str:
         return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"

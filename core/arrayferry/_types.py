@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
     import torch
-    from typing_extensions import TypeVar  # every checker knows it, installed or not
+    from typing_extensions import TypeVar  # every checker knows this package, installed or not
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor

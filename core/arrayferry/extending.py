@@ -174,7 +174,7 @@ def observed_read(read: Callable[[Any], Any], x: AnyArray) -> Any:
         >>> observed_read(np.ndarray.item, x) if observers else x.item()
         3
     """
-    from ._trace.watch import read_number  # most programs never trace
+    from ._trace.watch import read_number  # imported here, since most programs never trace
 
     return read_number(read, x)
 

@@ -233,7 +233,7 @@ class _Function:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: the object of a method.
-            refused: the error that traced arguments raised; None if the function is differentiable.
+            refused: the error that traced arguments raised, or None if the function is differentiable.
         """
         kind_of = registry.catalog.kind
         arrays: Sequence[Any] = args
@@ -291,7 +291,7 @@ class _Function:
                 raise refused
             return traced
         if any_traced(target, [x for x, b in pairs if b is target]):
-            return None  # the function's own library differentiates
+            return None  # the target library, which traces the call, differentiates it
         return next((b for _, b in pairs if b is not target and autodiff_of(b)), None)
 
 
@@ -383,7 +383,7 @@ def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None
 
     Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
     """
-    if hasattr(inspect.unwrap(function), "__self__"):  # already bound to its object
+    if hasattr(inspect.unwrap(function), "__self__"):  # the function is bound to its object already
         return None
     owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
     module = getattr(function, "__module__", None)

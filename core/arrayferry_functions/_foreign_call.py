@@ -249,7 +249,8 @@ class ForeignCall:
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))
 
-        def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
+        # a gradient has the dtype and shape of its argument
+        def expect(arrays: Sequence[Any]) -> Expected:
             return Expected([arrays[index] for index in wanted], name, self.caller)
 
         return replace(

@@ -52,9 +52,9 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
 
     Attributes:
         backend: the backend under test: its name, or an instance, which is registered for the tests.
-        others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
+        others: names of the backends to convert to and from, an empty tuple for none, or None for the built-in ones.
             Libraries that cannot be used here are left out.
-        dtypes: names of the dtypes to try; None for all of `dtypes()`.
+        dtypes: names of the dtypes to try, or None for all of `dtypes()`.
         parts: for an instance, its parts for layers by the names of hooks: `{"arrayferry_gradients": MyAutodiff()}`.
 
     Examples:

@@ -124,7 +124,7 @@ def _streamed_array(
     options = conversion.options
     try:
         if kind.origin is not None and kind.origin.memory == "lazy":
-            call_backend(kind.origin, "device_of", x)  # raises for a closed file
+            call_backend(kind.origin, "device_of", x)  # device_of() raises for a closed file
             if options.sparse == "raise" and call_backend(kind.origin, "is_sparse", x):
                 conversion(x)
         elif kind.backend is not None:
@@ -176,13 +176,13 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
             part_of(x, axis, 0, 1, copy=copy)
         return x
     except Exception:
-        x = conversion(x)  # raises an error with the reason
+        x = conversion(x)  # the conversion raises an error with the reason
     try:
         lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # may raise an error with the reason
+            call_backend(backend_of(x), "copy", x)  # copy() may raise an error with the reason
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
             remedy="Convert it as a whole, make an array of it first that can be sliced, or remove what forbids it, such "

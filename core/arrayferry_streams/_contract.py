@@ -59,7 +59,7 @@ class StreamingTests:
             with ThreadPoolExecutor(4) as pool:
                 return list(pool.map(lambda pair: blocks.read(*pair), pairs))
 
-        for _ in range(2):  # the results are overwritten before the second run
+        for _ in range(2):  # the results of the first run are overwritten before the second
             for x in self.run(self.call("read() of blocks()", read), *arguments):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1

@@ -60,9 +60,9 @@ class Reads:
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
-        self._last: dict[_Part, int] = {}  # the last step that needs a part
-        self._reads: list[list[_Part]] = []  # the parts that each read is for
-        self._needed: list[int] = []  # how many reads must be complete for a step
+        self._last: dict[_Part, int] = {}  # for each part, the last step that needs it
+        self._reads: list[list[_Part]] = []  # for each read, the parts that it reads
+        self._needed: list[int] = []  # for each step, how many reads must be complete
         leaves = [leaf for leaf in self.arrays.leaves if leaf.group is not None]
         for step, (start, stop) in enumerate(self.bounds):
             parts = [(leaf, part) for leaf in leaves for part, *_ in leaf.pieces(start, stop)]
@@ -102,7 +102,7 @@ class Reads:
         if os is None or self._process != os.getpid():
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
-            for reader in self._readers:  # one may hang: the process does not wait for it
+            for reader in self._readers:  # a reader may hang, so do not wait for it
                 self._call_safely(reader, "abandon")
             if self._pool is not None:
                 self._pool.abandon()
@@ -168,7 +168,7 @@ class Reads:
             results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # also a SystemExit of a task
+        except BaseException as error:  # a task may also raise SystemExit
             raise FailedError(error, self._path_of(index)) from error
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)

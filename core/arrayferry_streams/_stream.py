@@ -20,7 +20,7 @@ from ._errors import BlockError, BlockTimeoutError
 from ._reads import Arrays, FailedError, Reads
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # every checker knows it, installed or not
+    from typing_extensions import TypeVar  # every checker knows this package, installed or not
 
     B = TypeVar("B", default=Any, covariant=True)
 else:
@@ -81,7 +81,7 @@ class Stream(Generic[B]):
         self._arrays = Arrays(leaves, groups, copies)
         self.length: int = common_length(leaves)
         self._cuts = cut(leaves, self.length, block)
-        self._numbers = range(len(self._cuts))  # the numbers of its blocks
+        self._numbers = range(len(self._cuts))  # the numbers of the stream's blocks
         self._repeated = _Repeated()
         self._refuse_early()
 
@@ -97,7 +97,7 @@ class Stream(Generic[B]):
                 continue
             try:
                 dtype = np.dtype(leaf.x.dtype)
-            except TypeError:  # of another library
+            except TypeError:  # the dtype belongs to another library
                 continue
             try:
                 self._conversion(np.empty(0, dtype))
@@ -204,7 +204,8 @@ class Stream(Generic[B]):
         for blocks in self._arrays.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        if self._arrays.copy and get_spawning_popen() is not None:  # a process of this machine
+        # the stream is sent to a process of this machine
+        if self._arrays.copy and get_spawning_popen() is not None:
             value = by_file_name(value)
         return Stream, (value, *others, client, timeout), {"_numbers": self._numbers}
 
@@ -248,7 +249,7 @@ class Iteration(Generic[B]):
                     self._blocks.close()
                     raise StopIteration
                 return next(self._blocks)
-        except BaseException:  # an interrupt may occur after a block was taken
+        except BaseException:  # also for an interrupt, which may occur after a block was taken
             self._ended = True
             raise
 

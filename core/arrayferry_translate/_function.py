@@ -131,7 +131,7 @@ def function_of(program: Program, to: Target) -> Loaded:
         TranslationError: the library cannot compute part of the program.
     """
     loaded = Loaded(program, registry.backend(to))
-    loaded.bound(None)  # to raise errors now
+    loaded.bound(None)  # bind the program now, so that errors are raised here
     return loaded
 
 
@@ -258,7 +258,7 @@ class Translated:
         key = treedef, *map(_form, leaves), *settings()
         traced = self._kept.get(key)
         if traced is None:
-            with self._lock:  # so that only one thread traces it
+            with self._lock:  # the lock lets only one thread trace the function
                 traced = self._kept.get(key)
                 if traced is None:
                     program, structure = self._traced(treedef, leaves)

@@ -146,7 +146,7 @@ class Library:
         return x
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
-        """Return the library's own convolution, with PyTorch's name and arguments; None if it has none for a dtype."""
+        """Return the library's own convolution, with PyTorch's name and arguments, or None if it has none for a dtype."""
         return None
 
     def special(self, name: str) -> Callable[..., Any]:
@@ -161,7 +161,7 @@ class Library:
         """Return a context in which values cause no warnings or errors, and no gradients are recorded."""
         import numpy as np
 
-        return np.errstate(all="ignore")  # many libraries use NumPy
+        return np.errstate(all="ignore")  # many libraries compute with NumPy, which warns
 
 
 class NumpyLibrary(Library):
@@ -274,7 +274,7 @@ class TorchLibrary(Library):
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
             return (x[..., None] * y[..., None, :, :]).sum(
                 -2, dtype=x.dtype
-            )  # PyTorch has no such matmul
+            )  # PyTorch has no matmul for these dtypes
         return self.native.matmul(x, y)
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:

@@ -165,7 +165,8 @@ LOWERED: Mapping[str, Lowered] = {
     "name": lambda params, x: x,
     "sharding_constraint": lambda params, x: x,
     "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
-    "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),  # as JAX does
+    # JAX computes exp2 in this way too
+    "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),
     "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),
     "cbrt": lambda params, x: jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3)),
     "clamp": _clamp,

@@ -156,7 +156,7 @@ def save_all(
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
         os.replace(partial, path)
     finally:
-        with contextlib.suppress(OSError):  # it has been moved
+        with contextlib.suppress(OSError):  # after success, `partial` no longer exists
             os.remove(partial)
 
 

@@ -70,7 +70,7 @@ def step(
             remedy="Rewrite that part of the function, or choose another library.",
         )
 
-    def recorded(*arrays: AnyTree) -> Any:  # recording raises when it runs
+    def recorded(*arrays: AnyTree) -> Any:  # when a graph is recorded, an operator raises here
         try:
             return run(*arrays)
         except NotImplementedError as error:

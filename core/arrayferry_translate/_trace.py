@@ -145,7 +145,7 @@ class _Maker:
             raise self._refused(equation, str(error)) from None
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
-        if rule is None:  # an error only if an output needs it
+        if rule is None:  # a missing rule is an error only if an output needs this equation
             plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
             if equation.effects and not name.startswith("debug_"):
                 raise plain["refused"]

@@ -50,7 +50,7 @@ class Bound(Converter):
     """A converter whose `convert` calls the function that `bind` returns."""
 
     def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
-        # the user's narrowing is not known here, so the general path handles other dtypes
+        # `narrowing` is not known here, so the general path handles dtypes that the target lacks
         bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if bound is None else bound(x)
 
@@ -124,7 +124,8 @@ class Packed(Bound):
             return None
         try:
             return fit_dtype(x, self.backend, options.narrowing)
-        except ArrayFerryError:  # the general path raises it again, with the path in the tree
+        except ArrayFerryError:
+            # the general path raises this error again, with the path in the tree
             return None
 
     def _together(self, xs: list[Any], dtype: Any, device: Device) -> list[Any]:

@@ -62,7 +62,7 @@ class StoredSource(Source):
 
     @abstractmethod
     def stored(self, x: AnyArray) -> Sequence[int] | None:
-        """Return the shape of the stored parts, each of which is read as a whole; None if any part can be read."""
+        """Return the shape of the stored parts, each of which is read as a whole, or None if any part can be read."""
 
     def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
@@ -72,7 +72,7 @@ class StoredSource(Source):
             return np.asarray(x[()])
         except MemoryError:
             raise
-        except Exception as error:  # a damaged file, a lost connection
+        except Exception as error:  # the file may be damaged, or the connection lost
             raise ConversionError(
                 f"{self.what} could not be read ({describe_error(error)})",
                 remedy="Its file or store may be damaged.",

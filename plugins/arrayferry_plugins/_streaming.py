@@ -48,7 +48,7 @@ class _StoredSlices(Slices):
         self._source = source
 
     def read(self, array: int, block: int) -> Any:
-        self._source.device_of(self._xs[array])  # raises for a closed file
+        self._source.device_of(self._xs[array])  # device_of() raises for a closed file
         return super().read(array, block)
 
     def portable_client(self) -> Any:

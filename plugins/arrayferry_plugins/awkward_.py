@@ -16,7 +16,8 @@ class AwkwardSource(Source):
     name = "awkward"
     package = install = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
-    # Memory counts as writable, since NumPy arrays are often wrapped without a copy. Results are read-only.
+    # The memory of arrays counts as writable, since they often wrap NumPy arrays. Results are
+    # read-only.
 
     def to_numpy(self, x: AnyArray) -> Any:
         import awkward as ak

@@ -25,7 +25,8 @@ class H5pySource(StoredSource):
     )
 
     def device_of(self, x: AnyArray) -> str:
-        if not getattr(x, "_dset", x):  # checked first, as everything else needs an open file
+        # this is checked first, since all other calls need an open file
+        if not getattr(x, "_dset", x):
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")
         return "cpu"

@@ -38,9 +38,11 @@ class PandasSource(Source):
             what, first = ", an index of several levels,", "x.get_level_values(0)"
         else:
             dtype = _plain_dtype(x)
-            nullable = getattr(x.dtype, "na_value", None) is pd.NA  # elsewhere, NaN is a value
+            # in dtypes without pd.NA, NaN is a value
+            nullable = getattr(x.dtype, "na_value", None) is pd.NA
             if not (nullable and x.isna().any()):
-                return read_only(x.to_numpy(dtype))  # other objects may use this memory too
+                # other objects may use the memory of this array too
+                return read_only(x.to_numpy(dtype))
             number = "x.fillna(0), or "
             fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
             what, first = " with missing values", f"{fill}x.dropna(),"
@@ -59,7 +61,8 @@ def _plain_dtype(x: AnyArray) -> Any:
     dtype = x.dtype
     is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
     plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    plain = getattr(plain, "numpy_dtype", plain)  # of nullable and Arrow's dtypes
+    # nullable dtypes and Arrow's dtypes have a `numpy_dtype`
+    plain = getattr(plain, "numpy_dtype", plain)
     zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
     if is_known and plain.kind in "biufcmM" and zone is None:
         return plain

@@ -57,7 +57,7 @@ class ArrowSource(Source):
             if len(lengths) and (lengths != lengths[0]).any():
                 raise _ragged(x)
             shape.append(getattr(x.type, "list_size", lengths[0] if len(lengths) else 0))
-            x = x.flatten()  # only the part that a slice shows
+            x = x.flatten()  # flatten() returns only the part that a slice shows
             flat = f"pyarrow.compute.list_flatten({flat})"
             _refuse_missing(x, flat)
         if tensor is not None:
@@ -114,7 +114,7 @@ def _ragged(x: AnyArray) -> Exception:
 
 
 def _is_list(kind: Any) -> bool:
-    return hasattr(kind, "value_field")  # lists of any kind
+    return hasattr(kind, "value_field")  # all types of lists have a `value_field`
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:

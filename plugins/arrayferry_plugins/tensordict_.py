@@ -32,7 +32,7 @@ class TensorDicts(Container):
         at = {"device": moved.pop() if value.device and moved else value.device}
         if any(value.names):
             at["names"] = value.names
-        if children:  # blocks of a stream are shorter
+        if children:  # the blocks of a stream have other lengths
             at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
         if isinstance(value, td.TensorDictParams):
@@ -73,7 +73,8 @@ class TensorClasses(Container):
         if isinstance(tensors, dict):
             items = tensors | fields
             names = () if data else value.__dataclass_fields__
-            return items | {name: None for name in names if name not in items}  # 0.15 drops None
+            # TensorDict 0.15 drops None
+            return items | {name: None for name in names if name not in items}
         new = object.__new__(type(value))
         vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
         return new
@@ -112,7 +113,7 @@ def _dense(value: AnyTree, children: list[Any]) -> Any:
     """Return a lazy stack as a dict, in the library to which its parts were converted."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
-    # the parts have been checked
+    # the parts have been checked already, so narrowing is allowed
     return convert(dense, like=like, narrowing="allow", unsupported="keep")
 
 

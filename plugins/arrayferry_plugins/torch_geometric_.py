@@ -20,7 +20,8 @@ class Graphs(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
         for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
-            for name in ("_slice_dict", "_inc_dict"):  # where the graphs of a batch begin
+            # these dicts say where the graphs of a batch begin
+            for name in ("_slice_dict", "_inc_dict"):
                 if name in holder:
                     holder[name] = copy.deepcopy(holder[name])
         for store in new.stores:

@@ -87,7 +87,7 @@ class Conversion(Generic[A]):
         """
         try:  # `try` costs nothing, and reading the attribute before the call is faster
             run = self._plans.run  # type: ignore[union-attr]
-        except AttributeError:  # this is the first call, or the registry has changed
+        except AttributeError:  # no plans yet: the first call, or the registry has changed
             run = self._prepare().run
         return run(value)
 
@@ -108,7 +108,7 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # otherwise the registry changed before this conversion could be notified
+            # if the registry changed before this conversion could be notified, prepare again
             if registry.catalog is catalog:
                 return plans
 
@@ -142,8 +142,10 @@ class Conversion(Generic[A]):
                 "where it is loaded. Make it where it is used"
             )
         options = self.options
-        if not isinstance(options.device, (str, NoneType)):  # an object, which has a name at best
-            if not self.target.devices.is_named(options.device):  # this also sets `_device`
+        # a device object: only its name, if it has one, can be pickled
+        if not isinstance(options.device, (str, NoneType)):
+            # reading `target` also sets `_device`
+            if not self.target.devices.is_named(options.device):
                 raise TypeError(
                     f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
                 )
@@ -186,7 +188,8 @@ def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
 
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
     if namespace:
-        with suppress(Exception):  # calling the conversion raises an error if it is not here
+        with suppress(Exception):
+            # if the module is missing here, calling the conversion raises an error
             import_module(namespace)
     return Conversion(target, options, default_registry())
 

@@ -155,7 +155,8 @@ class Pair:
             if self.options.unsupported == "keep":
                 return x
             raise
-        except (ArrayFerryError, DeprecationWarning):  # a warning that was turned into an error
+        except (ArrayFerryError, DeprecationWarning):
+            # the DeprecationWarning is a warning that was turned into an error
             raise
         except Exception as error:
             if is_out_of_memory(error, self.source, self.target):
@@ -193,12 +194,14 @@ class Pair:
         refuse_more_than_values(x)
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
-            with suppress(Exception):  # it is not installed, or does not accept this object
+            with suppress(Exception):
+                # the library is not installed, or does not accept this object
                 y = backend.dlpack.load(x)
                 break
         else:
             return self._run(x)
-        options = self.options._replace(copy=self.options.copy is not False)  # others may use it
+        # `y` may use the memory of `x`, so copy unless copy=False
+        options = self.options._replace(copy=self.options.copy is not False)
         return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
     def _run(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
@@ -244,12 +247,12 @@ class Pair:
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None
-        with suppress(Exception):  # it is only a note
+        with suppress(Exception):  # a note that fails must not fail the conversion
             if (
                 raised is direct
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
-                return  # noted already, or the converter does not apply
+                return  # the call is noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not accept", what)

@@ -62,7 +62,8 @@ class Pairs:
                 except ConversionError as error:
                     place = {"path": tree.path_of(index), "target": self.target.name}
                     raise error.locate(**place) from error.__cause__
-            origin = kind.origin or self.catalog.backend("numpy")  # of a Python number
+            # a Python number is converted like a NumPy array
+            origin = kind.origin or self.catalog.backend("numpy")
             groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]

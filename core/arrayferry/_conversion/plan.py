@@ -96,7 +96,8 @@ def write_plan(
         code = _function(_Block(scope), name, tree.root, structure)
         names = {**scope.objects, "miss": miss}
         exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
-    except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
+    except Exception:
+        # the tree is too large or too deep, or a plugin fails: convert without a plan
         return None
     return Plan(names[name], code)
 
@@ -147,7 +148,7 @@ class _Scope:
         self.objects: dict[str, Any] = {}
         self.leaves = 0
         self._count = 0
-        self._snippet_for = functools.cache(snippet_for)  # one object for each kind and type
+        self._snippet_for = functools.cache(snippet_for)  # equal kinds and types share one snippet
         self._names: dict[int, str] = {}
 
     def name(self, referent: Any, hint: str = "") -> str:
@@ -294,7 +295,7 @@ class _Block:
         before = self.stored.copy()
         results = [self.value(*part) for part in parts]
         if not node.rebuilt:
-            self.stored = before  # the container is all that is needed
+            self.stored = before  # it is not rebuilt, so only the container itself is stored
             return self.store(name)
         keys = list(map(self.store, keys))
         if cls is dict:
@@ -304,7 +305,8 @@ class _Block:
         items = f"[{', '.join(results)}]"
         if cls is list:
             return items
-        if type(node.container).__module__.startswith("arrayferry."):  # its results need no check
+        # results of built-in containers need no check
+        if type(node.container).__module__.startswith("arrayferry."):
             return f"{container}.rebuild({self.store(name)}, {items})"
         return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.store(name)}, {items})"
 

@@ -80,7 +80,8 @@ class Plans:
         while True:
             watched = bool(observers)
             self.run: Callable[[Any], Any] = self._watched if watched else self._convert
-            if watched is bool(observers):  # no observer has just come or gone in another thread
+            # otherwise another thread has added or removed an observer: choose again
+            if watched is bool(observers):
                 return
 
     def _watched(self, value: AnyTree) -> Any:
@@ -142,7 +143,7 @@ class Plans:
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))
-        except Exception:  # the slow path raises the error, if the value is wrong
+        except Exception:  # if the value is wrong, the slow path raises the error
             plan = None
         if plan is not None and plan is not tried:
             result = plan.run(value, _missed)
@@ -165,19 +166,19 @@ class Plans:
         try:
             readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
             structure = structure_of(value, readers)
-            key = hash(structure)  # it raises for some classes
+            key = hash(structure)  # hash() raises for some classes
         except Exception:
             return
         cached = self._plans.get(key)
         if cached is not None:
-            if not cached.with_routes:  # it did not handle this value
+            if not cached.with_routes:  # the cached plan did not handle this value
                 cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:
                     cached.run, cached.code = again.run, again.code
             return
         times = self.counts[key] = self.counts.get(key, 0) + 1
-        # writing a long plan takes tenths of a second, and one of many plans is used less
+        # a long plan takes tenths of a second to write, and with many plans each is used less often
         if times < 2 + len(tree.arrays) // 2_000 + len(self._plans) // 32:
             return
         if self._last is not None:
@@ -187,7 +188,7 @@ class Plans:
             return
         if dropped:
             for other in (*self.all, *dropped):
-                other.next = None  # otherwise it would keep a dropped plan
+                other.next = None  # otherwise this reference would keep a dropped plan alive
         plan = self._write(tree, structure, with_routes=False)
         if plan is None:
             self.counts[key] = NEVER
@@ -212,7 +213,7 @@ class Plans:
         ) and not any(map(self.pairs.is_lazy, {kind.origin for kind in tree.kinds}))
 
     def _write(self, tree: Tree, structure: Any, *, with_routes: bool) -> Plan | None:
-        from .plan import write_plan  # a first conversion writes none
+        from .plan import write_plan  # imported here, since a first conversion writes no plan
 
         snippet_for = functools.partial(self.pairs.snippet_for, with_routes=with_routes)
         return write_plan(tree, snippet_for, structure, self.pairs.target.name, self.miss)

@@ -42,7 +42,7 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
             return CodeSnippet(Inline(no_objects, "{x}", {}))
-        if pair.options.device == DEFAULT:  # the default may change
+        if pair.options.device == DEFAULT:  # the default device may change
             return by_call
         return CodeSnippet(_already_there(pair, no_objects))
     direct = pair.direct
@@ -52,7 +52,8 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
-    test = "({y} := {convert}({x})) is not NotImplemented"  # if it handles the array
+    # true if the converter handles the array
+    test = "({y} := {convert}({x})) is not NotImplemented"
     return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
 
 

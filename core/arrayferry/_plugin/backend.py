@@ -64,7 +64,7 @@ class Backend(Origin):
     from_numpy_shares: bool | None = None
     item_types: tuple[str, ...] = ()
 
-    # Required.
+    # Required members.
 
     @abstractmethod
     def from_numpy(self, x: AnyArray, device: Any = None) -> Any:

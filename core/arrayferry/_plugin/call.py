@@ -55,7 +55,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
     axes = 0
-    with suppress(Exception):  # no array, or one without a shape
+    with suppress(Exception):  # the argument may be no array, or have no shape
         axes = len(args[0].shape)
     if axes > FEWEST_AXES:
         raise ConversionError(
@@ -74,7 +74,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
     """Return whether an error of one of these libraries means that memory ran out, or False if a plugin cannot tell."""
     for origin in origins:
-        with suppress(Exception):  # otherwise it would take the place of the error
+        with suppress(Exception):  # an error of this check must not replace `error`
             if origin.devices.is_out_of_memory(error):
                 return True
     return False

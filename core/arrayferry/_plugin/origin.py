@@ -52,7 +52,7 @@ class Origin(ABC):
             TracedValueError: the array is a traced value.
         """
 
-    # Optional.
+    # Optional members.
 
     def device_of(self, x: AnyArray) -> str:
         """Return the name of the device that an array is on, as `devices.names` spells it."""
@@ -81,7 +81,7 @@ class Origin(ABC):
         """
         return None
 
-    # Availability.
+    # Availability of the library.
 
     @property
     def installed(self) -> bool:
@@ -95,7 +95,7 @@ class Origin(ABC):
             return False
 
     def problem(self) -> BackendUnavailableError | None:
-        """Return why the library cannot be used here, as an error to raise; None if it can be used.
+        """Return why the library cannot be used here, as an error to raise, or None if it can be used.
 
         This imports the library. Override `check` for further tests.
         """
@@ -146,7 +146,8 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     except NEVER_CAUGHT:
         raise
     except BaseException as error:
-        text = " ".join(word for word in str(error).split() if word.strip("="))  # one line
+        # the text becomes one line
+        text = " ".join(word for word in str(error).split() if word.strip("="))
         failure = BackendUnavailableError(
             f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",
             remedy="Reinstall it"

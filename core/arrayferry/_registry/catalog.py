@@ -91,7 +91,7 @@ class Catalog:
             refuse: the name of a plugin whose faults are raised.
         """
         parts = self._parts.get(hook)
-        if parts is None:  # without a lock, since plugins import modules here
+        if parts is None:  # no lock is held here, since plugins import modules
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
@@ -213,7 +213,7 @@ class Catalog:
             kind = kinds.cached.get(type(value))
         except RecursionError:
             raise
-        except Exception:  # a class that cannot be hashed
+        except Exception:  # the class cannot be hashed
             return OTHER
         if kind is OTHER and kinds.may_have_changed(type(value)):
             kind = kinds.of(value)
@@ -233,7 +233,8 @@ class Catalog:
             vars(self).pop("kinds", None)
             self._changed()
         else:
-            self.kinds.fresh = False  # later values may be of a library that is imported after this
+            # later values may belong to a library that is imported after this
+            self.kinds.fresh = False
 
 
 def _parts(contributions: Sequence[Contribution], kind: type) -> tuple[Any, ...]:

@@ -139,7 +139,7 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
 
 
 def _home(point: EntryPoint) -> str:
-    dist = point.dist  # looked up only now, since that takes a while
+    dist = point.dist  # reading `dist` takes a while, so it is not done earlier
     return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 
@@ -192,7 +192,7 @@ def _is_arrayferry(dist: Any) -> bool:
     """
     try:
         metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
-    except Exception:  # there is no distribution, or its metadata cannot be read
+    except Exception:  # the distribution is missing, or its metadata cannot be read
         return False
     name = re.search(r"^Name:[ \t]*(\S+)", metadata, re.MULTILINE | re.IGNORECASE)
     return name is not None and re.sub(r"[-_.]+", "-", name[1]).lower() == DISTRIBUTION

@@ -68,8 +68,8 @@ class GenericDevices(Devices):
         home = self.xp.__name__.partition(".")[0]
         is_own = type(device).__module__.partition(".")[0] == home
         if device is None or (is_own and str(device) == object.__repr__(device)):
-            return "cpu"  # the only device, without a name
-        # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
+            return "cpu"  # the library has one device, which has no name
+        # str() of a device object is its name, or a repr with its name: Device('CPU_DEVICE')
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
 
@@ -114,7 +114,7 @@ class GenericBackend(Backend):
             return False
         try:
             x.unwrap_numpy()
-        except ValueError:  # of ndonnx, while a graph is made
+        except ValueError:  # ndonnx raises it while a graph is made
             return True
         return False
 
@@ -129,7 +129,8 @@ class GenericBackend(Backend):
         chosen = device is not None and devices.can_choose
         placed = {"device": devices.object_of(device)} if chosen else {}
         name = x.dtype.name
-        dtype = getattr(self.xp, name, None)  # some choose another themselves, as MLX for float64
+        # without a dtype, some libraries choose another one, as MLX does for float64
+        dtype = getattr(self.xp, name, None)
         y = self.xp.asarray(x, dtype=dtype, **placed)
         other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
         if other or tuple(y.shape) != x.shape:

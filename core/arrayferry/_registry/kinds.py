@@ -61,9 +61,10 @@ class Kinds:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
         entries = (*arrays, *(entry for container in containers for entry in container.types))
-        # by path, or None if the type has not been imported yet
+        # the type at each path, or None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
-        self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
+        # None if several types have the name
+        self._by_name: dict[tuple[str, str], type | None] = {}
         self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
         self._asking = [each for each in containers if overrides(each, Container.takes)]
@@ -124,7 +125,7 @@ class Kinds:
             return kind
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # an object so odd that even its type cannot be examined
+        except Exception:  # even the type of this object cannot be examined
             return OTHER
 
     def _classify(self, value: AnyTree) -> Kind:
@@ -152,7 +153,7 @@ class Kinds:
             ndarrays = self.arrays.get(numpy.ndarray)
             return Kind("scalar", ndarrays.backend if ndarrays else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
-        if kind is None:  # abstract base classes, such as jax.Array
+        if kind is None:  # abstract base classes, such as jax.Array, are not in the mro
             kinds = self.arrays.items()
             kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
         if kind is not None:

@@ -48,7 +48,8 @@ class Owners:
         self.left_out: list[LeftOut] = []
         self.unused: set[int] = set()
         self._replacing: list[Contribution] = []
-        self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
+        # the contributions of backends, by the paths and types of their arrays
+        self._arrays: dict[Any, Contribution] = {}
         self._containers: dict[Any, Contribution] = {}
         for new in sorted(contributions, key=lambda contribution: contribution.priority):
             if new.kind is Converter:
@@ -75,7 +76,7 @@ class Owners:
         """Give a part its names and types, and remove those that it replaces.
 
         Returns:
-            The conflict with another part, in which case nothing has changed; "" if there is none.
+            The conflict with another part, in which case nothing has changed, or "" if there is none.
         """
         part, kind = new.part, new.kind
         paths = part.types if kind is Container else part.array_types if kind is Backend else ()
@@ -105,7 +106,7 @@ class Owners:
         return ""
 
     def _conflict(self, new: Contribution, names: list[str], types: tuple[str, ...]) -> str:
-        """Describe the first name or array type of a part that belongs to another one; "" if none does."""
+        """Describe the first name or array type of a part that belongs to another one, or "" if none does."""
         packages = self.packages if isinstance(new.part, Backend) else {}
         for name in names:
             owner = self.names.get(name) or packages.get(name)
@@ -121,7 +122,7 @@ class Owners:
         return ""
 
     def _replacement(self, new: Contribution) -> Contribution | None:
-        """Return the part that replaces a new one, as its `replaces` says; None if no part does."""
+        """Return the part that replaces a new one, as its `replaces` says, or None if no part does."""
         for owner in self._replacing if new.kind is not Container else ():
             if owner.name != new.name and _replaces(owner, new) and not _replaces(new, owner):
                 return owner

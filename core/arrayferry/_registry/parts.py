@@ -23,7 +23,7 @@ class Named(dict[str, Any]):
     def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} of a registry cannot be changed: copy() can")
 
-    if not TYPE_CHECKING:  # these are methods of any dict
+    if not TYPE_CHECKING:  # type checkers know these methods from dict
         __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -153,12 +153,12 @@ class PluginManager(pluggy.PluginManager):
             parts: further parts, by the hooks of layers.
 
         Returns:
-            The name; None if it is blocked, so that nothing was registered.
+            The name, or None if it is blocked, so that nothing was registered.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
-        _ = self._registry.catalog  # installed plugins come first
+        _ = self._registry.catalog  # load the installed plugins first
         if not isinstance(name, str | None):
             raise PluginError(f"the name of a plugin must be a string, and not {name!r:.80}")
         with self._registry.lock:
@@ -177,7 +177,7 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             try:
                 return self._forget(registered_name)
-            except BaseException:  # an interrupt
+            except BaseException:  # such as an interrupt
                 self._forget(registered_name)
                 raise
 
@@ -231,15 +231,16 @@ class PluginManager(pluggy.PluginManager):
         """Return the options of a function that is marked as a hook, or has the name `arrayferry_...` of one."""
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
-        if not isinstance(value, _FUNCTIONS):  # without evaluating it
+        if not isinstance(value, _FUNCTIONS):  # an attribute that is no function is not evaluated
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
-                raise PluginError(  # otherwise pluggy would silently leave it out
+                raise PluginError(  # without this error, pluggy would silently leave the hook out
                     f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, and pluggy only calls functions",
                     remedy=f"Write a function that calls it: def {name}(): return ...",
                 )
             return None
-        function = getattr(value, "__func__", None)  # which pluggy 1.5 misses for some
+        # pluggy 1.5 finds no mark on some methods, so look at their functions
+        function = getattr(value, "__func__", None)
         options: Any = getattr(value, _MARK, None) or getattr(function, _MARK, None)
         if options is None and not name.startswith("arrayferry_"):
             return None
@@ -355,7 +356,7 @@ class PluginManager(pluggy.PluginManager):
             kind: the class of the parts of a layer's hook.
         """
         contributions: list[Contribution] = []
-        silent = ""  # a hook that returned None, which pluggy ignores
+        silent = ""  # the name of a hook that returned None, which pluggy ignores
         for hook, call in calls:
             for mark in ("wrapper", "hookwrapper"):
                 if getattr(call, mark):
@@ -364,7 +365,7 @@ class PluginManager(pluggy.PluginManager):
                         "called one by one",
                         remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
                     )
-            # not by pluggy's caller, which calls what is registered now
+            # call this plugin alone; pluggy's caller would call all that are registered now
             results: Any = self._hookexec(hook, [call], {}, False)
             if not results:
                 silent = hook

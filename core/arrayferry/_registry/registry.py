@@ -53,8 +53,8 @@ class Registry:
         self._manager = PluginManager(self, autoload)
         self._loaded = self._loading = False
         self.current: Catalog | None = None
-        self.partial: Catalog | None = None  # while plugins are imported or loaded
-        self._missing: set[str] | None = None  # what that catalog lacks
+        self.partial: Catalog | None = None  # the catalog while plugins are imported or loaded
+        self._missing: set[str] | None = None  # the plugins that `partial` lacks
         self._aside: Registry | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
@@ -108,7 +108,8 @@ class Registry:
             catalog = self.update()
             self._missing = installed.unfinished
             return catalog
-        except BaseException:  # such as an interrupt: all are loaded again on next use
+        except BaseException:
+            # after any error, also an interrupt, all plugins are loaded again on next use
             self._loaded = self._loading = False
             self.invalidate()
             raise
@@ -117,10 +118,11 @@ class Registry:
         """Log and issue a warning, once until installed plugins are loaded again."""
         if text not in self._warned:
             self._warned.add(text)
-            import logging  # takes time to import, and most programs warn of nothing
+            import logging  # logging takes time to import, and most programs warn of nothing
 
             logger = logging.getLogger("arrayferry")
-            if not logger.handlers:  # otherwise it would be printed, besides the warning
+            # without a handler, logging would print the text besides the warning
+            if not logger.handlers:
                 logger.addHandler(logging.NullHandler())
             logger.warning(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
@@ -156,8 +158,9 @@ class Registry:
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
-        # without the lock: a module that is being imported may make a converter while a plugin waits for that module
-        self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
+        # do not take the lock: a module that is being imported may make a converter, while a plugin
+        # that holds the lock waits for that module
+        self._watchers[id(watcher)] = watcher  # the key is the id, since two watchers may be equal
 
     def watchers(self) -> list[Watcher]:
         """Return the watchers, which are notified of changes."""
@@ -292,7 +295,8 @@ def _after_fork() -> None:
             registry.lock = threading.RLock()
             registry._loaded = registry._loading = False
             registry._manager.forget_unfinished()
-            registry.invalidate()  # the thread with the lock may not have done so yet
+            # the thread that held the lock may not have invalidated the registry yet
+            registry.invalidate()
 
 
 if hasattr(os, "register_at_fork"):

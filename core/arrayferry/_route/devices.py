@@ -107,7 +107,8 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
         if not call_backend(target, "devices.is_named", device):
             return requested, device
     name = spell_device(requested)
-    for spelled in (requested, name):  # not the object, which may be another library's
+    # return a name and not `device`, which may be an object of another library
+    for spelled in (requested, name):
         if spelled in usable:
             return spelled, spelled
     meant = f" ({name!r})" if device_kind(requested.strip().lower()) != device_kind(name) else ""

@@ -90,7 +90,8 @@ class Direct:
             while name in inline.names:
                 name += "_"
             result = f"{{{name}}}({inline.result})"
-            test = inline.test and f"({inline.test})"  # it is joined with others by `and`
+            # in parentheses, since tests are joined by `and`
+            test = inline.test and f"({inline.test})"
             self.inline = Inline(test, result, {**inline.names, name: checked})
 
     def _checked(self, y: AnyArray) -> Any:

@@ -100,7 +100,8 @@ class Exchange(NamedTuple):
         shared = self._handed_over(x)
         y = after.copy(shared)
         waits = _wait_for(y, before, after)
-        if waits and before.memory == "immutable":  # `x` may even be donated now
+        # later work waits for the copy, so `x` may even be donated
+        if waits and before.memory == "immutable":
             return y
         is_tracked = keep_source(after, shared, y)
         return y if is_tracked and (before.memory == "immutable" or waits is not None) else None

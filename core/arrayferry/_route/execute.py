@@ -87,9 +87,10 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if values is not None:  # a converter would compute them again
+        if values is not None:  # a converter would compute the values again
             without |= {each for each in self.catalog.converters if each.source == source.name}
-        directs = list(self._directs.values())  # another thread may add one
+        # a copy of the values, since another thread may add one
+        directs = list(self._directs.values())
         without |= {direct.converter for direct in directs if direct.disabled}
         while True:
             if route is None:
@@ -100,7 +101,8 @@ class Executor:
             if self.options.copy is False and route.transfers:
                 raise copy_required(f"it is on {source_device}, not on {target_device}")
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
-                values = call_backend(source, "to_numpy", x)  # once, for all routes that are tried
+                # the values are read once, for all routes that are tried
+                values = call_backend(source, "to_numpy", x)
             try:
                 y = self._follow(route, x, device, values)
             except NotHandledError as skipped:
@@ -160,7 +162,7 @@ class Executor:
             copy = True
         key = converter, device, copy
         direct = self._directs.get(key)
-        if direct is None:  # the same for the same step
+        if direct is None:  # equal steps share one `Direct`
             options = self.options._replace(device=device, copy=copy)
             direct = Direct(converter, before, after, options, self.catalog.kind)
             self._directs[key] = direct
@@ -228,10 +230,11 @@ def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) ->
 
     try:
         dtype = x.dtype
-    except Exception:  # it is read later, and fails then
+    except Exception:  # the dtype is read again later, and raises then
         dtype = None
     if isinstance(dtype, np.dtype):
-        target_dtype(dtype.base, target, options.narrowing)  # of arrays of arrays, as in HDF5
+        # `base` is the element type of a subarray dtype, as in HDF5
+        target_dtype(dtype.base, target, options.narrowing)
     if options.copy is False:
         raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
 

@@ -93,7 +93,7 @@ def share_memory(
     if reads is None:
         reads = bool(source.to_numpy_shares and target.to_numpy_shares)
     if reads:
-        with suppress(Exception):  # it is only a check
+        with suppress(Exception):  # an error of this check must not fail the conversion
             a, b = source.to_numpy(x), target.to_numpy(y)
             return True if a.size and overlap(a, b) else None
     return None

@@ -63,7 +63,8 @@ def _cast(
     else:
         with np.errstate(all="ignore"):
             cast = x.astype(dtype)
-        if not check or np.count_nonzero(np.isfinite(cast)) == cast.size:  # quicker than all()
+        # counting is quicker than all()
+        if not check or np.count_nonzero(np.isfinite(cast)) == cast.size:
             return cast, None
     return cast, _lost(x, cast, kind)
 
@@ -175,7 +176,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
             remedy='Pass scalars="keep" to leave Python numbers unchanged.',
             dtype="int",
         )
-    if dtype.kind in "iu":  # an integer that does not fit gets a wider dtype, as in NumPy
+    if dtype.kind in "iu":  # as in NumPy, an integer that does not fit gets a wider dtype
         narrowed = array.astype(dtype)
         return narrowed if int(narrowed) == number else array
     narrowed, lost = _cast(array, dtype)

@@ -41,9 +41,10 @@ def release(count: int = AT_ONCE) -> None:
     for _ in range(min(count, len(_kept))):
         try:
             done, source, size = _kept.popleft()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took the last source
             return
-        with suppress(Exception):  # the device is lost, so no copy can still be made
+        with suppress(Exception):
+            # done() raises if the device is lost, and then no copy can still be made
             if not done():
                 _kept.append((done, source, size))
 
@@ -72,7 +73,7 @@ def _watch() -> None:
         release(len(_kept))
         idle = 0 if _kept else idle + 1
         if idle >= LINGER:
-            _watcher = None  # for a source that comes now, another is started
+            _watcher = None  # a source added from now on starts a new watcher
 
 
 def duplicate(backend: Any, x: AnyArray, device: Device = None) -> Any:
@@ -113,7 +114,7 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     size = getattr(source, "nbytes", 0)
     _kept.append((done, source, size if isinstance(size, int) else 0))
     global _watcher
-    if _watcher is None or not _watcher.is_alive():  # as in a forked process
+    if _watcher is None or not _watcher.is_alive():  # in a forked process, the thread is not alive
         _watcher = Thread(target=_watch, name="arrayferry-sources", daemon=True)
         _watcher.start()
     while len(_kept) > 1 and sum(size for *_, size in tuple(_kept)) > MOST:

@@ -170,7 +170,7 @@ class _Search:
             and {converter.source, converter.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
-        # the target's library may move an array only if the source never writes to it again;
+        # the target's library may move an array only if the source never writes to the array again;
         # the array is then kept until the move is done
         self.moves_by_target = tells_when_done(target) and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
@@ -184,7 +184,7 @@ class _Search:
             for device in sorted(devices):
                 if device_kind(device) == converter.source_device:
                     yield Place(converter.source, device)
-        if len(devices) > 2:  # from one device to another
+        if len(devices) > 2:  # a source and a goal off the host, on different devices
             for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
                 if isinstance(origin, Backend) and device in call_backend(origin, "devices.names"):
                     yield Place(origin.name, device)

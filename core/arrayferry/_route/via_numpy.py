@@ -76,7 +76,7 @@ def from_host(
 
     n: np.ndarray[Any, Any] = array.value
     changed, readonly = False, not n.flags.writeable
-    if target.name != "numpy":  # which has all dtypes, and accepts all arrays
+    if target.name != "numpy":  # NumPy itself has all dtypes and accepts all arrays
         n = fit_dtype(n, target, options.narrowing)
         changed, readonly = n is not array.value, not n.flags.writeable
         n, plain = _plain(n)
@@ -124,7 +124,7 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         n = n.view(np.ndarray)
     if not n.dtype.isnative:
         return n.astype(n.dtype.newbyteorder("=")), True
-    if n.dtype.char in "qQ":  # long long, where long has the same size
+    if n.dtype.char in "qQ":  # `long long`; on some platforms `long` has the same size
         n = n.view(f"{n.dtype.kind}8")
     if n.flags.aligned:
         size = n.itemsize or 1

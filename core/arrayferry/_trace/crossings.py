@@ -178,7 +178,8 @@ def _why_copied(
 
 def nbytes_of(x: AnyArray) -> int:
     """Return the size of an array, or 0 if it is not known."""
-    with suppress(Exception):  # Dask's is not a number where lengths are not known
+    with suppress(Exception):
+        # int() raises for a Dask array with unknown lengths, whose size is not a number
         if hasattr(x, "nbytes"):
             return int(x.nbytes)
         return int(x.size) * int(getattr(dtype_named(dtype_name(x.dtype)), "itemsize", 0))

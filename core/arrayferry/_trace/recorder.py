@@ -90,14 +90,14 @@ class Trace:
                 observers.append(self)
                 notice_observers()
             return self
-        except BaseException as error:  # an interrupt
+        except BaseException as error:  # such as an interrupt
             self.__exit__(type(error), error, None)
             raise
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
         with Counting.lock:
-            if self not in observers:  # a forked process leaves the block
+            if self not in observers:  # a forked process that leaves the block has no such observer
                 return
             observers.remove(self)
             if self in observers:

@@ -99,7 +99,7 @@ def short_place(file: str, line: int, function: str) -> str:
     if not file:
         return printable(function) or "(unknown)"
     name = os.path.basename(file)
-    with suppress(Exception):  # it is no cell, or there is no IPython
+    with suppress(Exception):  # the file is no cell, or IPython is not loaded
         shell: Any = sys.modules["IPython"].get_ipython()
         name = " ".join(shell.compile.format_code_name(file))
     where = "" if function in ("", "<module>") else f" in {function}"

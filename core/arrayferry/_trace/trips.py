@@ -31,7 +31,7 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._trips: dict[_Trip, int] = {}
-        # the last results, and where their values were before, each with the line where they left
+        # the last results: a weak reference, and the places of their values before, with the lines
         self.followed: Cache[Any, tuple[weakref.ref[Any], tuple[tuple[_Stop, CallSite], ...]]]
         self.followed = Cache(MAX_FOLLOWED)
 
@@ -55,7 +55,7 @@ class RoundTrips:
                 self._trips[trip] = self._trips.get(trip, 0) + 1
             self.followed.pop(key, None)
         else:
-            with suppress(TypeError):  # there are no weak references to it
+            with suppress(TypeError):  # some results do not allow weak references
                 self.followed[key] = weakref.ref(crossing.after), past[-4:]
 
     def findings(self) -> Iterator[TraceFinding]:

@@ -27,7 +27,7 @@ class Counting:
 
 
 def _after_fork() -> None:
-    Counting.lock = threading.RLock()  # another thread of the parent may have held it
+    Counting.lock = threading.RLock()  # a thread of the parent may have held the old lock
 
 
 if hasattr(os, "register_at_fork"):
@@ -55,11 +55,12 @@ def _report(
 ) -> None:
     """Find the crossings of a call, and report them to all traces."""
     seconds = time.perf_counter() - start - call.within
-    open_conversion.call = None  # the rest is not part of a conversion
+    open_conversion.call = None  # what follows is not part of a conversion
     site, directly = call_site(sys._getframe())
     try:
         crossings = find(directly)
-    except Exception:  # an odd value, or one that another thread changes: traces count it as unread
+    except Exception:
+        # traces count a value that cannot be examined, or that another thread changes, as unread
         crossings = None
     with Counting.lock:
         for trace in dict.fromkeys(observers):

@@ -93,7 +93,8 @@ class AttrsContainer(DataclassContainer):
 
     def fill(self, new: Any, value: AnyTree, children: list[Any]) -> None:
         super().fill(new, value, children)
-        if hasattr(value, _HASH):  # of cache_hash=True; attrs computes it again when it is None
+        # the hash that attrs caches (cache_hash=True); None makes attrs compute it again
+        if hasattr(value, _HASH):
             object.__setattr__(new, _HASH, None)
 
 

@@ -93,7 +93,7 @@ def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
         return _key(value, special, iter(range(MAX_OBJECTS)), {})
     except MemoryError:
         raise
-    except Exception:  # an odd object, or one of too many parts
+    except Exception:  # the object cannot be examined, or has too many parts
         return object()
 
 
@@ -131,11 +131,11 @@ def _parts(value: AnyTree, cls: Any) -> Any:
     try:
         reduced: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
         parts = reduced[:3] + tuple(tuple(items or ()) for items in reduced[3:5])
-    except Exception:  # it is an object of C
+    except Exception:  # an object implemented in C that cannot be reduced
         return _Equal(value)
     if reduced[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
         return parts
-    # of a class derived from `Decimal`, which leaves these out
+    # the reduced form of `Decimal` leaves out the attributes of a derived class
     return *parts, object.__getstate__(value)
 
 

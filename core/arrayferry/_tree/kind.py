@@ -44,7 +44,7 @@ class Kind:
             return self.category == "container"
         import numpy
 
-        if type(value) is numpy.ndarray:  # whose masked arrays need not be imported
+        if type(value) is numpy.ndarray:  # a plain array: numpy.ma need not be imported
             return bool(value.dtype.kind == "O")
         if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
             return False

@@ -83,7 +83,7 @@ class DictSubclassContainer(DictContainer):
         for key, child in _items(base.keys(value), children).items():
             base.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
-                new.__dict__[key] = child  # an item that an attribute mirrors
+                new.__dict__[key] = child  # the attribute mirrors this item
         return new
 
     def steps(self, value: AnyTree) -> Sequence[str]:

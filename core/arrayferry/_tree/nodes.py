@@ -68,7 +68,7 @@ class Nodes:
     __slots__ = ("_keeps", "_root", "branches")
 
     def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
-        # only the list holds the containers, so they are freed one by one, and not recursively
+        # only this list holds the containers, so they are freed one by one, and not recursively
         self._root = None if type(root) is Branch else root
         self.branches: list[Branch] = branches
         self._keeps = keeps
@@ -84,7 +84,8 @@ class Nodes:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        cached: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
+        # rebuilt containers that occur in several places, by their children
+        cached: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:
                 built.append(branch.value)
@@ -115,7 +116,8 @@ class Nodes:
         except RecursionError as error:
             raise too_deep(self._path_to(lambda node: node is branch), error) from error
         except Exception as error:
-            if not branch.arrays:  # such as a torch.Size, whose numbers cannot be arrays
+            # a container of numbers, such as torch.Size, cannot hold arrays instead
+            if not branch.arrays:
                 return value
             if isinstance(error, ConversionError):
                 changed = any(map(is_not, children, container.children(value)))

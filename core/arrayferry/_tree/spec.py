@@ -26,7 +26,7 @@ class TreeSpec:
     keys, attributes and settings, and the same values apart from the leaves, types included.
 
     Attributes:
-        paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
+        paths: how each leaf is reached, as Python would write it, or "" for a tree that is one leaf.
     """
 
     __slots__ = ("_flat", "_hash", "_key", "_nodes", "paths")
@@ -134,7 +134,7 @@ def flatten(
     except StructureError as error:
         error.path = prefix + error.path
         raise
-    templates: dict[int, Any] = {}  # one for a container in several places
+    templates: dict[int, Any] = {}  # a container in several places has one template
     for branch in tree.branches:
         if branch.rebuilt:
             key = id(branch.value)
@@ -182,7 +182,7 @@ def _template_of(branch: Branch) -> Any:
     value = branch.value
     try:
         template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
-    except Exception:  # it can hold only arrays
+    except Exception:  # the container accepts only arrays, no placeholders
         return value
     return template if type(template) is type(value) else value
 
@@ -190,7 +190,7 @@ def _template_of(branch: Branch) -> Any:
 def _branch_key(branch: Branch) -> Any:
     """Return a key for a container: its type, its static key and the codes of its children."""
     if not branch.rebuilt:
-        return None  # it is part of the key of another container, as a value
+        return None  # a container that is not rebuilt is compared as a value in its parent's key
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
 
 
@@ -221,7 +221,7 @@ def _is_plain_tuple(cls: type) -> bool:
 
 
 def _flat_type(node: Any) -> Any:
-    """Return the class of a named tuple of leaves alone, which can be rebuilt quickly; None for others."""
+    """Return the class of a named tuple of leaves alone, which can be rebuilt quickly, or None for others."""
     cls = type(node.value) if type(node) is Branch else None
     if cls is None or not _is_plain_tuple(cls):
         return None

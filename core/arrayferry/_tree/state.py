@@ -39,7 +39,7 @@ def copy_state(new: Any, old: Any) -> None:
             if isinstance(slot, MemberDescriptorType):
                 try:
                     slot.__set__(new, slot.__get__(old))
-                except (AttributeError, TypeError):  # unset, or read-only
+                except (AttributeError, TypeError):  # the slot is not set, or is read-only
                     continue
     state = getattr(old, "__dict__", None)
     if type(state) is dict:

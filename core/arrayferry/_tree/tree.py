@@ -90,7 +90,8 @@ class Tree(Nodes):
         self._open: list[tuple[Branch, list[Any]]] = []
         try:
             root = self._walk(value)
-        except RecursionError as error:  # of a container, or the stack was almost full before
+        except RecursionError as error:
+            # a container's own code raised it, or the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
         if False in [branch.rebuilt for branch in self.branches]:
@@ -112,7 +113,7 @@ class Tree(Nodes):
             children = branch.children
             while len(children) < len(inside):
                 node = self._node(inside[len(children)])
-                if node is _OPEN:  # a container, whose children come first
+                if node is _OPEN:  # the children of a container come first
                     break
                 children.append(node)
             else:
@@ -148,7 +149,7 @@ class Tree(Nodes):
             if whole or options.unknown == "convert":
                 return kind
             if overrides(kind.source, Source.is_sparse):
-                self.cacheable = False  # the next one of its class may be sparse, or not
+                self.cacheable = False  # another object of this class may differ, so do not cache
                 if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":
@@ -159,7 +160,7 @@ class Tree(Nodes):
         elif options.unknown == "raise" and is_proxy(value) and stands_for_arrays(value):
             pass
         elif not may_become_array(value):
-            # the next one of its class may become an array
+            # another object of this class may become an array, so do not cache
             if is_proxy(value) or has_own_attributes(value):
                 self.cacheable = False
             if whole and options.unknown == "raise" and not is_plain(value):
@@ -204,7 +205,7 @@ class Tree(Nodes):
             if isinstance(value, (dict, list, tuple)) and any(
                 type(f) is FunctionType for f in methods
             ):
-                self.cacheable = False  # the next one may hide items, or not
+                self.cacheable = False  # another object of this class may differ, so do not cache
                 if hides_items(value, len(inside)):
                     raise refuse_unknown(value, self._path())
         branch = Branch(value, container, steps, repeated=seen is not None)
@@ -218,7 +219,7 @@ class Tree(Nodes):
             if type(node) is Leaf:
                 branch.leaves = True
                 branch.arrays = branch.arrays or self.kinds[node.index].category != "number"
-            elif type(node) is Branch:  # maybe seen before
+            elif type(node) is Branch:  # a branch may occur in several places
                 branch.leaves = branch.leaves or node.leaves
                 branch.arrays = branch.arrays or node.arrays
                 rebuilt = rebuilt or node.rebuilt

@@ -117,9 +117,10 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
         convert = 'pass unknown="convert"'
         if has_source:
             remedy = f"Convert it by itself, or {convert}."
-        elif not may_become_array(value):  # a proxy, or a structure that hides its items
+        elif not may_become_array(value):
+            # the value is a proxy, or a structure that hides its items
             remedy = "Pass the object that it stands for, or its items in a list or dict of Python."
-        elif _offers(value, "__dlpack__"):  # its own numpy() would copy it to the host
+        elif _offers(value, "__dlpack__"):  # the array's own numpy() would copy it to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
@@ -143,14 +144,16 @@ def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
             UnconvertedWarning,
             stacklevel=caller_level(),
         )
-        _unconverted.add(cls)  # if the warning is an error, it is one each time
+        # only after the warning: if a filter makes it an error, every call must raise it
+        _unconverted.add(cls)
 
 
 def _holds_numbers(value: AnyTree) -> bool:
     try:
         kind = getattr(value.dtype, "kind", None)
         return kind in {*"biufc"} if isinstance(kind, str) else value.dtype.is_numeric() is True
-    except Exception:  # it has no dtype of NumPy's, pandas' or Polars', or cannot be read any more
+    except Exception:
+        # the value has no dtype of NumPy, pandas or Polars, or cannot be read any more
         return False
 
 
@@ -184,7 +187,8 @@ def is_on_gpu(value: AnyTree) -> bool:
     """Return whether an object of no known library says that its memory is on a GPU."""
     try:
         if _offers(value, "__dlpack__"):
-            return value.__dlpack_device__()[0] in (2, 10, 13)  # CUDA, ROCm, managed memory
+            # the device types of CUDA, ROCm and managed memory
+            return value.__dlpack_device__()[0] in (2, 10, 13)
         return _offers(value, "__cuda_array_interface__") and bool(value.__cuda_array_interface__)
     except Exception:
         return False
@@ -274,7 +278,7 @@ def refuse_more_than_values(x: AnyTree) -> None:
     if _has_units(x):
         raise ConversionError(_UNITS.format(type_name(type(x))), remedy=_PASS_MAGNITUDE)
     if isinstance(x, numpy.recarray) and not _offers(x, "mask"):
-        return  # a field of the records may have that name
+        return  # `mask` may be the name of a field of the records
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(
@@ -295,7 +299,7 @@ def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
     if _offers(x, "__dlpack__"):
         yield numpy.from_dlpack
     if _offers(x, "__array__"):
-        yield lambda x: x.__array__()  # asarray would drop a mask
+        yield lambda x: x.__array__()  # asarray would drop the mask of a masked array
     if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
         yield numpy.asarray
     if _has_numpy(x):

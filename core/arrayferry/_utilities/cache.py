@@ -79,7 +79,8 @@ class Cache(dict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
-            keys = list(self.copy())  # a copy is made at once, whatever other threads do
+            # copy() is atomic, so other threads cannot change the dict meanwhile
+            keys = list(self.copy())
             for old in keys[self._times % min(PART, self.limit) :: PART]:
                 self.pop(old, None)
             self._times += 1
@@ -127,7 +128,7 @@ class CostlyCache(dict[K, V]):
             The values that were dropped, or None if there is no room: then do not add the entry.
         """
         gone: list[V] = []
-        if key in self._dropped:  # so it was dropped too early
+        if key in self._dropped:  # the key was dropped too early
             self._again = True
         if len(self) < self.limit:
             return gone

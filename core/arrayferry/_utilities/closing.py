@@ -18,7 +18,7 @@ def construct_or_close(cls: type[Any], *args: Any, **options: Any) -> Any:
     try:
         instance.__init__(*args, **options)
     except BaseException:
-        with contextlib.suppress(Exception):  # the first error is raised
+        with contextlib.suppress(Exception):  # only the first error is raised
             instance.close()
         raise
     return instance

@@ -35,13 +35,13 @@ def _skip(*codes: CodeType) -> None:
 
     No public function does this without a wrapper. A PyTorch without these methods would trace the functions.
     """
-    with suppress(Exception):  # it is called while others import
+    with suppress(Exception):  # this function may be called while another thread imports torch
         frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
         for code in codes:
             if hasattr(frames, "set_code_exec_strategy"):
                 skip = frames._FrameAction.SKIP
                 frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-            else:  # PyTorch 2.6
+            else:  # PyTorch 2.6 lacks the other function
                 frames.skip_code(code)
 
 

@@ -37,7 +37,7 @@ def count_of(
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
         count = -1 if dtype[-4:] == "bool" else index(number)
-    except Exception:  # whichever its library raises
+    except Exception:  # its library may raise any error
         count = -1
     if count < least:
         traced = "Tracer" in type(number).__name__
@@ -58,7 +58,7 @@ def is_whole(limit: Any) -> bool:
     """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
     try:
         return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
-    except Exception:  # not a number, several numbers, or a traced value
+    except Exception:  # the value is no number, several numbers, or traced
         return False
 
 
@@ -131,7 +131,7 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
 
     value = factor
     if isinstance(factor, Real) or (scalar and getattr(factor, "shape", None) == ()):
-        with contextlib.suppress(Exception):  # it is not real
+        with contextlib.suppress(Exception):  # a complex number, for example, is not real
             value = float(factor)
     inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
     if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):
@@ -203,7 +203,7 @@ def _one_seed(value: AnyTree) -> int:
         TypeError: it is not an integer.
         ValueError: it is negative.
     """
-    if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number
+    if getattr(value, "ndim", 0) != 0:  # otherwise a tensor of one element would count as a number
         raise TypeError
     number = index(value)
     if number < 0:

@@ -26,7 +26,7 @@ class Threads(Executor):
     """
 
     def __init__(self, count: int, name: str) -> None:
-        self._max_workers = count  # where Dask looks for it
+        self._max_workers = count  # Dask reads this attribute
         self._name = name
         self._closed = self._abandoned = False
         self._renew()
@@ -51,7 +51,7 @@ class Threads(Executor):
             self._calls.append((future, partial(fn, *args, **kwargs)))
             if len(self._threads) < self._max_workers:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()  # it waits for the lock
+                thread.start()  # the new thread waits for the lock
                 self._threads.add(thread)
         return future
 
@@ -70,7 +70,7 @@ class Threads(Executor):
                 else:
                     future.set_result(result)
                     del result
-            del future, function  # they may be large
+            del future, function  # the result and the arguments may be large
 
     def abandon(self) -> None:
         """Note that a call hangs, so that the process does not wait for the threads at exit."""

@@ -43,7 +43,7 @@ def alone(
             patch = undo.enter_context(pytest.MonkeyPatch.context())
             patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining))
             _reload()
-        # a library without a plugin has no types, and cannot be registered
+        # a library without a plugin has no array types, and cannot be registered
         if part.array_types and all(part is not origin for origin in registered):
             registry.register(part, parts=parts)
             undo.callback(registry.unregister, part)

@@ -25,7 +25,7 @@ class BackendTests(Runner):
     backend: str | Backend = ""
     dtypes: tuple[str, ...] | None = None
 
-    # For the author to implement.
+    # Members that the author implements.
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array of the library with these values, shape and dtype, without the plugin.
@@ -41,7 +41,7 @@ class BackendTests(Runner):
         """Return arrays that hold more than values, each with a word that its error must contain."""
         return []
 
-    # The backend.
+    # The backend under test.
 
     @property
     def tested(self) -> Backend:
@@ -69,7 +69,7 @@ class BackendTests(Runner):
         name, shares = f"{method}() by convert(copy={copy})", None if copy is None else not copy
         return Call(name, function, source, target, shares, promise)
 
-    # Its dtypes.
+    # Dtypes of the library.
 
     def _supported(self) -> Iterable[str] | None:
         names: Iterable[str] | None = self.ask("dtypes")
@@ -92,7 +92,7 @@ class BackendTests(Runner):
         supported = self._supported()
         return supported is None or dtype in supported
 
-    # Its arrays.
+    # Arrays of the library.
 
     def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[list[Given]]:
         """Yield arrays of a dtype in all shapes and layouts, grouped by shape."""

@@ -63,7 +63,7 @@ class Call(NamedTuple):
         function: accepts a list of arrays, and returns a list of arrays with equal values.
         source: the library of its arguments, or None if they are not arrays.
         target: the library of its results, or None for any.
-        shares: whether results share memory with the arguments; None if they may, except memory that must not change.
+        shares: whether results share memory with the arguments, or None if they may, except memory that must not change.
         promise: the attribute or option that determines `shares`, for messages.
         method: the method whose row of `DUTIES` describes each result, or "" for none.
         declines: whether it may return `NotImplemented` for an array.
@@ -86,7 +86,7 @@ def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
     except af.ConversionError as error:
         skip_if_lacking(error.__cause__)
         if isinstance(error, af.ContractError):
-            error.remedy = error.duty  # the reader is the author of the plugin
+            error.remedy = error.duty  # the message is for the author of the plugin
         raise
 
 
@@ -272,7 +272,7 @@ class Runner:
             return self.read(array)
         return np.array(origin.to_numpy(array))
 
-    # The tests of all.
+    # Tests of every backend and source.
 
     def test_array_types_exist(self) -> None:
         """`array_types` names types that the library has."""
@@ -283,7 +283,7 @@ class Runner:
         """An array of the library is recognised by its type."""
         self.check_library(self._ordinary().x, self.tested, "make() of the test")
 
-    # Memory.
+    # Tests of memory.
 
     def _check_memory(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
         """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
@@ -296,7 +296,7 @@ class Runner:
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
             is_constant = never_changes(origin) or (read_only and other == 0)
-            # a result may change if the call promises to share memory
+            # a constant result may still change if the call promises to share memory
             is_constant = is_constant and (other == 0 or call.shares is None)
             shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)
@@ -307,7 +307,7 @@ class Runner:
                 np.asarray(number, argument.values.dtype), argument.values.shape
             )
             if in_use and not _share_memory(sides):
-                continue  # the library has moved the array, since its memory was in use elsewhere
+                continue  # the array was in use elsewhere, so its library gave it new memory
             constant = ", which is constant," if is_constant and call.shares is not False else ""
             must = "must change too" if shares else "must not change"
             when = f"when the {names[to]} is written to"

@@ -96,13 +96,13 @@ _LACKS = re.compile(
 
 
 def _lacking(error: BaseException | None) -> str:
-    """Return the text of the first cause that says that memory, a device or a compiler is missing; "" if none does."""
+    """Return the text of the first cause that says that memory, a device or a compiler is missing, or "" if none does."""
     seen: set[int] = set()
     reason = ""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
-        # errors of the kit itself are not about the library
+        # errors of the kit itself do not say what the library lacks
         is_own = isinstance(error, AssertionError) or not isinstance(error, Exception)
         if not is_own and _LACKS.search(text):
             reason = " ".join(text.split())[:200].rstrip(" .")
@@ -173,7 +173,8 @@ def _words(x: AnyArray) -> Any:
 def missing_types(paths: Sequence[Any]) -> list[Any]:
     """Return the dotted paths that name no type of a package that is installed. Their modules are imported."""
     for path in paths:
-        with contextlib.suppress(Exception):  # no such module, or the path of a class
+        with contextlib.suppress(Exception):
+            # the module may not exist, or the path may lead to a class
             importlib.import_module(str(path).rpartition(".")[0])
     lost = [path for path in paths if resolve_type(path) is None]
     return [path for path in lost if str(path).partition(".")[0] in sys.modules]

@@ -153,7 +153,7 @@ class DirectTests(BackendTests):
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
         """Yield the arrays in the source library. NumPy arrays are converted."""
         for argument in arrays:
-            if isinstance(argument.x, np.ndarray):  # an array may occur twice
+            if isinstance(argument.x, np.ndarray):  # an array that occurs twice is converted once
                 argument.x = source.from_numpy(argument.x)
             yield argument
 

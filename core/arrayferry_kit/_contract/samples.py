@@ -59,7 +59,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        values = values * 1_000_000_007 - 2  # beyond the range of one unit
+        values = values * 1_000_000_007 - 2  # values beyond the range of one unit
         return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
         values = values - 2
@@ -82,7 +82,8 @@ def special(dtype: np.dtype[Any]) -> Values:
     """Return numbers that are easily lost: the ends of the range, signed zeros, infinities, NaN."""
     if dtype.kind in "mM":
         whole = np.iinfo(np.int64)
-        return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)  # min is NaT
+        # the smallest number is NaT
+        return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)
     kind, limits = dtype_info(dtype)
     if kind == "bool":
         return np.array([True, False])
@@ -90,7 +91,7 @@ def special(dtype: np.dtype[Any]) -> Values:
         return np.array(["", "a", "abc"]).astype(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
-        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it
+        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent 2**53 + 1
         return np.array([low, high, 0, 1, *exact], object).astype(dtype)
     ends = map(float, (limits.max, limits.min, limits.tiny))
     values: list[Any] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3, *ends]

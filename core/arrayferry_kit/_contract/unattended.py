@@ -45,7 +45,8 @@ class Unattended(BackendTests):
         self.ways.setdefault(PLUGIN, set()).add(dtype)
         case = case_of(values)
         array = self.ask("from_numpy", values.copy(), None, case=case)
-        mismatch = stated_difference(array, values)  # not read, since to_numpy() may be wrong
+        # only dtype and shape are compared, since to_numpy() may be wrong
+        mismatch = stated_difference(array, values)
         assert not mismatch, f"from_numpy(), for {case}: {mismatch}"
         return array
 

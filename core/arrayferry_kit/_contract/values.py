@@ -70,7 +70,7 @@ class ValueTests(BackendTests):
                 item = ask(lambda x: x.item(), argument.x, what=what)
                 equal(repr(item), repr(argument.values.item()), what)
 
-    # Values.
+    # Tests of values.
 
     @pytest.mark.parametrize("method", METHODS)
     def test_values(self, method: str) -> None:
@@ -113,7 +113,7 @@ class MemoryTests(BackendTests):
     def test_memory(self, method: str, copy: bool | str | None) -> None:
         """Memory is shared or copied as stated or requested, for arrays of 4 bytes to 16 MiB, checked by writing."""
         call = self._call(method, copy)
-        is_sparse = self.tested.is_sparse(self._ordinary().x)  # such arrays take more memory
+        is_sparse = self.tested.is_sparse(self._ordinary().x)  # sparse arrays take more memory
         sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
         for argument in self._memory(method, sizes):
             try:
@@ -140,7 +140,7 @@ class MemoryTests(BackendTests):
                 what = f"{method}(), for {argument.case}, after the array that it was called with was deleted"
                 results.append((target, convert(argument.x, target), argument.values, what))
                 del argument
-        gc.collect(1)  # collects what was made just now
+        gc.collect(1)  # free the arrays that were deleted just now
         filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
         for target, y, values, what in results:
             same(self.values_of(target, y), values, what)

@@ -65,7 +65,7 @@ def _extreme(site: Site) -> Run:
         return extreme
     records = site.library.records
 
-    def run(x: AnyArray, y: AnyArray) -> Any:  # -0 is less than 0
+    def run(x: AnyArray, y: AnyArray) -> Any:  # here -0 counts as less than 0
         ends = (y, x) if name == "maximum" else (x, y)
         below = 1 / x < 0 if records else signbit(x)  # for zeros, 1 / x records fewer operators
         return where(x == y, where(below, *ends), extreme(x, y))
@@ -83,7 +83,7 @@ def _sign(site: Site) -> Run:
 
 @rule("round")
 def _round(site: Site, rounding_method: int) -> Run:
-    if rounding_method == 1:  # to even
+    if rounding_method == 1:  # halves are rounded to even
         return site.library.function("round")
     trunc, sign, where = map(site.library.function, ("trunc", "sign", "where"))
 
@@ -99,7 +99,7 @@ def _div(site: Site) -> Run:
     if site.is_integer(site.dtype):
         return _quotient(site)
     if site.ins[1].shape != site.shape and site.dtype != "bfloat16":
-        return lambda x, y: x * (1 / y)  # like XLA, for scalars
+        return lambda x, y: x * (1 / y)  # XLA divides by a scalar in this way
     return operator.truediv
 
 
@@ -157,7 +157,8 @@ def _shift(site: Site) -> Run:
     library, dtype, name = site.library, site.dtype, site.name
     where, bits, signed = library.function("where"), site.bits(dtype), site.kind(dtype) == "int"
     zero, one, last = (library.full((), value, dtype) for value in (0, 1, bits - 1))
-    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)  # the sign bit
+    # a number with only the sign bit set
+    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)
     arithmetic = name == "shift_right_arithmetic"
     left, right = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
 

@@ -75,7 +75,7 @@ def _writer(site: Site, how: str) -> Run:
 
     def write(x: AnyArray, places: Any, inside: Any, updates: AnyTree) -> Any:
         flat = reshape(x, (-1,))
-        if inside is not None:  # out of bounds is written to a spare element
+        if inside is not None:  # values for places out of bounds are written to a spare element
             flat, places = concat([flat, spare]), where(inside, places, outside)
         values = -updates if how == "subtract" else updates
         flat = library.put(flat, reshape(places, (-1,)), reshape(values, (-1,)), combined)

@@ -98,7 +98,7 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
     for old, (low, high, inner) in zip(old_shape, config, strict=True):
         step = inner + 1
         new = low + old + max(0, old - 1) * inner + high
-        # the elements that are not cropped, and their new positions
+        # first and last: the elements that are not cropped; start and end: their new positions
         first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
         start, end = low + first * step, low + (last - 1) * step + 1
         if last <= first:

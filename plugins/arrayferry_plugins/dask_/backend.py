@@ -69,7 +69,7 @@ class DaskBackend(Backend):
         return split(synchronized(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: AnyArray) -> bool:
-        meta = x._meta  # an empty block of any library
+        meta = x._meta  # the meta is an empty block of some library
         return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
     def to_dense(self, x: AnyArray) -> Any:
@@ -106,7 +106,7 @@ class DaskToCupy(Converter):
         import cupy
 
         (values,) = compute([x])
-        if not isinstance(values, cupy.ndarray):  # the meta of an array may be wrong
+        if not isinstance(values, cupy.ndarray):  # the meta of an array may name the wrong library
             return convert(read_values(values), "cupy", device=device, copy=True)
         return in_own_memory(values, fresh=is_finished(x, values))
 

@@ -52,7 +52,7 @@ class Clients:
         self._xs = xs
         self._requested = client
         self._process = os.getpid()
-        self._connections: dict[tuple[int, str], Any] = {}  # clients, by process and address
+        self._connections: dict[tuple[int, str], Any] = {}  # the clients, by process and address
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
         """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
@@ -87,13 +87,13 @@ class Clients:
         """Return whether a client works in this process. In a forked process, it has no threads."""
         if self._process != os.getpid() or self._connections:
             return False
-        if client.asynchronous:  # this raises an error later
+        if client.asynchronous:  # an asynchronous client raises an error later
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=PING)
         except TimeoutError:
             return False
-        except Exception:  # it is closed, which raises an error later
+        except Exception:  # a closed client raises an error later
             pass
         return True
 
@@ -158,7 +158,7 @@ def _current_client(xs: Sequence[Any]) -> Any:
     """Return the client that `compute()` would use, or None if it would use none."""
     try:
         client = getattr(_current_scheduler(xs), "__self__", None)
-    except ConversionError:  # it is asynchronous
+    except ConversionError:  # the client is asynchronous
         import distributed
 
         client = distributed.default_client()
@@ -172,7 +172,8 @@ def _in_task(*, actor: bool = True) -> bool:
         actor: whether calls of actors count as tasks. They have threads of their own.
     """
     worker = sys.modules.get("distributed.worker")
-    state = getattr(worker, "thread_state", None)  # another thread may be importing it
+    # another thread may be importing the module, which then lacks `thread_state`
+    state = getattr(worker, "thread_state", None)
     return bool(getattr(state, "key", None)) and (actor or not getattr(state, "actor", False))
 
 
@@ -217,7 +218,7 @@ def _connect(address: str) -> Any:
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        # if its files are missing here, use the settings of this process
+        # if the files of these settings are missing here, use the settings of this process
         security = security if all(map(os.path.isfile, files)) else None
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
@@ -228,7 +229,7 @@ def _connect(address: str) -> Any:
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
         remedy = "Start one, or pass the address that it prints."
-        if isinstance(error, TypeError):  # TLS without certificates
+        if isinstance(error, TypeError):  # the settings ask for TLS without certificates
             remedy = "A pickle has names of files, but no keys: pass files to distributed.Security, or set distributed.comm.tls in Dask's configuration."
         if named or isinstance(error, TypeError):
             raise ConversionError(why, remedy=remedy) from error

@@ -87,9 +87,9 @@ def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
     import numpy as np
 
     meta = x._meta
-    if not meta.ndim:  # its value is unknown
+    if not meta.ndim:  # the meta of an array without axes has one element, whose value is unknown
         meta = meta.reshape(1)[:0]
-    if meta.dtype == object:  # outside of Dask, such an array is searched for arrays
+    if meta.dtype == object:  # outside of Dask, an array of objects is searched for arrays
         target = conversion.target
         try:
             fit_dtype(meta, target, conversion.options.narrowing)
@@ -132,7 +132,7 @@ def _register(cls: type | None) -> None:
     from dask.array import dispatch
 
     dispatch.concatenate_lookup.register(cls, _concatenate)
-    if hasattr(dispatch, "take_lookup"):  # of newer versions
+    if hasattr(dispatch, "take_lookup"):  # only newer versions of Dask have it
         dispatch.take_lookup.register(cls, _take)
     _know_dtypes()
 
@@ -149,7 +149,7 @@ def _know_dtypes() -> None:
         try:
             return serialize_torch_Tensor(x)
         except (TypeError, RuntimeError):
-            raise NotImplementedError from None  # so Dask pickles it
+            raise NotImplementedError from None  # after this error, Dask pickles the array
 
     dask_serialize.register(cls, serialize)
 

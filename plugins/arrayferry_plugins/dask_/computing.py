@@ -53,7 +53,7 @@ def without_planning(x: AnyArray) -> Any:
         return x
     lowered = x.expr.lower_completely()
     graph = lowered.__dask_graph__()
-    return Array(graph, lowered.name, x.chunks, dtype=object)  # its dtype is not used
+    return Array(graph, lowered.name, x.chunks, dtype=object)  # the dtype of this array is not used
 
 
 def scheduler_of(xs: Sequence[Any]) -> Any:
@@ -66,7 +66,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
 
     try:
         get = dask.base.get_scheduler(collections=list(xs))
-    except RuntimeError as error:  # newer versions of Dask refuse it too
+    except RuntimeError as error:  # newer versions of Dask refuse an asynchronous client too
         if "asynchronous" not in str(error):
             raise
     else:
@@ -117,7 +117,8 @@ def futures_of(graph: Any) -> list[Any]:
             waiting.extend(part)
         elif isinstance(part, dict):
             waiting.extend(part.values())
-        elif getattr(part, "dependencies", None) and hasattr(part, "args"):  # others have none
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+            # a task without dependencies contains no futures
             waiting += [*part.args, *part.kwargs.values()]
     return futures
 
@@ -149,7 +150,7 @@ def _client_of(future: Any) -> Any:
     if client is None:
         import distributed
 
-        with suppress(ValueError):  # there is none
+        with suppress(ValueError):  # there is no current client
             client = distributed.get_client()
     if client is None or client.status == "closed":
         why, remedy = "it has no open client", "Convert it before its client is closed."
@@ -162,7 +163,7 @@ def _client_of(future: Any) -> Any:
         remedy = "future.result() raises the error too."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
-        if hasattr(future, "why_lost"):  # its data was not computed by a task
+        if hasattr(future, "why_lost"):  # the data of this future was not computed by a task
             why, remedy = future.why_lost()
     else:
         return client
@@ -213,7 +214,7 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
     if backend.name == "cupy":
         import cupy
 
-        # blocks are computed on streams of other threads
+        # other threads compute the blocks, on their own GPU streams
         cupy.cuda.Device(values.device.id).synchronize()
     alone = fresh or backend.memory == "immutable"
     return values if alone else synchronized(backend.copy(values))

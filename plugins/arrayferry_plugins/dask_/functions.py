@@ -79,7 +79,8 @@ def to_dask(
             )
 
     def finished(x: AnyArray) -> Any:
-        if not isinstance(registry.kind(x).backend, DaskBackend):  # kept unchanged, such as text
+        # values such as text are kept unchanged
+        if not isinstance(registry.kind(x).backend, DaskBackend):
             return x
         if chunks is not None:
             x = rechunked(x, chunks)

@@ -92,7 +92,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # a far result may not fit, and is then computed again
+                if kind != "far":  # a far result that does not fit into memory is computed again
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs
@@ -134,7 +134,7 @@ class DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
-        owned = self.owned and len(keys) == len(every)  # no chunk is in two blocks
+        owned = self.owned and len(keys) == len(every)  # true if no chunk is in two blocks
         values = dict(zip(keys, results, strict=True))
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
@@ -160,7 +160,7 @@ class DaskReader(Reader):
                 continue
             result, future = NOT_KEPT, self._kept.get(key)
             if future is not None and key not in kinds:
-                result = future.result()  # waits for an earlier step, which began before this one
+                result = future.result()  # wait for an earlier step, which began before this one
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._needs[key])
@@ -199,7 +199,8 @@ class ThreadReader(DaskReader):
             self._options["pool"] = self._pool = Threads(count, "arrayferry-stream")
         local = dask.threaded.get, dask.local.get_sync, dask.local.get_async
         self._takes_callbacks = getattr(self._get, "func", self._get) in local
-        self._sizes: dict[Any, tuple[str, int]] = {}  # kinds and sizes of the results that are kept
+        # the kind and size of each result that is kept
+        self._sizes: dict[Any, tuple[str, int]] = {}
         self._totals = {"many": 0, "far": 0}
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
@@ -285,7 +286,7 @@ class ClusterReader(DaskReader):
 
     def close(self) -> None:
         for future in existing(self._futures):
-            future.release()  # this cancels it if nothing else needs it
+            future.release()  # releasing a future cancels it if nothing else needs it
         super().close()
 
 
@@ -332,7 +333,7 @@ def _is_changeable(x: AnyArray) -> bool:
     """Return whether each element can be written to. An array in a message may be read-only or expanded."""
     try:
         strides = x.stride() if hasattr(x, "stride") else x.strides
-    except (AttributeError, RuntimeError):  # it has no strides
+    except (AttributeError, RuntimeError):  # the array has no strides
         backend = registry.kind(x).backend
         return backend is None or backend.memory == "immutable"
     expanded = any(length > 1 and not step for length, step in zip(x.shape, strides, strict=True))

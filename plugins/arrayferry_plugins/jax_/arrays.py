@@ -51,12 +51,13 @@ def copied(x: AnyArray) -> Any:
     with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
-        except ValueError:  # it is no longer on a mesh, but its type names the mesh
+        except ValueError:  # the array is no longer on a mesh, but its type names the mesh
             import numpy as np
 
             y = jax.device_put(owned(np.asarray(x)), x.sharding)
     if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
-        y = jax.device_put(y, x.sharding)  # an array that is empty or in host memory
+        # the copy of an array that is empty or in host memory may be elsewhere
+        y = jax.device_put(y, x.sharding)
     return y
 
 

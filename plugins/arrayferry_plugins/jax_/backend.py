@@ -32,7 +32,7 @@ class JaxDevices(Devices):
         import jax
 
         device = jax.config.jax_default_device or first_device()
-        if isinstance(device, str):  # a platform
+        if isinstance(device, str):  # the string is the name of a platform
             device = jax.local_devices(backend=device)[0]
         return device_name(device)
 
@@ -52,7 +52,7 @@ class JaxDevices(Devices):
         return "default" if not x.committed and name == self.default() else name
 
     def is_named(self, device: Device) -> bool:
-        return not hasattr(device, "device_set")  # a sharding
+        return not hasattr(device, "device_set")  # no name describes a sharding
 
     def is_on(self, x: AnyArray, device: Device) -> bool:
         if isinstance(device, Spread):
@@ -99,14 +99,14 @@ class JaxDLPack(DLPack):
         y = jnp.from_dlpack(x)
         if device is None:
             return y
-        return put(y, own_device(device))  # commits it without a copy
+        return put(y, own_device(device))  # the array is committed without a copy
 
     def wait(self, x: AnyArray) -> bool:
         import jax
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            # this waits for `y`, and later work on the device waits for this: JAX uses one stream
+            # JAX uses one stream: the comparison waits for `y`, and later work for the comparison
             _ = y == y
         return True
 
@@ -142,7 +142,7 @@ class JaxBackend(Backend):
     devices: Devices = JaxDevices()
     dlpack: DLPack | None = JaxDLPack()
 
-    # called often, so without an intermediate method
+    # these functions are called often, so no method calls them
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 
@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         if not x.is_fully_addressable:
             first = "jax.experimental.multihost_utils.process_allgather(x)"
             raise refused("a JAX array that is spread over several processes", first)
-        # asarray gathers from several devices into a cache, which the result would share
+        # asarray gathers the shards of several devices into a cache, which the result would share
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:

@@ -61,7 +61,7 @@ class NumpyToJax(Bound):
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
 
-        def one(x: AnyArray) -> Any:  # equivalent to `many`, but faster
+        def one(x: AnyArray) -> Any:  # `one` is equivalent to `many`, but faster
             array = view(x)
             available = wide if config.jax_enable_x64 else narrow
             if array.dtype in available and not (config.jax_debug_nans or config.jax_debug_infs):
@@ -97,7 +97,8 @@ class NumpyToGpu(Packed):
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         import jax
 
-        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # compiled code checks for these
+        # compiled code checks for NaN and infinity
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
             return None
         key = parts, dtype
         program = self._programs.get(key)
@@ -172,7 +173,7 @@ class JaxToTorch(Bound):
             n = array(x)
             try:
                 return from_numpy(n)
-            except TypeError:  # a dtype such as bfloat16, which PyTorch cannot read directly
+            except TypeError:  # PyTorch cannot read some dtypes directly, such as bfloat16
                 return TORCH.from_numpy(n)
 
         return values

@@ -103,7 +103,7 @@ class JaxAutodiff(Autodiff):
 
         def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
             values = []
-            # copies, since the memory is reused after the call
+            # concatenate() copies, since the memory is reused after the call
             rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
             for name, size, dtype, shape in forms:
                 values.append(rest[name][:size].view(dtype).reshape(shape))
@@ -295,7 +295,7 @@ def _placed_like(x: AnyArray, array: AnyArray) -> Any:
     sharding = _explicit(array)
     if sharding is not None:
         x = jax.sharding.reshard(x, sharding)
-    if is_traced(array):  # so that it varies over mesh axes as `shard_map` requires
+    if is_traced(array):  # let `x` vary over the mesh axes as `array` does, as `shard_map` requires
         x = jnp.where(False, array.astype(x.dtype), x)
     return x.astype(array.dtype)
 

@@ -121,7 +121,7 @@ class Identity:
                 (y,) = program([x.copy()])
                 if getattr(y, "committed", self._commits) is self._commits:
                     return y
-            except ValueError:  # of a mesh, as below
+            except ValueError:  # a mesh is set, as in `_run`
                 pass
         return self([x])[0]
 
@@ -144,7 +144,7 @@ class Identity:
                 others += range(place.start, place.stop)
             else:
                 results[place] = self._run(program, chunk)
-        if others:  # unlike jnp.array, this does not compile for each new shape
+        if others:  # unlike jnp.array, device_put does not compile for each new shape
             put = jax.device_put([owned(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
                 results[index] = y
@@ -181,10 +181,10 @@ class Identity:
                 ys: list[Any] = program([x.copy() for x in xs])
                 if getattr(ys[0], "committed", self._commits) is self._commits:
                     return ys
-            except ValueError:  # the named device is not the mesh
+            except ValueError:  # the device of the results is not in the mesh that is set
                 if not mesh_is_set():
                     raise
-        # checking for a mesh takes time, so this is done only after a mesh was noticed
+        # checking for a mesh takes time, so it is done only after a sign of one
         self._spreads = mesh_is_set()
         with without_mesh():
             return program([x.copy() for x in xs])  # type: ignore[no-any-return]

@@ -91,7 +91,7 @@ def first_device() -> Any:
 def device_name(device: Any) -> str:
     """Return the name of a device, or the names of the devices of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
-    if devices is not None:  # a sharding
+    if devices is not None:  # only a sharding has a `device_set`
         by_id = sorted(devices, key=lambda device: device.id)
         names = [place_name(member, device.memory_kind) for member in by_id]
         return ",".join(dict.fromkeys(names))
@@ -166,5 +166,5 @@ def without_mesh() -> AbstractContextManager[Any]:
     enter: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
     try:
         return enter(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
-    except ValueError:  # inside a traced function
+    except ValueError:  # JAX raises it inside a traced function
         return nullcontext()

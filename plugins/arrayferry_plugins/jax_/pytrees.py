@@ -24,7 +24,8 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        return cls in sys.modules["jax._src.tree_util"]._registry  # of an older JAX
+        # an older JAX has only this private registry
+        return cls in sys.modules["jax._src.tree_util"]._registry
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         return _flatten_once(value)[0]
@@ -32,7 +33,7 @@ class Pytrees(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
-        # its flatten function may return new objects each time
+        # the flatten function of the class may return new objects each time
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(

@@ -35,7 +35,7 @@ class JaxRandom(Random):
 
         self.used = True
         with _drawing:
-            if len(self._keys) == 1:  # splitting into several at once is cheaper
+            if len(self._keys) == 1:  # one split into several keys is cheaper than several splits
                 self._keys = list(jax.random.split(self._keys[0], 4))
             return self._keys.pop()
 
@@ -77,7 +77,8 @@ class JaxRandom(Random):
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
         low, high = _spread(low, shape), _spread(high, shape)
         bits = jnp.iinfo(name).bits
-        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python integers in JAX
+        # the largest Python integer that JAX accepts here
+        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max
         python_ints = type(low) is type(high) is int
         few = 2 ** (bits - 8)  # in larger ranges, randint prefers low numbers
         small = python_ints and high - low <= few and -most - 1 <= low < high <= most
@@ -97,7 +98,7 @@ class JaxRandom(Random):
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
-        # the upper and lower halves of the bits. Few such numbers are out of range
+        # draw the upper and lower halves of the bits. Few such numbers are out of range
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -126,7 +127,7 @@ class JaxRandomFactory(RandomFactory):
         with jax.transfer_guard("allow"):  # a seed always becomes a key, so this hides no transfer
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
-            else:  # JAX accepts seeds of 32 bits
+            else:  # JAX accepts seeds of 32 bits, so hash other seeds
                 first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
                 key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))

@@ -59,7 +59,7 @@ class TorchDevices(Devices):
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
         if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
-            return False  # the memory may belong to another library
+            return False  # the allocator of another library may own the memory
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
 
@@ -120,7 +120,7 @@ class _Exported:
         if is_capturing():  # a graph cannot wait for streams that are not part of it
             stream = -1
         with torch.cuda.device(self._tensor.device):
-            if stream == 2:  # the per-thread default stream, which PyTorch refuses
+            if stream == 2:  # 2 is the per-thread default stream, which PyTorch refuses
                 torch.cuda.ExternalStream(stream).wait_stream(torch.cuda.current_stream())
                 stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
@@ -193,7 +193,8 @@ class TorchBackend(Backend):
                 # dtypes of a few bits, such as uint4, support hardly any functions
                 if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
                     return x.view(torch.uint8).clone().view(x.dtype)
-                if x.is_quantized:  # it lacks the scale, from which its values are computed
+                # the result would lack the scale, from which the values are computed
+                if x.is_quantized:
                     refuse(x)
                 raise
 
@@ -221,7 +222,7 @@ class TorchBackend(Backend):
     def is_traced(self, x: AnyArray) -> bool:
         import torch
 
-        if not isinstance(x, torch.Tensor):  # what torch.fx records with
+        if not isinstance(x, torch.Tensor):  # torch.fx records with objects that are no tensors
             return True
         functorch = torch._C._functorch
         if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):

@@ -117,7 +117,7 @@ class TorchToNumpy(Bound):
         view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
 
         def values(x: AnyArray) -> Any:
-            # these checks cost less than an error of view()
+            # these checks take less time than an error of view()
             if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
                 return general(x) if x.is_cpu else NotImplemented
             return view(x)

@@ -16,7 +16,7 @@ def _in_host_memory(bound: AnyArray) -> Any:
         return bound
     try:
         return bound.detach().numpy()
-    except Exception:  # a traced bound
+    except Exception:  # the bound may be traced
         return bound
 
 
@@ -41,7 +41,7 @@ class TorchRandom(Random):
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        # PyTorch accepts seeds of 32 bits
+        # a seed of 32 bits is used unchanged, and others are hashed
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))

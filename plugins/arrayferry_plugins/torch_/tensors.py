@@ -53,7 +53,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
     except Exception as error:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             raise traced() from error
-        cls = type(x)  # only its class can read its values
+        cls = type(x)  # only the class of a tensor can read its values
         ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise
@@ -69,7 +69,7 @@ def refuse(x: AnyArray) -> None:
     """Refuse a tensor that is not just values in a strided block of memory."""
     import torch
 
-    if hasattr(x, "_masked_data"):  # torch.masked.MaskedTensor
+    if hasattr(x, "_masked_data"):  # a torch.masked.MaskedTensor
         what, first = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
     elif torch.nn.parameter.is_lazy(x):
         what, first = "an uninitialized parameter", "its module with an input"
