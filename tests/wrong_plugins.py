@@ -208,7 +208,7 @@ PLANTED = {
     "test_array_types_exist": {
         "missing types": (
             backend(array_types=("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")),
-            "['toy_library.Missing', 'toy_library.not_there.Array'], and there is no such type",
+            "['toy_library.Missing', 'toy_library.not_there.Array'], which does not exist",
         ),
     },
     "test_its_arrays_are_recognised": {

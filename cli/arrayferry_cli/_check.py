@@ -162,7 +162,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
     """Run pytest on a backend, or on the direct converters and containers of some plugins: `ask` calls this.
 
     Args:
-        step: called with what is done next.
+        step: a function that is called before each step, with its description.
         backend: the name of a backend.
         registered: the names of plugins without a backend.
         tests: the source code of the test module.

@@ -49,10 +49,10 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
     """Try an environment in several libraries, or audit vector environments. It runs the author's code: `ask` calls it.
 
     Args:
-        step: called with what is done next.
+        step: a function that is called before each step, with its description.
         name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or a function that makes them.
         folder: the current folder.
-        steps: the steps of an audit of vector environments, None to try an environment.
+        steps: the steps of an audit of vector environments, or None to try an environment.
 
     Raises:
         UsageError: there is no such environment, or its module cannot be imported.

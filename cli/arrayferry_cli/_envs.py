@@ -39,7 +39,7 @@ def list_envs(step: Announce, suite: str | None) -> Facts:
     """Return an entry for each suite, or the ids of one suite. `ask` calls this.
 
     Args:
-        step: called with what is done next.
+        step: a function that is called before each step, with its description.
         suite: the name of a suite, or None for all.
     """
     step("listing suites")

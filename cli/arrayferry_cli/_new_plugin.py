@@ -95,7 +95,7 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
         if backend in library["names"]:
             raise UsageError(f"the name {backend!r} is taken by {owner}", remedy=other)
         if library["kind"] == "backend" and package in library["names"]:
-            raise UsageError(f"{package} has a backend already, {owner}", remedy="Use that plugin.")
+            raise UsageError(f"{package} already has a backend: {owner}", remedy="Use that plugin.")
 
 
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:

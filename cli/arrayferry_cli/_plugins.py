@@ -106,7 +106,7 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     """Return all plugins, all libraries, the `named` ones, and the warnings that belong to no plugin.
 
     Args:
-        step: called with what is done next.
+        step: a function that is called before each step, with its description.
         crashed: the states of plugins that crash or hang. They are not loaded.
         names: the names of the libraries to look for.
 
@@ -204,7 +204,7 @@ def try_library(step: Announce, name: str) -> Facts:
     """Import a library, and return its version. Convert a few numbers with a backend, and return its devices too.
 
     Args:
-        step: called with what is done next, and what to do if that fails.
+        step: a function that is called before each step, with its description and what to do if it fails.
         name: the name of the library.
 
     Raises:

@@ -61,7 +61,7 @@ def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) ->
     """Return the routes of pairs of libraries. No library is imported, as all have been tried. `ask` calls this.
 
     Args:
-        step: called with what is done next.
+        step: a function that is called before each step, with its description.
         pairs: the source and the target of each route.
         every_device: whether to include each kind of device, and not only the default devices.
     """

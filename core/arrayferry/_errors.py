@@ -144,7 +144,8 @@ class ContractError(ConversionError, PluginError):
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
-        part: the backend or source. If its code is in a checkout, the message addresses its author.
+        part: the backend or source. If the part is imported from a source checkout and not from an installed
+            package, the message is written for its author.
 
     Attributes:
         duty: the rule that the method must follow.

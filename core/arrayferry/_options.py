@@ -60,7 +60,7 @@ class Options(_Options):
     Attributes:
         device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice;
             None keeps the source's.
-        copy: True to always copy, False to share or raise, None to share where this is possible and safe.
+        copy: True to always copy, False to share or raise, or None to share where this is possible and safe.
         narrowing: how to handle an array whose dtype the target lacks.
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: how to handle an array whose kind of dtype the target does not support.

@@ -145,7 +145,7 @@ def route_between(
         source: a backend or a source that can be used here.
         target: a backend that can be used here.
         source_device: the name of the device that the arrays are on.
-        device: the device to convert to, None to let the target choose.
+        device: the device to convert to, or None to let the target choose.
 
     Raises:
         DeviceError: the target has no such device.

@@ -194,7 +194,7 @@ class _Function:
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
-            receiver: the object of a method in a tuple, which is empty for other functions. It is not converted.
+            receiver: `(self,)` for a method, or `()` for a function. It is not converted.
         """
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:

@@ -166,7 +166,7 @@ class Autodiff(Part):
         Raises:
             NotImplementedError: the library has no such callbacks.
         """
-        raise NotImplementedError(f"{self.name} has no calls from traced functions")
+        raise NotImplementedError(f"{self.name} cannot call a function from traced code")
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that the library's compiler calls without tracing it."""

@@ -129,7 +129,7 @@ def check_container(container: Container, *values: AnyTree) -> None:
     """
     check_part(container)
     missing = missing_types(container.types)
-    assert not missing, f"types of {container!r} has {missing}, and there is no such type"
+    assert not missing, f"{container!r}.types names {missing}, which does not exist"
     for value in values:
         children = [*container.children(value)]
         child_ids = {id(x) for x in flatten(children)[0]}

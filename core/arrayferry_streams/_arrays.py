@@ -1,4 +1,4 @@
-"""The arrays of a stream, and which of their own blocks a block of the stream consists of."""
+"""The arrays of a stream, and which blocks of each array make up a block of the stream."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Blocks(ABC):
             block: the index of the block within the array.
 
         Returns:
-            An array of any known library, with the length along the axis that `lengths` gives.
+            An array of any known library. Its length along the axis is the one in `lengths`.
         """
 
     def portable_client(self) -> Any:

@@ -167,10 +167,10 @@ class Stream(Generic[B]):
         """Return a block, converted.
 
         Args:
-            reads: reads its parts.
-            step: its index among the blocks of `reads`.
-            number: its index in the stream.
-            remedy: what to do if it cannot be read.
+            reads: reads the parts of the block.
+            step: the index of the block among those that `reads` reads.
+            number: the index of the block in the stream.
+            remedy: what to do if the block cannot be read.
         """
         start, stop = self._cuts[number]
         which = f"block {number} ({start}:{stop} along the axis of the stream)"

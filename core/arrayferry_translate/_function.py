@@ -30,7 +30,10 @@ from ._run import Lists, bind, library, owned
 from ._structure import put_together, structure_of, take_apart
 
 MAX_KEPT = 64
-"""How many programs of a function are cached: one for each structure, shapes and dtypes of the arguments."""
+"""The maximum number of cached programs of a function.
+
+Each combination of structure, shapes and dtypes of the arguments needs its own.
+"""
 NARROWED = {
     "int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64",
 }  # fmt: skip

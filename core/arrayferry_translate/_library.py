@@ -57,7 +57,7 @@ class Library:
         return function  # type: ignore[no-any-return]
 
     def dtype(self, name: str) -> Any:
-        """Return the dtype that stores the values of a dtype."""
+        """Return the dtype in which this library stores values of the dtype `name`."""
         name = self.wider.get(name, name)
         if self.backend.name == "jax":  # JAX warns about 64-bit dtypes that are disabled
             name = sys.modules["jax"].dtypes.canonicalize_dtype(name).name
@@ -78,7 +78,10 @@ class Library:
         return self.constant(np.indices(shape, sparse=True)[of])
 
     def cast(self, x: AnyArray, name: str) -> Any:
-        """Cast an array to the dtype that stores `name`. The library decides how values out of range are cast."""
+        """Cast an array to the dtype in which this library stores values of the dtype `name`.
+
+        The library decides how values out of range are cast.
+        """
         return self.xp.astype(x, self.dtype(name), copy=False)
 
     def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:

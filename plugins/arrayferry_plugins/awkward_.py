@@ -48,7 +48,10 @@ def _refuse_type(x: AnyArray) -> None:
         if form == "categorical":
             what, remedy = "categories", "Call ak.from_categorical(x) first."
         elif form is not None:
-            what, remedy = "text", "Call ak.strings_astype(x, float) first, if it is numbers."
+            what, remedy = (
+                "text",
+                "If the text consists of numbers, call ak.strings_astype(x, float) first.",
+            )
         elif part.is_record:
             what, remedy = "records", "Take a field first: x[name]."
         elif part.is_union:

@@ -35,7 +35,7 @@ class CupyDevices(Devices):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # otherwise CuPy would copy it after the event below
+            if not x.flags.c_contiguous:  # CuPy would copy such an array after the event below
                 x = x.copy()
         # CuPy copies on the stream of the target, and does not wait for the stream of the source
         with cupy.cuda.Device(target):
@@ -112,7 +112,7 @@ class CupyBackend(Backend):
     def copy(self, x: AnyArray) -> Any:
         import cupy
 
-        with cupy.cuda.Device(x.device.id):  # otherwise the copy would be on the current GPU
+        with cupy.cuda.Device(x.device.id):  # without this, the copy would be on the current GPU
             return x.copy()
 
     def device_of(self, x: AnyArray) -> str:

@@ -42,7 +42,7 @@ class TensorDicts(Container):
     def steps(self, value: AnyTree) -> list[str]:
         if _is_lazy(value):
             return [f".tensordicts[{index}]" for index in range(len(value.tensordicts))]
-        return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, it iterates over the batch
+        return [f"[{key!r}]" for key in value.keys()]  # noqa: SIM118, value iterates over the batch
 
     def static(self, value: AnyTree) -> Any:
         structure = [value.stack_dim] if _is_lazy(value) else list(value.keys())

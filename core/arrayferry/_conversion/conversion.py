@@ -138,8 +138,8 @@ class Conversion(Generic[A]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
             raise TypeError(
-                "a conversion with a registry of its own cannot be pickled, since only the default registry exists "
-                "where it is loaded. Make it where it is used"
+                "a conversion with a registry of its own cannot be pickled, since the process that loads it has only the "
+                "default registry. Make the conversion in that process"
             )
         options = self.options
         # a device object: only its name, if it has one, can be pickled
@@ -147,7 +147,8 @@ class Conversion(Generic[A]):
             # reading `target` also sets `_device`
             if not self.target.devices.is_named(options.device):
                 raise TypeError(
-                    f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
+                    f"a conversion to {options.device} cannot be pickled, since this device object belongs "
+                    "to this process"
                 )
             options = options._replace(device=self._device)
         namespace = ""  # the module of a target without a plugin, which the other process imports

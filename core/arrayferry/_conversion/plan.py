@@ -295,7 +295,7 @@ class _Block:
         before = self.stored.copy()
         results = [self.value(*part) for part in parts]
         if not node.rebuilt:
-            self.stored = before  # it is not rebuilt, so only the container itself is stored
+            self.stored = before  # a container that is not rebuilt is stored without its parts
             return self.store(name)
         keys = list(map(self.store, keys))
         if cls is dict:

@@ -82,7 +82,7 @@ class Backend(Origin):
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         """Compute lazy arrays in one call.
 
-        It is called instead of `to_numpy_many` if a backend with `memory = "lazy"` overrides it.
+        A backend with `memory = "lazy"` may override `compute`. It is then called instead of `to_numpy_many`.
 
         Args:
             xs: the arrays.

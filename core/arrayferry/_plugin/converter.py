@@ -95,7 +95,7 @@ class Converter(ABC):
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions to inline into the code generated for a structure, None to call a function instead.
+        """Return Python expressions to inline into the code generated for a structure, or None to call a function.
 
         They save one call for each array. They may raise for arrays that they do not handle.
         """

@@ -31,8 +31,8 @@ class Part:
     name: str
     replaces: tuple[str, ...] = ()
     contract: ClassVar[str] = ""
-    """Where a layer has tests of its parts, `"module:Class"`. Subclasses of `arrayferry.testing.BackendContract` and
-    `SourceContract` inherit them."""
+    """The class with a layer's tests of its parts, as `"module:Class"`. Subclasses of
+    `arrayferry.testing.BackendContract` and `SourceContract` inherit those tests."""
 
     @never_raises
     def __repr__(self) -> str:

@@ -131,8 +131,8 @@ class Catalog:
             registered = self.backends.get(to.name, to)
             if type_name(type(registered)) != type_name(type(to)):
                 raise UnknownBackendError(
-                    f"{to!r} is a {type_name(type(to))}, and that name belongs to a {type_name(type(registered))}",
-                    remedy="Give it a name of its own, or register it with the other one in its `replaces`.",
+                    f"{to!r} is a {type_name(type(to))}, but its name is registered for a {type_name(type(registered))}",
+                    remedy="Give it another name, or register it with `replaces` naming the registered one.",
                     name=to.name,
                 )
             return registered

@@ -124,8 +124,8 @@ def _refuse_moved(item: Any, kind: type) -> None:
         if actual is not default and (default is None or isroutine(actual)):
             raise PluginError(
                 f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
-                remedy="Set devices and dlpack to instances of your subclasses of arrayferry.Devices and DLPack. Hooks "
-                "of layers return parts that have the rest.",
+                remedy="Set devices and dlpack to instances of your subclasses of arrayferry.Devices and DLPack. Other "
+                "moved members belong to the parts that hooks of layers return.",
             )
 
 

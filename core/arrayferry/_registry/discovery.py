@@ -112,7 +112,7 @@ def announced_hooks(
     else to the first by the path of its class.
 
     Args:
-        entries: all installed entry points, None to look for them.
+        entries: all installed entry points, or None to look for them.
         warn: called with the text of a warning.
     """
     hooks: dict[str, EntryPoint] = {}

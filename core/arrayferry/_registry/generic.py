@@ -135,9 +135,9 @@ class GenericBackend(Backend):
         other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
         if other or tuple(y.shape) != x.shape:
             raise UnsupportedDtypeError(
-                f"{self.name} made an array of dtype {y.dtype} and shape {tuple(y.shape)} of one of "
-                f"dtype {name} and shape {x.shape}",
-                remedy="Convert to a dtype that it has first, or write a plugin for it.",
+                f"{self.name} turned an array of dtype {name} and shape {x.shape} into one of "
+                f"dtype {y.dtype} and shape {tuple(y.shape)}",
+                remedy="Convert to a dtype that this library has first, or write a plugin for it.",
                 dtype=name,
             )
         return y

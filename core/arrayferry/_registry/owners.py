@@ -122,7 +122,7 @@ class Owners:
         return ""
 
     def _replacement(self, new: Contribution) -> Contribution | None:
-        """Return the part that replaces a new one, as its `replaces` says, or None if no part does."""
+        """Return the part whose `replaces` names the new one, or None."""
         for owner in self._replacing if new.kind is not Container else ():
             if owner.name != new.name and _replaces(owner, new) and not _replaces(new, owner):
                 return owner

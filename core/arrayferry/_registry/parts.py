@@ -21,7 +21,9 @@ class Named(dict[str, Any]):
     """A dict by name that cannot be changed. A copy or a pickle of it is a plain dict."""
 
     def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{type(self).__name__} of a registry cannot be changed: copy() can")
+        raise TypeError(
+            f"{type(self).__name__} of a registry cannot be changed; change a copy of it: .copy()"
+        )
 
     if not TYPE_CHECKING:  # type checkers know these methods from dict
         __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse

@@ -315,7 +315,7 @@ class PluginManager(pluggy.PluginManager):
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            # not a comprehension: in Python 3.12 and newer an interrupt in one may skip `except`
+            # a loop: in Python 3.12 and newer, an interrupt in a comprehension may skip `except`
             new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))
             if point is None:
                 self._registry.update(name, parts)
@@ -361,8 +361,8 @@ class PluginManager(pluggy.PluginManager):
             for mark in ("wrapper", "hookwrapper"):
                 if getattr(call, mark):
                     raise PluginError(
-                        f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}=True, but plugins are "
-                        "called one by one",
+                        f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}=True, which is not "
+                        "supported, since each plugin is called separately",
                         remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
                     )
             # call this plugin alone; pluggy's caller would call all that are registered now

@@ -30,7 +30,7 @@ class Way(NamedTuple):
     """The route and the devices of an array, before it is converted.
 
     Attributes:
-        route: its route, None to look for one that does not begin with a direct converter.
+        route: its route, or None to look for one that does not begin with a direct converter.
         source_device: the name of its device.
         target_device: the name of the device of the result.
         device: the same device, as the target's backend accepts it.

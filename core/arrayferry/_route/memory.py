@@ -32,10 +32,10 @@ def decide(
         target: the backend that would share it.
         copy: the user's option.
         readonly: whether the array is read-only, whatever its library promises.
-        copied: why the memory is private, or "" if it is the memory of the source.
+        copied: why the memory is a copy, or "" if it is the source's own memory.
 
     Raises:
-        CopyRequiredError: `copy` is False, and it has been or must be copied.
+        CopyRequiredError: `copy` is False, and the array has been or must be copied.
     """
     reason = _promise_broken(source, target, readonly) or copied
     if copy is False:

@@ -27,7 +27,7 @@ class RoutedArray(NamedTuple):
 
     Attributes:
         value: an array of the backend at the end of the last step.
-        copied: why its memory is private, or "" if it is the memory of the source.
+        copied: why the memory of the value is a copy, or "" if it is the source's own memory.
     """
 
     value: Any
@@ -115,8 +115,8 @@ def _read(x: AnyArray, origin: Origin, values: AnyTree = None) -> Any:
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
     """Return an array that every library accepts, and whether it is a copy.
 
-    It is of the base class, in native byte order, aligned, and has no negative strides. Of several equal
-    dtypes, it has the usual one.
+    It is a `numpy.ndarray` and not a subclass, aligned, in native byte order, and without negative strides. If
+    several dtypes are equal, such as `long` and `long long`, it has the usual one.
     """
     import numpy as np
 

@@ -20,7 +20,7 @@ HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
 
 @dataclasses.dataclass
 class TraceRow:
-    """The crossings of one line of code, from one library and device to another, that were alike.
+    """Similar crossings in one line of code, from one library and device to another.
 
     Attributes:
         file: the file of the line, or "" if there is none.

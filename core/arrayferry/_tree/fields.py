@@ -38,8 +38,8 @@ class DataclassContainer(Container):
             if _is_elsewhere(value, name) or getattr(new, name) is not child:
                 cls = type(value)
                 raise StructureError(
-                    f"a {type_name(cls)} cannot be rebuilt: its field {name!r} does not "
-                    "read back from where it was set",
+                    f"a {type_name(cls)} cannot be rebuilt: reading its field {name!r} does not "
+                    "return the value that was set",
                     remedy="Register a Container for this class.",
                 )
 
@@ -80,7 +80,10 @@ class WithFields(Container):
         return [*self.items.steps(value), *(step for step, (_, item) in steps if item is None)]
 
     def _parts(self, value: AnyTree) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
-        """Return the items, and each field with the index of the item that is the same object, or None."""
+        """Return the items, and a pair for each field: the field, and the index of the item that is the same object.
+
+        The index is None if no item is the same object.
+        """
         items = self.items.children(value)
         indices = {id(item): index for index, item in enumerate(items)}
         fields = self.fields.children(value)

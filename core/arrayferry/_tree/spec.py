@@ -22,8 +22,8 @@ MAX_TEXT = 200
 class TreeSpec:
     """The structure of a tree, without its leaves. Layouts can be hashed and compared.
 
-    Two are equal if the same leaves would make equal trees with both: containers of the same types, with the same
-    keys, attributes and settings, and the same values apart from the leaves, types included.
+    Two layouts are equal if they rebuild equal trees from the same leaves: containers of the same types, with the same
+    keys, attributes and settings, and other values that are equal and of the same types.
 
     Attributes:
         paths: how each leaf is reached, as Python would write it, or "" for a tree that is one leaf.
@@ -47,7 +47,7 @@ class TreeSpec:
         return any(type(node) in (int, float, complex) for node in nodes)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """Rebuild a tree around other leaves, one for each of the paths.
+        """Rebuild the tree with new leaves, one for each path in `paths`.
 
         A container that occurred in several places becomes one object again if its children are the same in each.
 

@@ -23,7 +23,8 @@ def uncompiled(decorated: T) -> T:
     """
     for function in (decorated, *vars(decorated).values()):
         if isinstance(function, FunctionType):
-            function._torchdynamo_disable = True  # type: ignore[attr-defined]  # it is not traced as part of another
+            # the compiler traces no such function as part of another
+            function._torchdynamo_disable = True  # type: ignore[attr-defined]
             _codes[id(function.__code__)] = function.__code__
             if _COMPILER in sys.modules:
                 _skip(function.__code__)

@@ -200,7 +200,7 @@ def _check(client: Any, which: str) -> None:
         )
     if client.asynchronous:
         raise OptionError(
-            f"{which} is asynchronous, and a stream is not",
+            f"{which} is asynchronous, but a stream needs a synchronous client",
             remedy="Iterate in another thread, such as by asyncio.to_thread, or pass a client that was made without "
             "asynchronous=True.",
         )

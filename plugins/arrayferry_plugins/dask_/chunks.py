@@ -132,7 +132,7 @@ def _register(cls: type | None) -> None:
     from dask.array import dispatch
 
     dispatch.concatenate_lookup.register(cls, _concatenate)
-    if hasattr(dispatch, "take_lookup"):  # only newer versions of Dask have it
+    if hasattr(dispatch, "take_lookup"):  # only newer versions of Dask have `take_lookup`
         dispatch.take_lookup.register(cls, _take)
     _know_dtypes()
 

@@ -32,7 +32,11 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""At least this many equal parts in a row are converted in groups of 1, 2, 4, ... until a tree has occurred this often."""
+"""A part that is repeated at least this many times in a row is converted in slices.
+
+The number of parts in a slice is a power of two. A tree with at most `CHUNK` arrays that has occurred more often than
+this is converted in one call instead.
+"""
 CHUNK = 128
 """How many arrays a compiled function accepts. Compiling for them takes a thirtieth of a second."""
 
@@ -113,7 +117,7 @@ class Identity:
         return self._run(program, xs)
 
     def one(self, x: np.ndarray[Any, Any]) -> Any:
-        """Convert one array, in less time than a list with one array."""
+        """Convert one array. This is faster than converting a list of one array."""
         program = self._programs.get(((x.shape, x.dtype),))
         if program is not None and not self._spreads:
             self._programs.used.add(program)

@@ -59,8 +59,8 @@ def put(x: AnyArray, place: Any) -> Any:
     except Exception as error:
         if "Disallowed" in str(error):
             raise ConversionError(
-                f"jax.transfer_guard forbids to put an array into JAX ({error})",
-                remedy='Convert outside of it, or pass "disallow", which allows explicit transfers such as this.',
+                f"jax.transfer_guard does not allow putting an array into JAX ({error})",
+                remedy='Convert outside the guard, or set it to "disallow", which still allows explicit transfers.',
             ) from error
         misfit = isinstance(error, (ValueError, AssertionError))
         if not misfit or not isinstance(place, jax.sharding.Sharding):

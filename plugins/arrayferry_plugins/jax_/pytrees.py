@@ -37,10 +37,10 @@ class Pytrees(Container):
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
-                f"a {type_name(cls)} cannot be rebuilt: its children do not read back as "
-                "what its unflatten function was given",
-                remedy="Let that function store them unchanged, as JAX requires, or register a Container for "
-                "this class.",
+                f"a {type_name(cls)} cannot be rebuilt: flattening it again does not return the "
+                "children that its unflatten function was given",
+                remedy="Let that function store the children unchanged, as JAX requires, or register a "
+                "Container for this class.",
             )
         return new
 

@@ -114,7 +114,7 @@ WRONG_NAMES = [
     ("mine", "arrayferry_mine", "the module of the plugin itself"),
     ("plugins", "x", "arrayferry_plugins, which is a part of arrayferry"),
     ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
-    ("mine", "torch", "torch has a backend already, the backend 'torch'"),
+    ("mine", "torch", "torch already has a backend: the backend 'torch'"),
     ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
     ("taken", "x", "is taken by the backend 'taken' of the plugin 'taken'"),
 ]

@@ -168,7 +168,7 @@ class TestOfOnesOwn:
 
     def test_a_conversion_is_not_pickled_into_the_default_one(self, own):
         conversion = af.converter("torch", registry=own)
-        words = r"registry of its own cannot be pickled.*where it is used"
+        words = r"registry of its own cannot be pickled.*in that process"
         with pytest.raises(TypeError, match=words):
             pickle.dumps(conversion)
         for again in (copy.copy(conversion), copy.deepcopy(conversion)):

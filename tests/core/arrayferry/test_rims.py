@@ -97,7 +97,7 @@ def test_another_backend_of_a_registered_name_is_refused():
         def from_numpy(self, x, device=None):
             return x
 
-    with pytest.raises(af.UnknownBackendError, match="that name belongs to a"):
+    with pytest.raises(af.UnknownBackendError, match="its name is registered for a"):
         af.convert(X, Mine())
     same = type(af.registry.backend("torch"))()  # as one that was pickled
     assert type(af.convert(X, same)) is torch.Tensor

@@ -674,6 +674,6 @@ class Elsewhere:
 def test_fields_that_do_not_read_back():
     value = {"data": Elsewhere(X)}
     for _ in range(4):
-        words = r"'x' does not read back.*at \['data'\].*Container for this class"
+        words = r"'x' does not return the value.*at \['data'\].*Container for this class"
         refused(af.StructureError, words, value, "torch")
     assert value["data"].x is X

@@ -437,7 +437,7 @@ def test_a_pytree_that_changes_its_children_is_an_error():
 
     value = Converting([1.0, 2.0])
     assert isinstance(af.convert(value, "jax").x, jax.Array)
-    refused(af.StructureError, "do not read back", value, "torch")
+    refused(af.StructureError, "does not return the children", value, "torch")
 
 
 def test_functions_with_arguments_are_pytrees_too():

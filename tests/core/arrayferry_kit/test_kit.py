@@ -387,7 +387,7 @@ def test_a_correct_container_passes():
 
 
 FAULTY = [
-    ({"types": (Pair, f"{__name__}.Pear")}, r"has \['[\w.]+\.Pear'\], and there is no such type"),
+    ({"types": (Pair, f"{__name__}.Pear")}, r"types names \['[\w.]+\.Pear'\], which does not exist"),
     ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
     ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
     ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"given \[array.*\{'x'.* holds \[\{'x'"),
