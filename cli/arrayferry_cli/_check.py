@@ -152,8 +152,11 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     pairs = [pair for plugin in plugins for pair in plugin["converters"]]
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or containers[:1]
     if not starts:
-        reason = f"{package} has no backend, converter or container, and only these can be tested without its author"
-        remedy = "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say how an object is made."
+        reason = f"{package} has no backend, converter or container, so it cannot be tested without its author"
+        remedy = (
+            "Test a source with arrayferry.testing.SourceContract in the tests of the plugin, where the author "
+            "says how an object is made."
+        )
         raise UsageError(reason, remedy=remedy)
     return starts
 

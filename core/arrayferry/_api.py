@@ -101,8 +101,8 @@ def convert(
         value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and so on, nested in
             any way), or anything else. It is never modified.
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
-        like: an array, or a tree with one, instead of `to` and `device`: the result has its library
-            and device. Or a namespace module.
+        like: an array, or a tree with one, to pass in place of `to` and `device`. The results have the library and the
+            device of that array. A namespace module is also accepted.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
             target's own choice. None keeps the device of each array, if the target has it.
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
@@ -116,8 +116,8 @@ def convert(
         unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
             columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
             or "convert" them. If `value` itself is such an object, a column or dataset of a known library is
-            converted, and any other object raises an error unless this is "convert". With "raise", a `value` that is
-            not an array, a structure or plain Python data such as text raises an error too.
+            converted, and any other object raises an error unless `unknown` is "convert". With "raise", a `value` that
+            is not an array, a structure or plain Python data such as text raises an error too.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
 
     Returns:
@@ -299,10 +299,10 @@ def backend_of(value: AnyTree, *, registry: Registry | None = None) -> Backend:
 
     Args:
         value: an array, or a NumPy scalar.
-        registry: where it is looked up, or None for `arrayferry.registry`.
+        registry: the registry that knows the backend, or None for `arrayferry.registry`.
 
     Raises:
-        NotAnArrayError: it is not an array of a known library.
+        NotAnArrayError: the value is not an array of a known library.
 
     Examples:
         >>> import arrayferry as af
@@ -327,13 +327,13 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
 
     Args:
         value: an array of any known library.
-        registry: where its library is looked up, or None for `arrayferry.registry`.
+        registry: the registry that knows the library, or None for `arrayferry.registry`.
 
     Returns:
         The namespace, wrapped by array-api-compat where that supports the library.
 
     Raises:
-        NotAnArrayError: it is not an array of a known library, or that library does not follow the Array API.
+        NotAnArrayError: the value is not an array of a known library, or that library does not follow the Array API.
 
     Examples:
         >>> import arrayferry as af
@@ -362,7 +362,7 @@ def first_array(value: AnyTree, *, registry: Registry | None = None) -> tuple[An
 
     Args:
         value: an array, a tree, or anything.
-        registry: where libraries are looked up, or None for `arrayferry.registry`.
+        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
 
     Returns:
         The first array and its backend. Without an array, the first NumPy scalar and its backend. Without either,
@@ -398,7 +398,7 @@ def flatten(
         everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
             layout.
         prefix: the start of each path in the layout.
-        registry: where libraries are looked up, or None for `arrayferry.registry`.
+        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
 
     Returns:
         The arrays in order, and the layout, which rebuilds the tree from other leaves. Layouts can be compared and
@@ -424,7 +424,7 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
     """Return all known backends by name, installed or not.
 
     Args:
-        registry: where they are registered, or None for `arrayferry.registry`.
+        registry: the registry that knows the backends, or None for `arrayferry.registry`.
 
     Returns:
         A read-only mapping. A backend's `problem()` says why it cannot be used here, and is None if it can.
@@ -444,11 +444,11 @@ def route(
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
-        source: a backend (a name, a namespace or a `Backend`), on its default device; the name of a source
+        source: a backend (a name, a namespace or a `Backend`), whose default device is meant; or the name of a source
             ("pandas"); or an array, or an object that arrays are read from.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
-        registry: where libraries are looked up, or None for `arrayferry.registry`.
+        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
 
     Returns:
         The route. It prints as one line that says for each step whether data is shared, copied, transferred to or
@@ -456,7 +456,7 @@ def route(
 
     Raises:
         UnknownBackendError: there is no such source or target.
-        BackendUnavailableError: one of them is not installed, or cannot be used here.
+        BackendUnavailableError: the source or the target is not installed, or cannot be used here.
 
     Examples:
         >>> import arrayferry as af

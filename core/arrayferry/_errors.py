@@ -239,9 +239,9 @@ class PluginWarning(UserWarning):
 
 
 class UnconvertedWarning(UserWarning):
-    """A tree has an object of numbers, such as a pandas Series, that could be read as an array, and it stays as it is.
+    """An object of numbers in a tree, such as a pandas Series, could be read as an array, but stays unchanged.
 
-    Only the first of a class is told. `unknown="convert"` converts such objects.
+    The warning is issued once for each class. `unknown="convert"` converts such objects.
     """
 
 

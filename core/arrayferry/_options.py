@@ -58,13 +58,14 @@ class Options(_Options):
     """The options of a conversion, besides the target: a named tuple that is validated when created.
 
     Attributes:
-        device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice;
-            None keeps the source's.
-        copy: True to always copy, False to share or raise, or None to share where this is possible and safe.
+        device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice,
+            or None to keep the device of the source.
+        copy: True to always copy, False to share memory or raise an error, or None to share memory where
+            this is possible and safe.
         narrowing: how to handle an array whose dtype the target lacks.
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: how to handle an array whose kind of dtype the target does not support.
-        unknown: how to handle an object in a tree that is of no known library but could become an array.
+        unknown: how to handle an object in a tree that could become an array, and belongs to no known library.
         sparse: how to handle a sparse array where the library changes.
 
     Raises:

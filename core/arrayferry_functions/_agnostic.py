@@ -144,7 +144,7 @@ def agnostic(
     inward = Conversion(to, chosen, registry)
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
-            f"differentiable=True, but {backend.name} has no gradients",
+            f"differentiable=True needs gradients, and {backend.name} has no gradients",
             remedy=f"Write the function for one of {', '.join(registry.parts(HOOK))}.",
         )
 

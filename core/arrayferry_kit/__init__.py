@@ -146,7 +146,7 @@ def check_container(container: Container, *values: AnyTree) -> None:
             result = [*container.children(rebuilt)]
             is_same = [*map(id, result)] == [*map(id, new)]
             assert is_same, (
-                f"rebuild() was given {new!r:.200}, and its result holds {result!r:.200}"
+                f"the result of rebuild() holds {result!r:.200} instead of the given {new!r:.200}"
             )
             names = [name for name, x in attributes.items() if x is not None]
             gone = [name for name in names if getattr(rebuilt, name, None) is None]
@@ -199,7 +199,10 @@ class SourceContract(LayerTests, Runner):
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an object from which these values can be read, without the plugin. Required."""
+        """Make an object from which these values can be read, without the plugin.
+
+        Every subclass must implement this method.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} must say how an object is made. Write make(self, values): return an object of the "
             "library from which the values, the shape and the dtype of a NumPy array are read"
@@ -213,8 +216,8 @@ class SourceContract(LayerTests, Runner):
         named = [source for source in registry.sources() if source.name == self.source]
         if not named:
             raise NotImplementedError(
-                f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "
-                "of that name"
+                f"{type(self).__name__} must name the source under test: source is {self.source!r}, but no source has "
+                "that name"
             )
         return named[0]
 

@@ -228,8 +228,8 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
                 raise located from named.__cause__
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
-            "client= was given, but nothing here is computed by a cluster",
-            remedy="Leave it out, or make Dask arrays first.",
+            "client= has no effect, since no cluster computes these arrays",
+            remedy="Leave client= out, or make Dask arrays first.",
         )
     return groups
 

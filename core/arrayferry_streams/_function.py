@@ -78,16 +78,17 @@ def stream(
 ) -> Stream[Any]:
     """Convert arrays larger than memory block by block, for a training loop.
 
-    The stream is a sequence of blocks. While one block is in use, an iteration computes or reads the next ones in other
-    threads, or on a cluster. It computes each part of the arrays once. At most `prefetch` + 2 blocks are in memory: the
-    one in use, the next one, and those prefetched after it; one more if blocks are not whole chunks.
+    The stream is a sequence of blocks. While one block is in use, an iteration computes or reads the next blocks in
+    other threads, or on a cluster. An iteration computes each part of the arrays once. At most `prefetch` + 2 blocks
+    are in memory: the block in use, the next block, and those prefetched after it. If blocks are not whole chunks, one
+    more block is in memory.
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
             along the axis are equal. Object arrays without arrays in them, such as strings, are split too. Columns of
             tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
         to: the target: a name ("torch"), a namespace module or a `Backend`.
-        like: an array, or a tree with one, instead of `to` and `device`.
+        like: an array, or a tree with one, to pass in place of `to` and `device`.
         device: the device of the blocks.
         axis: the axis along which the arrays are split into blocks.
         prefetch: how many blocks an iteration computes in advance, or 0 for none.
@@ -108,8 +109,8 @@ def stream(
         NotAnArrayError: nothing in the value can be streamed.
         OptionError: an option is invalid.
         ConversionError: the arrays differ in length, one cannot be split, the target is known to refuse them, or no
-            scheduler can be reached. Later, a block cannot be converted. If a block cannot be computed or read, the
-            error is a `BlockError`, which names the block.
+            scheduler can be reached. The iteration raises it if a block cannot be converted. If a block cannot
+            be computed or read, the error is a `BlockError`, which names the block.
 
     Warns:
         UserWarning: `stream[i]` computes or reads the same thing for a third block.

@@ -33,13 +33,13 @@ else:
 class Stream(Generic[B]):
     """A sequence of blocks of arrays, as returned by `arrayferry.stream`.
 
-    `len(stream)` is the number of blocks, `stream[3]` is one of them, and `stream[2:]` and `stream[1::4]` are streams
-    of some. Iterating reads ahead, and computes each part of the arrays once; leaving early cancels pending reads. It
-    is a map-style data set, so data loaders shuffle, divide and resume it.
+    `len(stream)` is the number of blocks, `stream[3]` is one block, and `stream[2:]` and `stream[1::4]` are streams of
+    some of the blocks. An iteration reads ahead, and computes each part of the arrays once. Leaving the loop early
+    cancels pending reads. A stream is a map-style data set, so data loaders shuffle, divide and resume it.
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
     file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
-    if it was the current client. With TLS, it has the same files; keys in memory are not pickled.
+    if it was the current client. With TLS, the new client uses the same files. Keys in memory are not pickled.
 
     Args:
         value: the arrays.
@@ -146,9 +146,10 @@ class Stream(Generic[B]):
         with Reads(self._arrays, [self._cuts[number]], 0, self._timeout) as reads:
             if self._repeated.note(reads.work(), number):
                 warnings.warn(
-                    f"stream[{index}] computes or reads for the third time what several blocks need, since single blocks "
-                    "share no results. Persist what blocks share, such as a mean (x.persist(), or x[:] of a file), and "
-                    "make each block of whole chunks: leave out block=, or rechunk. An iteration computes it once.",
+                    f"stream[{index}] computes or reads for the third time what several blocks need: single blocks "
+                    "share no results, so each of them repeats this work. Persist what blocks share, such as a mean "
+                    "(x.persist(), or x[:] of a file), and make each block of whole chunks: leave out block=, or "
+                    "rechunk. An iteration does this work once.",
                     stacklevel=2,
                 )
             return self._block(reads, 0, number, "")

@@ -43,7 +43,7 @@ NARROWED = {
 def translate(
     function: Callable[..., Any], to: Target, *, differentiable: bool = False
 ) -> Translated:
-    """Return a function that computes in another library what a function of JAX computes.
+    """Translate a function of JAX into a function that computes the same in another library.
 
     JAX traces the function once for each structure, shapes and dtypes of its arguments. The other library then runs
     the recorded operations. Integers, random numbers and the branches that depend on them are the same as under
@@ -86,7 +86,7 @@ def translate(
         raise problem
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
-            f"differentiable=True, but {backend.name} has no gradients",
+            f"differentiable=True needs gradients, and {backend.name} has no gradients",
             remedy="Leave it out, or choose a library with gradients.",
         )
     return Translated(function, backend, differentiable=differentiable)
@@ -207,7 +207,8 @@ class Loaded:
             leaf = numbers_of(leaf)
         if tuple(leaf.shape) != spec.shape:
             raise ProgramError(
-                f"{name} has the shape {tuple(leaf.shape)}, the program was made for {spec.shape}",
+                f"{name} has the shape {tuple(leaf.shape)}, and not the shape {spec.shape} for which the program was "
+                "made",
                 remedy="Pass arrays of these shapes, or make another program.",
             )
         leaf = convert(leaf)
@@ -216,7 +217,7 @@ class Loaded:
             return leaf
         if NARROWED.get(leaf_dtype) != spec.dtype:
             raise ProgramError(
-                f"{name} has the dtype {leaf_dtype}, the program was made for {spec.dtype}",
+                f"{name} has the dtype {leaf_dtype}, and not the dtype {spec.dtype} for which the program was made",
                 remedy="Cast it, or make another program.",
             )
         return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))

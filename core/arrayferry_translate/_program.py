@@ -181,7 +181,8 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
                 remedy="Save it again with translate(...).program(...).save(path).",
             ) from None
     raise ProgramError(
-        f"{os.fspath(path)} has the format {document['format']!r:.80}, but this version reads {FORMAT}",
+        f"{os.fspath(path)} has the format {document['format']!r:.80}, which this version cannot read: "
+        f"it reads {FORMAT}",
         remedy="Upgrade arrayferry, or save the program again with this version.",
     )
 

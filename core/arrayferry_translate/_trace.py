@@ -153,7 +153,8 @@ class _Maker:
             unknown = ", ".join({*params} - rule.params - rule.ignored)
             if unknown or not rule.params <= {*params}:
                 raise self._refused(
-                    equation, f"JAX {jax.__version__} gives it other parameters: {unknown}"
+                    equation,
+                    f"JAX {jax.__version__} gives the primitive parameters that its rule does not know: {unknown}",
                 )
             plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
             if constants := self._computed(name, plain, inputs, specs):

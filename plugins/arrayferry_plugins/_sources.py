@@ -91,5 +91,8 @@ class GroupSource(Source):
     inside: str
 
     def to_numpy(self, x: AnyArray) -> NoReturn:
-        what, why = f"{self.what} {type(x).__name__}", ": it is not an array, but holds some"
+        what, why = (
+            f"{self.what} {type(x).__name__}",
+            ": it holds arrays, and is not an array itself",
+        )
         raise refused(what, why=why, remedy=f"Pass {self.inside}.")

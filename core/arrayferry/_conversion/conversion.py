@@ -36,11 +36,12 @@ class Conversion(Generic[A]):
     Args:
         target: a name, a namespace module or a backend. It is looked up on the first call.
         options: the options.
-        registry: where backends are looked up. A conversion can be pickled only if this is `arrayferry.registry`.
+        registry: the registry that knows the backends. A conversion can be pickled only if this is
+            `arrayferry.registry`.
 
     Attributes:
         options: the options.
-        registry: where backends are looked up.
+        registry: the registry that knows the backends.
 
     Raises:
         ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be unknown or

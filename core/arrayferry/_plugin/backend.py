@@ -33,10 +33,10 @@ class Backend(Origin):
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
             nothing is guaranteed, and nothing is shared unless requested.
-        to_numpy_shares: whether `to_numpy` returns a view of the array's own memory (True), returns memory that
-            nothing else uses (False), or it depends (None, treated as the worse case).
-        from_numpy_shares: the same for `from_numpy`: whether its result uses its argument's memory.
-        devices: its devices, by default the host alone.
+        to_numpy_shares: True if the result of `to_numpy` is a view of the memory of its argument, False if nothing else
+            uses the memory of the result, or None if that depends on the argument (treated as the worse case).
+        from_numpy_shares: the same for `from_numpy`: whether its result uses the memory of its argument.
+        devices: the devices of its arrays, by default the host alone.
         dlpack: how arrays are exchanged by DLPack, or None if they are not.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
@@ -73,8 +73,8 @@ class Backend(Origin):
         Args:
             x: a plain `numpy.ndarray`: native byte order, aligned, no negative strides, of a dtype
                 that `dtypes` names. If it is read-only, its memory must not become writable through the result.
-            device: its device: a name from `devices.names`, or the library's own object. None leaves the choice to the
-                library.
+            device: the device of the new array: a name from `devices.names`, or the library's own object. None leaves
+                the choice to the library.
         """
 
     # Optional: lazy arrays.
@@ -126,7 +126,7 @@ class Backend(Origin):
 
 
 def same_library(source: Origin, target: Backend) -> bool:
-    """Return whether arrays of one are arrays of the other. A source may have the name of a backend."""
+    """Return whether both are the same backend. A source is not, even if it has the name of the backend."""
     return isinstance(source, Backend) and source.name == target.name
 
 
@@ -142,4 +142,4 @@ Target = TargetName | ModuleType | Backend
 """How users name a library: by the name of one with a built-in plugin, a namespace module, or a backend."""
 
 AnyTarget = str | ModuleType | Backend
-"""The same with the names of all plugins, which type checkers cannot know."""
+"""How users name a library of any plugin. Type checkers cannot know the names, so they accept any string."""

@@ -37,7 +37,7 @@ class Container(ABC):
     transparent: bool = False
 
     def takes(self, cls: type) -> bool:
-        """Return whether it also handles a class that is not derived from any of `types`.
+        """Return whether this container also handles a class that is not derived from any of `types`.
 
         It is called for each class that is neither an array nor a registered container nor a type of Python, and again
         for objects that are kept unchanged, so it must be quick. It must not rely on its package being imported.
@@ -50,7 +50,7 @@ class Container(ABC):
 
     @abstractmethod
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        """Return a new container of the same type as `value`, with `children` in place of its own."""
+        """Return a new container of the same type as `value`, with `children` in place of the children of `value`."""
 
     def steps(self, value: AnyTree) -> Sequence[str]:
         """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""

@@ -51,7 +51,7 @@ class Converter(ABC):
         target_device: the kind of device that its results are on. If it is not "cpu", `convert` and `bind` are
             passed the device, or None for the target's own choice.
         types: dotted paths of the exact types that it accepts, such as `"torch.Tensor"`. Arrays of other
-            types, including subclasses, take the general path. Empty for all types of the source.
+            types, including subclasses, take the general path. If empty, all types of the source are accepted.
 
     Examples:
         >>> import arrayferry as af
@@ -102,7 +102,7 @@ class Converter(ABC):
         return None
 
     def takes(self, cls: type) -> bool:
-        """Return whether it accepts arrays of exactly this type."""
+        """Return whether this converter accepts arrays of exactly this type."""
         return not self.types or cls in resolve_types(self.types)
 
     @never_raises

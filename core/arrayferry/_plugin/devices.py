@@ -32,7 +32,7 @@ class Devices:
     def default(self) -> str:
         """Return the name of the default device of new arrays: the first of `names`.
 
-        Override it if it is known without querying a driver.
+        Override this method if the default device is known without querying a driver.
         """
         return self.names()[0]
 
@@ -48,9 +48,10 @@ class Devices:
         return True
 
     def place_of(self, x: AnyArray) -> Any:
-        """Return what to pass as `device` to put another array where `x` is. The option `like` uses it.
+        """Return the value of the option `device` that puts another array where `x` is. The option `like` uses it.
 
-        None means that the name of the device, `Backend.device_of`, is enough, which it is not for a sharded array.
+        None means that the name of the device, as `Backend.device_of` returns it, is enough. It is not enough for a
+        sharded array.
         "default" means that the library chose the device itself. Return it only if the library distinguishes such
         arrays.
         """
@@ -59,12 +60,15 @@ class Devices:
     def is_on(self, x: AnyArray, device: Any) -> bool:
         """Return whether an array is already where a device object of the library would put it.
 
-        It is called only for a device that is not fully described by its name.
+        arrayferry calls this only for a device that is not fully described by its name.
         """
         return False
 
     def move(self, x: AnyArray, device: Any) -> Any:
-        """Move an array to another device of the same library. `NotImplemented` moves it through host memory."""
+        """Move an array to another device of the same library.
+
+        If this returns `NotImplemented`, as by default, the array is moved through host memory.
+        """
         return NotImplemented
 
     def use(self, device: Any) -> AbstractContextManager[Any]:
@@ -92,7 +96,8 @@ class Devices:
     def protect(self, x: AnyArray) -> bool:
         """Make sure that the memory of an array is reused only after the work queued on the current stream of its device.
 
-        It is called right after a copy or move of `x` was queued. If it returns True, arrayferry does not keep `x`.
+        arrayferry calls this right after a copy or move of `x` was queued. If this returns True, arrayferry does not
+        keep `x`.
         """
         return False
 

@@ -51,18 +51,19 @@ class DLPack:
     def compact(self, x: AnyArray) -> Any:
         """Return a compact copy of an array on its device that other libraries accept.
 
-        `NotImplemented` uses `Backend.copy`. Override it if that may make a copy that they refuse.
+        If this returns `NotImplemented`, as by default, arrayferry calls `Backend.copy`. Override this method if other
+        libraries may refuse the result of `Backend.copy`.
         """
         return NotImplemented
 
     def wait(self, x: AnyArray) -> bool:
-        """Let later work of the library wait for the work queued for an array of another one.
+        """Let later work of this library wait for the work that another library has queued for an array.
 
         Args:
             x: what `export` of the other library returned, for an array on a device that both use.
 
         Returns:
-            Whether all later work on that device waits, including work that reuses memory freed now.
+            Whether all later work of this library on that device waits, including work that reuses memory freed now.
         """
         self.load(x)
         return False
@@ -70,6 +71,6 @@ class DLPack:
     def dtype_of(self, x: AnyArray) -> str:
         """Return the name of the dtype of an array's numbers, as `Backend.dtypes` spells it.
 
-        Override it if `x.dtype` is not the dtype of the numbers, for example if elements are vectors.
+        Override this method if `x.dtype` is not the dtype of the numbers, for example if elements are vectors.
         """
         return dtype_name(x.dtype)

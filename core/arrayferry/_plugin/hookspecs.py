@@ -33,13 +33,13 @@ def arrayferry_converters() -> Iterable[Converter]:
 
 @hookspec
 def arrayferry_containers() -> Iterable[Container]:
-    """Return structures in which arrays are looked for."""
+    """Return containers: structures that conversions search for arrays."""
     return ()
 
 
 @hookspec
 def arrayferry_sources() -> Iterable[Source]:
-    """Return what arrays are read from: columns of tables, datasets in files."""
+    """Return the sources: objects that arrays are read from, such as columns of tables and datasets in files."""
     return ()
 
 

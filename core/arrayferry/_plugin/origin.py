@@ -59,7 +59,10 @@ class Origin(ABC):
         return "cpu"
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of several arrays as `to_numpy` does. Override it if one call for all is cheaper."""
+        """Return the values of several arrays as `to_numpy` does.
+
+        Override this method if one call for all arrays is cheaper than one call for each.
+        """
         return [self.to_numpy(x) for x in xs]
 
     def is_traced(self, x: AnyArray) -> bool:
@@ -172,10 +175,10 @@ class Source(Origin):
             They are looked up only after their top-level package has been imported.
         install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
             guessed name may belong to another project.
-        memory: the guarantee about the values: "writable", "immutable" if they never change, or "lazy" if they are
-            read or computed on demand, "unknown" to share nothing.
-        to_numpy_shares: whether the result of `to_numpy` is a view of its memory (True), is memory that nothing else
-            uses (False), or it depends (None).
+        memory: what the library guarantees about the values. "writable": they may change in place. "immutable": they
+            never change. "lazy": they are read or computed on demand. "unknown": nothing is guaranteed or shared.
+        to_numpy_shares: True if the result of `to_numpy` is a view of the memory of its argument, False if nothing else
+            uses the memory of the result, or None if that depends on the argument.
         devices: the devices that the values are on, by default the host alone.
         dlpack: how arrays are exchanged by DLPack, or None if they are not.
         replaces: names of sources that this one replaces, if both are installed.

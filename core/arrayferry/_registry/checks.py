@@ -95,7 +95,7 @@ def check_part(item: Any, kind: type = object) -> None:
     """
     if isinstance(item, (Backend, Source, Converter)) and type(item).__hash__ is None:
         raise PluginError(
-            f"{type(item).__qualname__} defines __eq__ without __hash__, and arrayferry keeps it in dicts",
+            f"{type(item).__qualname__} defines __eq__ without __hash__, so arrayferry cannot keep it in dicts",
             remedy="Leave __eq__ out, as @dataclass(eq=False) does, or define __hash__ too.",
         )
     for member, cls in _described(item, kind):

@@ -122,9 +122,10 @@ def announced_hooks(
         name = point.name
         if name in HOOKS or name in hooks:
             first = hooks.get(name)
-            by = f"announced by {first.value} of {_home(first)}" if first else "one of arrayferry"
+            by = f"announced by {first.value} of {_home(first)}" if first else "part of arrayferry"
             warn(
-                f"arrayferry does not use the hook {name} of {point.value} of {_home(point)}: it is {by}"
+                f"arrayferry does not use the hook {name} of {point.value} of {_home(point)}, "
+                f"since a hook of this name is {by}"
             )
         else:
             hooks[name] = point

@@ -84,7 +84,7 @@ class Owners:
         others = self._arrays if kind is Container else self._containers
         for entry in entries:
             if entry in others:
-                return f"{entry} is a type of {others[entry]}, and cannot be both an array and a container"
+                return f"{entry} is a type of {others[entry]}, so the type cannot be both an array and a container"
         if kind is Container:
             self._containers.update(dict.fromkeys(entries, new))
             return ""

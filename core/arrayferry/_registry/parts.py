@@ -137,5 +137,5 @@ def load_kind(manager: PluginManager, hook: str) -> type:
 
 
 def _text(name: Any) -> str | None:
-    """Return a name, or None for what is no text, as an author's container may have such an attribute of its own."""
+    """Return a name, or None if it is no text: a container may have an attribute `name` with another meaning."""
     return name if isinstance(name, str) else None

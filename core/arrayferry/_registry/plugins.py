@@ -235,7 +235,8 @@ class PluginManager(pluggy.PluginManager):
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out
-                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, and pluggy only calls functions",
+                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, so pluggy would not call it: it "
+                    "only calls functions",
                     remedy=f"Write a function that calls it: def {name}(): return ...",
                 )
             return None
@@ -312,8 +313,9 @@ class PluginManager(pluggy.PluginManager):
             calls = self._calls(list(vars(self.hook)), stand_in)
             if not calls:
                 raise PluginError(
-                    f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
-                    remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
+                    f"{plugin!r:.80} is not a Backend, Converter, Container or Source and implements no hook, "
+                    "so it is no plugin",
+                    remedy=f"Register an instance of one of these classes, or a plugin with hooks. {self.advice()}",
                 )
             # a loop: in Python 3.12 and newer, an interrupt in a comprehension may skip `except`
             new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))

@@ -47,7 +47,7 @@ def decide(
 
 
 def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
-    """Return which promise would be broken if `target` used memory of `source`, or "" if none."""
+    """Return the promise that would be broken if `target` used memory of `source`, or "" if none would be broken."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
     constant = source.memory in CONSTANT
     if writes and constant:
@@ -65,7 +65,7 @@ def never_changes(origin: Origin) -> bool:
 
 
 def copy_required(reason: str) -> CopyRequiredError:
-    """Return the error for an array that `copy=False` does not allow to convert."""
+    """Return the error for an array that cannot be converted with `copy=False`."""
     return CopyRequiredError(
         f"memory cannot be shared: {reason}", remedy="Pass copy=None to allow a copy."
     )

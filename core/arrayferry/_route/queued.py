@@ -28,7 +28,7 @@ AT_ONCE = 8
 MOST = 2**31
 """Size in bytes of sources above which a conversion waits until some of the copies before it are made."""
 PAUSE = 0.004
-"""Seconds between two checks of which copies are made."""
+"""Seconds between two checks of the copies."""
 LINGER = 250
 """How many checks in a row must find no source before the thread ends."""
 

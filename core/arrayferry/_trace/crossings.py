@@ -32,17 +32,17 @@ class ArrayCrossing:
     """An array that crossed, or a number that was read.
 
     Attributes:
-        source: the name of the backend or source that it belonged to, or "python" for a number that became an array.
-        target: the name of the backend that it belongs to now, or "python" for a number that was read.
-        source_device: the name of the device that it was on, or "" if it is not known.
-        target_device: the name of the device that it is on now.
-        how: what happened to its memory.
+        source: the name of the backend or source of the array, or "python" for a number that became an array.
+        target: the name of the backend of the result, or "python" for a number that was read.
+        source_device: the name of the device of the array, or "" if it is not known.
+        target_device: the name of the device of the result.
+        how: what happened to the memory of the array.
         nbytes: the size of the result.
         before: the array.
         after: the result, or None for a number.
-        addresses: the addresses of both, or 0 where they are not known.
-        why: why its memory was not shared, or "" if there is nothing to say.
-        remedy: how to avoid that, or "" if it cannot be avoided.
+        addresses: the addresses of the array and of the result, each 0 if it is not known.
+        why: why the memory was not shared, or "" if there is nothing to say.
+        remedy: how to avoid the copy, or "" if it cannot be avoided.
     """
 
     source: str

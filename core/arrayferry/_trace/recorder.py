@@ -58,9 +58,9 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
 class Trace:
     """All crossings of arrays in a block of code, as returned by `arrayferry.trace`.
 
-    Use it in a `with` statement. It can be read inside the block and after it. If it is used again, it continues
-    counting. Traces can be nested, and used in several threads: each counts the crossings of all threads. In a
-    process forked inside the block, nothing is counted.
+    Use a trace in a `with` statement. You can read it inside the block and after it. If you use the same trace again,
+    it continues counting. Traces can be nested, and used in several threads: each counts the crossings of all threads.
+    In a process forked inside the block, nothing is counted.
 
     Attributes:
         calls: the number of conversions in which an array crossed.

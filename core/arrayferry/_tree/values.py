@@ -131,15 +131,15 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
 
 
 _unconverted: weakref.WeakSet[type] = weakref.WeakSet()
-"""The classes that were warned of."""
+"""The classes for which a warning was issued."""
 
 
 def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
-    """Warn once for each class that numbers that a source reads stay in a tree as they are."""
+    """Warn, once for each class, that an object of numbers, which a source could read, stays unchanged in a tree."""
     cls = type(value)
     if cls not in _unconverted and _holds_numbers(value):
         warnings.warn(
-            f"the {type_name(cls)} at {path()} was not converted, and nor are others of this class in trees. "
+            f"the {type_name(cls)} at {path()} was not converted, since objects of this class stay unchanged in trees. "
             'Pass unknown="convert" to convert their values, or convert them one by one.',
             UnconvertedWarning,
             stacklevel=caller_level(),
@@ -282,7 +282,7 @@ def refuse_more_than_values(x: AnyTree) -> None:
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(
-            f"a value of type {type_name(type(x))} has masked elements, and its mask would be lost",
+            f"a value of type {type_name(type(x))} has masked elements, so its mask would be lost",
             remedy="Fill the masked elements first, for example by x.filled(value), or convert its data and its mask.",
         )
 

@@ -34,7 +34,8 @@ def uncompiled(decorated: T) -> T:
 def _skip(*codes: CodeType) -> None:
     """Keep the compiler from starting to trace in a function, or in functions that it calls.
 
-    No public function does this without a wrapper. A PyTorch without these methods would trace the functions.
+    No public function of PyTorch does this without a wrapper. A version of PyTorch without the methods that are used
+    here would trace the functions.
     """
     with suppress(Exception):  # this function may be called while another thread imports torch
         frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame

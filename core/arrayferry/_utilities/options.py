@@ -1,4 +1,4 @@
-"""Options: one rule for each kind, in all packages.
+"""Checks of options: all packages follow the same rule for each kind of option.
 
 They accept Python's numbers, and also integers and arrays of any library.
 """
@@ -73,10 +73,10 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
-    """Check that nothing was passed by position that a function accepts by keyword only.
+    """Check that no argument was passed by position that a function accepts only by keyword.
 
     Raises:
-        TypeError: something was.
+        TypeError: an argument was passed by position.
     """
     if misplaced:
         raise TypeError(
@@ -212,7 +212,7 @@ def _one_seed(value: AnyTree) -> int:
 
 
 def forwarded_seed(seed: Any, count: int) -> Any:
-    """Return a seed for another environment to check: as `int` if it is one, else unchanged."""
+    """Return a seed as an `int` if it is an integer, or else unchanged, so that another environment checks it."""
     try:
         return seed_of(seed, count)
     except af.OptionError:
@@ -220,7 +220,7 @@ def forwarded_seed(seed: Any, count: int) -> Any:
 
 
 def options_of(options: Any) -> dict[str, Any]:
-    """Return a copy of the options of a reset, empty for None.
+    """Return a copy of the options of a reset, or an empty dict for None.
 
     Raises:
         arrayferry.OptionError: they are not a dict.

@@ -59,7 +59,7 @@ def changed_arguments(values: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Make a `__repr__` that also works if the object's constructor failed, or the `__repr__` of a part does."""
+    """Make a `__repr__` that also works if the constructor of the object failed, or the `__repr__` of a part raises."""
 
     @functools.wraps(write)
     def written(self: Any) -> str:

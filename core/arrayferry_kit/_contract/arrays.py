@@ -30,7 +30,7 @@ class BackendTests(Runner):
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array of the library with these values, shape and dtype, without the plugin.
 
-        It must own its memory. Required.
+        The array must own its memory. Every subclass must implement this method.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must say how an array is made. Write make(self, values): return an array of "

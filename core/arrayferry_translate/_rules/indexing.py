@@ -12,7 +12,10 @@ from ._rule import Run, Site, rule
 
 Dims = tuple[int, ...]
 Places = Callable[[Sequence[Any]], tuple[Any, Any]]
-"""Maps the indices along each indexed axis to flat indices, and a mask of those in bounds, or None if all are."""
+"""A function that maps the indices along each indexed axis to flat indices and a mask.
+
+The mask is True for indices in bounds. It is None if all are in bounds.
+"""
 SCATTERS = {
     "scatter": "set", "scatter-add": "add", "scatter-sub": "subtract", "scatter-mul": "multiply",
     "scatter-min": "minimum", "scatter-max": "maximum",

@@ -19,7 +19,7 @@ def is_sparse(x: AnyArray) -> bool:
 
 
 def is_traced(x: AnyArray) -> bool:
-    """Return whether an array, or a part of a sparse one, is a traced value."""
+    """Return whether an array, or a part of a sparse array, is a traced value."""
     import jax
 
     if is_sparse(x):

@@ -146,7 +146,7 @@ class JaxAutodiff(Autodiff):
             def pull(cotangents: list[Any]) -> list[Any]:
                 if wide and not jax.config.jax_enable_x64:
                     raise ConversionError(
-                        "a function was called with jax_enable_x64 on, and its gradient is computed with it off",
+                        "a function was called with jax_enable_x64 on, so its gradient cannot be computed with it off",
                         remedy="Set it once at the start, or compute the gradient in the same with block.",
                     )
                 return list(backward(pullback, cotangents))

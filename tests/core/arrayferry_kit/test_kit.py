@@ -404,9 +404,9 @@ FAULTY = [
     ),
     (
         {"rebuild": lambda self, value, xs: Pair(*map(as_numpy, xs), value.name)},
-        r"given \[.*and its result holds \[array",
+        r"rebuild\(\) holds \[array.* instead of the given \[",
     ),
-    ({"rebuild": lambda self, value, xs: Pair(xs[0], None)}, r"and its result holds \[array\(.*, None\]"),
+    ({"rebuild": lambda self, value, xs: Pair(xs[0], None)}, r"rebuild\(\) holds \[array\(.*, None\] instead of"),
 ]  # fmt: skip
 
 

@@ -916,7 +916,7 @@ REFUSED = {
             ("prefetch", -1, ""), ("timeout", True, ""), ("timeout", 0, ""), ("client", 3, " is not a client"),
         )
     },
-    "a client for memory": (np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "nothing here is computed"),
+    "a client for memory": (np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "no cluster computes these arrays"),
     "lazy memory": (da.ones(3), {"copy": False}, af.CopyRequiredError, "cannot be shared"),
     "text": (da.ones(3).astype("U3"), {}, af.UnsupportedDtypeError, "no dtype for text"),
     "lengths": ([da.ones(3), da.ones(4)], {}, af.StructureError, r"arrays have different lengths: 3 at \[0\], but 4, at \[1\]"),

@@ -137,8 +137,14 @@ def test_other_arguments_are_refused(path):
     for given, text in (
         ((x,), "the program takes a tuple of 2"),
         ((x, 3, 4), "the program takes a tuple of 2"),
-        ((torch.ones(3), 3), r"has the shape \(3,\), the program was made for \(2,\)"),
-        ((x.int(), 3), "has the dtype int32, the program was made for float32"),
+        (
+            (torch.ones(3), 3),
+            r"has the shape \(3,\), and not the shape \(2,\) for which the program was made",
+        ),
+        (
+            (x.int(), 3),
+            "has the dtype int32, and not the dtype float32 for which the program was made",
+        ),
         ((x, "3"), "the argument .* is a str"),
     ):
         with pytest.raises(ProgramError, match=text):
@@ -263,7 +269,8 @@ def test_newer_files(path):
     translate(lambda x: x + 1, "numpy").program(np.ones(2, np.float32)).save(path)
     changed(path, lambda document: document.update(format=99))
     with pytest.raises(
-        ProgramError, match=r"has the format 99, but this version reads 1\. Upgrade arrayferry"
+        ProgramError,
+        match=r"has the format 99, which this version cannot read: it reads 1\. Upgrade arrayferry",
     ):
         load(path, "numpy")
 

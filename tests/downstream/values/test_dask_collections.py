@@ -17,7 +17,7 @@ from refusals import refused
 import arrayferry as af
 from arrayferry_plugins.dask_ import to_dask
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*was not converted, and nor are others")
+pytestmark = pytest.mark.filterwarnings("ignore:.*was not converted, since objects of this class")
 
 
 def frame():

@@ -43,7 +43,7 @@ NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "floa
 
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*was not converted, and nor are others", "ignore:The data type:"
+    "ignore:.*was not converted, since objects of this class", "ignore:The data type:"
 )  # Zarr has no specification for some
 
 
