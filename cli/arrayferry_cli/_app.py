@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CommandError as error:
         parser.exit(error.status, f"Error: {error}\n")
     except OSError as error:
-        # so that Python does not write the rest at exit
+        # replace the stream, so that Python does not write the rest at exit
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
         # no message for a broken pipe: the program that read the output has exited

@@ -250,7 +250,8 @@ class Iteration(Generic[B]):
                     self._blocks.close()
                     raise StopIteration
                 return next(self._blocks)
-        except BaseException:  # also for an interrupt, which may occur after a block was taken
+        except BaseException:
+            # an interrupt may occur after a block was taken, so it ends the iteration too
             self._ended = True
             raise
 

@@ -177,7 +177,7 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             try:
                 return self._forget(registered_name)
-            except BaseException:  # such as an interrupt
+            except BaseException:  # forget the plugin also after an interrupt
                 self._forget(registered_name)
                 raise
 

@@ -78,8 +78,8 @@ def target_dtype(
         raise _unsupported(dtype, target)
     if narrowing == "forbid" and chosen != dtype:
         raise NarrowingError(
-            f"{target.name} has no {dtype.name} here, so the dtype would become {chosen.name}, which "
-            'narrowing="forbid" does not allow',
+            f"{target.name} has no {dtype.name} here, so the dtype would become {chosen.name}, which is "
+            'forbidden (narrowing="forbid")',
             remedy=f"Convert the array to a dtype of {target.name} first, or pass "
             f'narrowing="checked".' + hint_for(target, dtype.name),
             dtype=dtype.name,

@@ -90,7 +90,7 @@ class Trace:
                 observers.append(self)
                 notice_observers()
             return self
-        except BaseException as error:  # such as an interrupt
+        except BaseException as error:  # stop counting also after an interrupt
             self.__exit__(type(error), error, None)
             raise
 

@@ -126,7 +126,7 @@ def test_types_of_containers(run, only, installed, name):
     checked, tests = check(run, "boxes")
     assert checked["backend"] == "Box"
     message = tests["test_types_of_containers"]["message"]
-    assert ("types of <Container Box> has ['boxes.Bax']" in message) == (name == "Bax")
+    assert ("<Container Box>.types names ['boxes.Bax']" in message) == (name == "Bax")
     assert "Only `types` of Box was checked." in run("check", "boxes")[1]
 
 

@@ -390,7 +390,7 @@ FAULTY = [
     ({"types": (Pair, f"{__name__}.Pear")}, r"types names \['[\w.]+\.Pear'\], which does not exist"),
     ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
     ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
-    ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"given \[array.*\{'x'.* holds \[\{'x'"),
+    ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"holds \[\{'x'.* instead of the given \[array.*\{'x'"),
     ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
     ({"rebuild": written}, "has changed the value"),
     ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
