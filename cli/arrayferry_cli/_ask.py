@@ -47,7 +47,7 @@ def ask(
         arguments: further arguments of the task. They and the result are sent as JSON in a file.
 
     Raises:
-        CommandError: it crashed, took too long, or raised an error.
+        CommandError: the child process crashed, took too long, or raised an error.
     """
     path = os.pathsep.join(filter(os.path.isabs, sys.path))
     chosen = {} if plugins is None else {PLUGINS_VARIABLE: ",".join(plugins)}
@@ -100,8 +100,8 @@ def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
 def answer(task: Callable[..., Any]) -> None:
     """Call a function with the arguments that `ask` has sent, and end the process.
 
-    The file with the arguments is replaced by the last step, and then by the result or the error. It is open only while
-    it is written, so that no library writes to it.
+    The file with the arguments is replaced by the last step, and then by the result or the error. The file is open
+    only while it is written, so that no library writes to it.
     """
     message, process = Path(sys.argv[1]), os.getpid()
     last = json.loads(message.read_text("utf-8"))

@@ -67,7 +67,7 @@ def require(parts: list[Facts]) -> None:
     """Check that plugins or libraries can be used.
 
     Raises:
-        CommandError: one cannot be used.
+        CommandError: a plugin or library cannot be used.
     """
     for part in parts:
         if part["problem"]:
@@ -107,7 +107,7 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
 
     Args:
         step: a function that is called before each step, with its description.
-        crashed: the states of plugins that crash or hang. They are not loaded.
+        crashed: the states of plugins that crash or hang. These plugins are not loaded.
         names: the names of the libraries to look for.
 
     Raises:

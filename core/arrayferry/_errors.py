@@ -118,7 +118,7 @@ class ConversionError(ArrayFerryError, ValueError):
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
         """Return a copy of the error with the path, the source and the target, unless they are set.
 
-        It is a copy, since a plugin may raise the same object again.
+        This returns a copy, since a plugin may raise the same object again.
         """
         located = copy(self).with_traceback(self.__traceback__)
         located.__cause__ = self.__cause__
@@ -241,7 +241,7 @@ class PluginWarning(UserWarning):
 class UnconvertedWarning(UserWarning):
     """An object of numbers in a tree, such as a pandas Series, could be read as an array, but stays unchanged.
 
-    The warning is issued once for each class. `unknown="convert"` converts such objects.
+    The warning is issued for the first object of each class. `unknown="convert"` converts such objects.
     """
 
 

@@ -125,8 +125,8 @@ class Streaming(Part):
     ) -> Blocks | None:
         """Return the blocks of arrays, or None if the arrays are to be sliced in memory.
 
-        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
-        how to read part of them.
+        arrayferry calls this for arrays that are computed or read on demand (`memory` is "lazy"): only their library
+        knows how to read part of them.
 
         Args:
             xs: the arrays, of the same length along the axis.

@@ -41,7 +41,7 @@ def structure_of(value: AnyTree, readers: Mapping[type, Reader]) -> Any:
         as a loop, the tuple has its type, the one structure of all children, and `MANY`.
 
     Raises:
-        UnplannableError: it has too many levels, or a container other than a flat tuple is in it twice.
+        UnplannableError: the value has too many levels, or contains a container other than a flat tuple twice.
     """
     return _structure(value, readers, set(), MAX_LEVELS) if type(value) in readers else type(value)
 

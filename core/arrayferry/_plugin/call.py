@@ -32,9 +32,9 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
     """Call a method of a backend, or of a part of it: "devices.move".
 
     Raises:
-        ContractError: it raised an error other than those of arrayferry. The text names the backend,
+        ContractError: the method raised an error other than those of arrayferry. The text names the backend,
             the method, and the array that it was called with.
-        Exception: memory ran out. It is the library's own error.
+        Exception: memory ran out. The error is the library's own.
     """
     try:
         return method_named(method)(backend)(*args)

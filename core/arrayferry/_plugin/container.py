@@ -39,8 +39,9 @@ class Container(ABC):
     def takes(self, cls: type) -> bool:
         """Return whether this container also handles a class that is not derived from any of `types`.
 
-        It is called for each class that is neither an array nor a registered container nor a type of Python, and again
-        for objects that are kept unchanged, so it must be quick. It must not rely on its package being imported.
+        arrayferry calls this for each class that is neither an array nor a registered container nor a type of Python,
+        and again for objects that are kept unchanged, so the method must be quick. The method must also
+        work while the packages of `types` are not imported.
         """
         return False
 

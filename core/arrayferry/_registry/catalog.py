@@ -55,7 +55,7 @@ class Catalog:
         routes: the routes found so far.
 
     Raises:
-        PluginError: that plugin claims a name or type of another one.
+        PluginError: the plugin `refuse` claims a name or type of another one.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Owners:
         unused: the ids of their contributions.
 
     Raises:
-        PluginError: that plugin claims a name or type of another one.
+        PluginError: the plugin `refuse` claims a name or type of another one.
     """
 
     def __init__(

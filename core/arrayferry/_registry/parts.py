@@ -73,8 +73,8 @@ class Parts(Named):
     def of(self, owner: object, default: Any = None) -> Any:
         """Return the part of a backend, a source or a container.
 
-        It is the part with the name of `owner`. Otherwise, it is the part of the first class among its bases that has
-        one, by the `name` of that class or by its dotted path.
+        This is the part with the name of `owner`. If there is none, it is the part of the first of its base classes
+        that has a part, by the `name` of that class or by its dotted path.
 
         Args:
             owner: the backend, source or container.

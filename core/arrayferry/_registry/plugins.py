@@ -336,7 +336,7 @@ class PluginManager(pluggy.PluginManager):
         """Load an installed plugin without a new catalog, and return its parts.
 
         Raises:
-            PluginError: it is faulty, or raised any error, even `SystemExit`. The reason names the line.
+            PluginError: the plugin is faulty, or raised any error, even `SystemExit`. The reason names the line.
         """
         try:
             return self.add(point.load(), point.name, point)

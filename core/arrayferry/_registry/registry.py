@@ -135,7 +135,7 @@ class Registry:
             hooks: the hooks of layers whose parts are collected now.
 
         Raises:
-            PluginError: that plugin claims a name or a type of another one. The catalog is unchanged.
+            PluginError: the plugin `new` claims a name or a type of another one. The catalog is unchanged.
         """
         catalog = Catalog(self._manager, self._notify, new)
         for hook in hooks:

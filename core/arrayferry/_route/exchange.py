@@ -53,8 +53,8 @@ class Exchange(NamedTuple):
             moves: whether a later step moves the result to another device.
 
         Raises:
-            NotHandledError: it must take another route.
-            CopyRequiredError: `copy` is False, and it cannot be shared.
+            NotHandledError: the array must take another route.
+            CopyRequiredError: `copy` is False, and the array cannot be shared.
         """
         before, after = self.before, self.after
         sharing = decide(self.source, after, self.options.copy)

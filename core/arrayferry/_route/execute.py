@@ -76,7 +76,7 @@ class Executor:
             way: the result of `check(x)`, if that was called already.
 
         Raises:
-            ConversionError: it cannot be converted. Subclasses name the reason.
+            ConversionError: the array cannot be converted. Subclasses name the reason.
         """
         source, target = self.source, self.target
         if way is None:
@@ -184,7 +184,7 @@ class Executor:
             Its `Way`, and whether `to_numpy` reads its values.
 
         Raises:
-            ConversionError: it cannot be converted, whatever its values are.
+            ConversionError: the array cannot be converted, whatever its values are.
         """
         way = self._way(x)
         places = self.source, way.source_device, self.target, way.target_device

@@ -239,7 +239,7 @@ def read_values(x: AnyTree, *others: Callable[[Any], Any]) -> Any:
         others: functions to try after the protocols.
 
     Raises:
-        ConversionError: it has no values that can be read, or units or a mask would be lost.
+        ConversionError: the object has no values that can be read, or its units or mask would be lost.
     """
     import numpy
 

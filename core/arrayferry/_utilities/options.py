@@ -32,7 +32,7 @@ def count_of(
     """Return an option that is an integer of `least` or more, as a number or a 0-d array of any library.
 
     Raises:
-        arrayferry.OptionError: it is not such an integer.
+        arrayferry.OptionError: the option is not such an integer.
     """
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
@@ -66,7 +66,7 @@ def check_flag(name: str, flag: Any) -> None:
     """Check that an option is True or False.
 
     Raises:
-        arrayferry.OptionError: it is neither.
+        arrayferry.OptionError: the option is neither True nor False.
     """
     if type(flag) is not bool:
         raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")
@@ -108,7 +108,7 @@ def check_render_mode(
     """Check that an environment, which messages call `name`, has a render mode. None is always valid.
 
     Raises:
-        arrayferry.OptionError: it does not have this mode.
+        arrayferry.OptionError: the environment does not have this mode.
     """
     modes = metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:
@@ -125,7 +125,8 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
         scalar: whether it must be one number. Then a 0-d array of any library is read, and returned as a float.
 
     Raises:
-        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only NumPy's are checked for that.
+        arrayferry.OptionError: the factor is neither a number nor an array, or is not between 0 and 1. Of arrays, only
+            those of NumPy are checked for this range.
     """
     import numpy as np
 
@@ -150,7 +151,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
         count: how many environments there are.
 
     Raises:
-        arrayferry.OptionError: it is not a seed, or there is not one for each environment.
+        arrayferry.OptionError: `seed` is no valid seed, or not one seed for each environment.
     """
     if seed is None:
         return None
@@ -181,8 +182,8 @@ def stream_seed(purpose: str, *numbers: Any) -> int:
         numbers: integers of 0 or more, such as the seed of the user and the number of the consumer.
 
     Raises:
-        TypeError: one is not an integer.
-        ValueError: one is negative.
+        TypeError: a number is not an integer.
+        ValueError: a number is negative.
     """
     named = repr((purpose, *map(_one_seed, numbers)))
     return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=16).digest(), "little")
@@ -200,8 +201,8 @@ def _one_seed(value: AnyTree) -> int:
     """Return an integer of any library as an `int`.
 
     Raises:
-        TypeError: it is not an integer.
-        ValueError: it is negative.
+        TypeError: the value is not an integer.
+        ValueError: the value is negative.
     """
     if getattr(value, "ndim", 0) != 0:  # otherwise a tensor of one element would count as a number
         raise TypeError
@@ -223,7 +224,7 @@ def options_of(options: Any) -> dict[str, Any]:
     """Return a copy of the options of a reset, or an empty dict for None.
 
     Raises:
-        arrayferry.OptionError: they are not a dict.
+        arrayferry.OptionError: the options are not a dict.
     """
     if options is None:
         return {}
@@ -243,7 +244,7 @@ def known_options(what: str, options: Any, *names: str) -> list[Any]:
         names: the names that are known.
 
     Raises:
-        arrayferry.OptionError: they are not a dict, or have another name.
+        arrayferry.OptionError: the options are not a dict, or an option has another name.
     """
     given = options_of(options)
     values = [given.pop(name, None) for name in names]

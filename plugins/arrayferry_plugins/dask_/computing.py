@@ -45,7 +45,7 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 def without_planning(x: AnyArray) -> Any:
     """Return an array of Dask's query planning as an array with a graph, which can be computed together with others.
 
-    It is not optimized, since that would change the tasks of keys that a cluster may know already.
+    The graph is not optimized, since that would change the tasks of keys that a cluster may know already.
     """
     from dask.array.core import Array
 

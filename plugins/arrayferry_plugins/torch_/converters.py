@@ -47,7 +47,7 @@ def _view() -> Callable[[Any], Any]:
 def host_values() -> Callable[[Any], Any]:
     """Return a function that reads the values of a CPU tensor, as a view if possible.
 
-    It is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
+    The function is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
     """
     view, general = _view(), BACKEND.to_numpy
 

@@ -259,10 +259,14 @@ def test_two_layers_announce_one_hook(install, folder):
     registry, messages = load(folder, {"lib": marked(part())})
     assert len(messages) == 2
     assert (
-        "does not use the hook units of units_plugin:Units of the distribution units: "
-        "it is announced by other_plugin:Units of the distribution other" in messages[1]
+        "does not use the hook units of units_plugin:Units of the distribution units, "
+        "since a hook of this name is announced by other_plugin:Units of the distribution other"
+        in messages[1]
     )
-    assert "third_plugin:Units of the distribution third: it is one of arrayferry" in messages[0]
+    assert (
+        "third_plugin:Units of the distribution third, since a hook of this name is part of arrayferry"
+        in messages[0]
+    )
     assert asked(registry)[0] == {}  # the part is one of the other layer
 
 
