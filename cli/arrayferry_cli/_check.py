@@ -203,7 +203,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
 
 def _describe(report: Facts) -> list[str]:
-    """Return lines of text about what pytest did not print."""
+    """Return lines of text with the facts that pytest did not print."""
     lines = []
     for run in report["checks"]:
         lines += [f"Error: {run['error']}."] if run["error"] else []

@@ -103,7 +103,7 @@ def find_origin(name: str) -> extending.Origin:
 
 
 def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
-    """Return all plugins, all libraries, the `named` ones, and the warnings that belong to no plugin.
+    """Return all plugins, all libraries, the `named` libraries, and the warnings that belong to no plugin.
 
     Args:
         step: a function that is called before each step, with its description.

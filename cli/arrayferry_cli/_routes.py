@@ -104,7 +104,7 @@ def _places(way: Route | Step) -> Facts:
 
 
 def _by(step: Step) -> str:
-    """Name what performs a step: a converter, or methods of plugins."""
+    """Name the converter, or the methods of plugins, that perform a step."""
     if step.converter is not None:
         kind = type(step.converter)
         return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"

@@ -213,7 +213,7 @@ def converter(
     sparse: Sparse = "raise",
     registry: Registry | None = None,
 ) -> Conversion:
-    """Create a reusable conversion. The options are those of `convert`, and a registry.
+    """Create a reusable conversion. The options are those of `convert`, and `registry`.
 
     Backends are looked up in `registry`; None means `arrayferry.registry`. A conversion with any other registry
     cannot be pickled.
@@ -395,7 +395,7 @@ def flatten(
 
     Args:
         value: an array, a tree, or anything.
-        everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
+        everything: whether values that are neither arrays nor containers are leaves too. If False, they belong to the
             layout.
         prefix: the start of each path in the layout.
         registry: the registry that knows the libraries, or None for `arrayferry.registry`.

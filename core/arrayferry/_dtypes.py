@@ -40,7 +40,7 @@ class DtypeInfo(NamedTuple):
     limits: Any = None
 
     def holds(self, other: DtypeInfo) -> bool:
-        """Return whether it holds every number of another dtype of the same kind."""
+        """Return whether this dtype holds every number of another dtype of the same kind."""
         wide, narrow = self.limits, other.limits
         if wide is None:
             return True

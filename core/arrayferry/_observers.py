@@ -78,7 +78,7 @@ BETWEEN = frozenset(
         "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
-"""Packages that call back. They count as the user's code only if no other package is found."""
+"""Packages that call the user's functions. Their code counts as the user's only if no other code is found."""
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:

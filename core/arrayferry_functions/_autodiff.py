@@ -23,7 +23,7 @@ class Flat(NamedTuple):
 
     Attributes:
         arrays: the arrays, in order.
-        build: returns the results with other arrays in place of these.
+        build: returns the results with other arrays in place of `arrays`.
     """
 
     arrays: list[Any]

@@ -73,7 +73,7 @@ class LazyPair(Pair):
         """Check lazy arrays before any is computed.
 
         Returns:
-            By index, the `Way` of each array to compute together with others, and None for each to convert alone.
+            By index, the `Way` of each array to compute together with others, or None for an array to convert alone.
             Arrays that are returned unchanged are left out.
         """
         ways: dict[int, Way | None] = {}
@@ -86,7 +86,7 @@ class LazyPair(Pair):
         return ways
 
     def _check(self, x: AnyArray) -> Way | None:
-        """Check a lazy array without computing it. Return None if it is not computed together with others."""
+        """Check a lazy array without computing it. Return None if it is not computed together with other arrays."""
         if self.is_sparse(x):
             return None
         way, reads = self.executor.check(x)
@@ -126,7 +126,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call; `_KEPT` for arrays that are returned unchanged."""
+        """Compute the values of arrays in one call. Return `_KEPT` for each array that is returned unchanged."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])

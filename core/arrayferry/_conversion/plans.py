@@ -44,7 +44,7 @@ def _missed(value: AnyTree) -> Any:
 
 
 class Plans:
-    """The plans of a conversion, made from one catalog. It decides what the next call of the conversion does.
+    """The plans of a conversion, made from one catalog. They decide what the next call of the conversion does.
 
     Args:
         catalog: finds routes.

@@ -39,7 +39,7 @@ class DLPack:
 
         Args:
             x: the object. Its strides are not negative.
-            device: the device that it is already on, if the user requested one.
+            device: the device that the object is already on, if the user requested one.
 
         Raises:
             BufferError, TypeError, ValueError, NotImplementedError: the library cannot accept it. `load` is

@@ -19,7 +19,7 @@ from .dlpack import DLPack
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
-"""Errors that say nothing about the plugin or library that is loaded. All others are its fault, even `SystemExit`."""
+"""Errors that say nothing about the plugin or library that is loaded. All other errors count as its fault."""
 
 
 class Origin(ABC):

@@ -133,7 +133,7 @@ def announced_hooks(
 
 
 def describe_plugin(name: str, point: EntryPoint | None) -> str:
-    """Return how messages name a plugin: with its distribution, unless it was registered at run time."""
+    """Return the words for a plugin in messages: with its distribution, unless it was registered at run time."""
     if point is None:
         return name
     return f"the plugin {name!r} of {_home(point)}"

@@ -54,7 +54,7 @@ class Parts(Named):
     """The parts of one hook by name, in the order of pluggy. It cannot be changed.
 
     Attributes:
-        left_out: the parts that are not used, since others have their names.
+        left_out: the parts that are not used, since other parts have their names.
 
     Examples:
         >>> import arrayferry as af

@@ -84,10 +84,11 @@ class Registry:
         return catalog
 
     def _beside(self) -> Registry:
-        """Return a registry like this one for modules that are imported while another thread loads plugins.
+        """Return a registry to use in this thread while another thread loads the plugins of this one.
 
-        A plugin that the other thread calls may wait for such a module, which must not wait for the other thread. So it
-        loads the plugins again, and uses these until the other thread is done.
+        A module that this thread is importing must not wait for the other thread, since a plugin that the other thread
+        calls may wait for that module. So this registry loads the plugins again, and is used until the other thread is
+        done.
         """
         other = self._aside
         if other is None:
@@ -97,7 +98,7 @@ class Registry:
         return other
 
     def _load(self, installed: Installed) -> Catalog:
-        """Register what is installed, and return a catalog of it. The caller holds the lock.
+        """Register the installed plugins, and return a catalog of their parts. The caller holds the lock.
 
         If a plugin uses the registry while it is imported, only the others are loaded for now.
         """
@@ -167,7 +168,7 @@ class Registry:
         return existing(self._watchers)
 
     def refresh(self) -> None:
-        """Load the installed plugins again. Those registered at run time stay registered.
+        """Load the installed plugins again. Plugins registered at run time stay registered.
 
         Conversions that are running in other threads finish with the previous registrations.
         """

@@ -113,7 +113,7 @@ class Direct:
             _warn(self.converter, f"{why}, so it is not used")
 
     def takes(self, cls: type) -> bool:
-        """Return whether it converts arrays of exactly this type."""
+        """Return whether the converter converts arrays of exactly this type."""
         return not self.disabled and self._taken(cls)
 
     def _asked(self, cls: type) -> bool:

@@ -85,7 +85,7 @@ class Exchange(NamedTuple):
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: AnyArray) -> Any:
-        """Copy with the target's library, into memory of its own; return None if the source's library must copy.
+        """Let the target's library copy an array, or return None if the source's library must copy it.
 
         On a device, this is done only where arrays of one of the libraries never change. The two then use different
         streams, and memory that one gave to the other could be reused while work on it is still queued.

@@ -30,8 +30,8 @@ class Way(NamedTuple):
     """The route and the devices of an array, before it is converted.
 
     Attributes:
-        route: its route, or None to look for one that does not begin with a direct converter.
-        source_device: the name of its device.
+        route: the route of the array, or None to look for a route that does not begin with a direct converter.
+        source_device: the name of the device of the array.
         target_device: the name of the device of the result.
         device: the same device, as the target's backend accepts it.
     """

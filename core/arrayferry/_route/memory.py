@@ -84,8 +84,8 @@ def share_memory(
 ) -> bool | None:
     """Return whether two arrays of the same values use the same memory, or None if that is not known.
 
-    If an address is not known, `reads` says whether to read both into NumPy. By default, they are read if that copies
-    neither.
+    If an address is not known, `reads` says whether to read both into NumPy. By default, both are read if reading copies
+    neither of them.
     """
     at = address_of(source, x), address_of(target, y)
     if all(at):
@@ -100,7 +100,7 @@ def share_memory(
 
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Return whether two arrays of the same values use the same memory; empty ones always do."""
+    """Return whether two arrays of the same values use the same memory. Empty arrays always do."""
     import numpy as np
 
     return a.size == 0 or (

@@ -43,7 +43,7 @@ def to_host(
         x: the array.
         source: its backend.
         options: `copy` is used.
-        on_host: whether it is in host memory; if not, the result is a copy.
+        on_host: whether the array is in host memory. If False, the result is a copy.
         values: the result of `source.to_numpy(x)`, if that was called already.
     """
     import numpy as np

@@ -1,4 +1,4 @@
-"""Keys: values with equal keys have the same type and contents. What cannot be read equals only itself.
+"""Keys: values with equal keys have the same type and contents. A value that cannot be read equals only itself.
 
 Unlike with Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, and an object of a class and one of a
 derived class.
@@ -17,7 +17,7 @@ from arrayferry._types import AnyTree
 
 MAX_DEPTH, MAX_OBJECTS = 150, 30_000
 SMALL = 4_096
-"""The maximum size in bytes of a NumPy array that is part of a key. A larger one has a key that no other value has."""
+"""The maximum size in bytes of a NumPy array in a key. A larger array has a key that no other value has."""
 
 _PLAIN = (bool, int, str, bytes, type(None), type(...))
 _PARTS: dict[type, Callable[[Any], Any]] = {

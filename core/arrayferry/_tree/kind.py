@@ -51,5 +51,5 @@ class Kind:
         return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
 
     def is_array_of(self, backend: Backend) -> bool:
-        """Return whether it is an array of a backend. NumPy scalars are arrays of NumPy."""
+        """Return whether a value of this kind is an array of a backend. NumPy scalars are arrays of NumPy."""
         return self.backend is not None and self.backend.name == backend.name

@@ -1,4 +1,4 @@
-"""The nodes of a flattened tree, and how to rebuild it around other arrays."""
+"""The nodes of a flattened tree, and how to rebuild the tree with other arrays."""
 
 from __future__ import annotations
 

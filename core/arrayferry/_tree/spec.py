@@ -41,7 +41,7 @@ class TreeSpec:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether it contains Python numbers other than bools."""
+        """Whether the layout contains Python numbers other than bools."""
         branches = self._nodes.branches
         nodes = [self._nodes.root, *(child for branch in branches for child in branch.children)]
         return any(type(node) in (int, float, complex) for node in nodes)
@@ -120,7 +120,7 @@ def flatten(
     Args:
         value: an array or a tree.
         kind_of: returns the kind of a value.
-        everything: whether values that are neither arrays nor containers are leaves too. If not, they belong to the
+        everything: whether values that are neither arrays nor containers are leaves too. If False, they belong to the
             layout.
         prefix: the start of each path.
 

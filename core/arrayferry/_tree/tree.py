@@ -1,4 +1,4 @@
-"""Trees: a value flattened into its arrays, and rebuilt around others.
+"""Trees: a value is flattened into its arrays, and rebuilt with other arrays.
 
 Nothing here is recursive, so depth needs no stack: a tree of thousands of levels is converted in any
 thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never altered.
@@ -98,7 +98,7 @@ class Tree(Nodes):
             self._keep_inside()
 
     def _keep_inside(self) -> None:
-        """Do not rebuild containers that are only inside others that are returned unchanged."""
+        """Do not rebuild containers that occur only in containers that are returned unchanged."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             branch.rebuilt = branch.rebuilt and branch.index in needed

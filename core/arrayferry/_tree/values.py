@@ -1,4 +1,4 @@
-"""Objects of no known library that could become arrays: their values are read, and losing anything else is an error.
+"""Objects of no known library that could become arrays: their values are read. If more would be lost, it is an error.
 
 In a tree they are converted only with `unknown="convert"`, since something unknown may be lost. If such an object is
 the whole value, users would not expect it back unchanged, so this is an error.

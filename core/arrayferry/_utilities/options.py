@@ -1,6 +1,6 @@
 """Checks of options: all packages follow the same rule for each kind of option.
 
-They accept Python's numbers, and also integers and arrays of any library.
+The options may be numbers of Python, and also integers and arrays of any library.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> 
 
 
 def check_actions_of(check_actions: Any) -> str:
-    """Return how actions are checked.
+    """Return the option `check_actions`.
 
     Raises:
-        arrayferry.OptionError: there is no such check.
+        arrayferry.OptionError: the option names no check.
     """
     if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
         return str(check_actions)

@@ -75,7 +75,7 @@ class Clients:
         return client, get
 
     def portable(self) -> Any:
-        """Return what another process needs to find the same cluster."""
+        """Return the place of the cluster for another process, or None if only this process can use it."""
         requested = self._requested
         if requested is not None:
             return requested if isinstance(requested, _Place) else _Place.of(requested)

@@ -1,4 +1,4 @@
-"""JAX's pytrees: types that are registered with it."""
+"""JAX's pytrees: types that are registered with JAX."""
 
 from __future__ import annotations
 
