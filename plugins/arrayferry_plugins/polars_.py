@@ -66,7 +66,7 @@ def _refuse_dtype(dtype: Any) -> None:
     number = "polars.Float64"
     if isinstance(dtype, pl.Array):
         number = "polars.Array(polars.Float64, x.dtype.shape)"
-    first = REMEDIES.get(name, f"x.cast({number}), if the text consists of numbers,")
+    first = REMEDIES.get(name, f"x.cast({number}), if the values are numbers,")
     raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
 
 

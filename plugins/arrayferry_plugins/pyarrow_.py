@@ -136,7 +136,7 @@ def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
     if number or (date and getattr(kind, "tz", None) is None):
         return shape, axes or []
     name = str(kind).partition("[")[0].partition("<")[0]
-    first = REMEDIES.get(name, "x.cast('float64'), if the text consists of numbers,")
+    first = REMEDIES.get(name, "x.cast('float64'), if the values are numbers,")
     if _is_list(arrow_type):
         first = "pyarrow.compute.list_flatten(x), and convert the result,"
     elif isinstance(kind, pa.BaseExtensionType):

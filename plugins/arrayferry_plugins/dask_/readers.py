@@ -92,7 +92,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # a far result that does not fit into memory is computed again
+                if kind != "far":  # a far result may exceed the limit, and is then computed again
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs
