@@ -234,7 +234,7 @@ class BridgeContract:
         return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
 
     def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
-        """Return the observation and action space of one row, None for a space that the trainer does not have."""
+        """Return the observation and action space of one row, or None for a space that the trainer does not have."""
         return bridge.single_observation_space, bridge.single_action_space
 
     def close(self, bridge: Any) -> None:

@@ -34,7 +34,7 @@ OTHER_CHECKS = (
 """The names of further checks, which are made before a run or by further runs."""
 
 Difference = tuple[int, int] | None
-"""The environment and the step in which two runs differ, None if they do not."""
+"""The environment and the step in which two runs differ, or None if they do not."""
 Look = Callable[[Call, Call], Any] | None
 """Returns, for a call of each run, which environments to compare, bool (n,), or None to stop. By default, all."""
 
@@ -44,7 +44,7 @@ class Audit:
 
     Args:
         envs: the environments.
-        make: makes new environments, None if that is not possible.
+        make: makes new environments, or None if that is not possible.
         steps: the steps of each run.
         seed: the seed of the first run.
         together: whether the rows are agents of one game.

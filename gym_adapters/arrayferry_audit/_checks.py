@@ -45,7 +45,7 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Return why an observation is not in its space, None if it is."""
+    """Return why an observation is not in its space, or None if it is."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"is no {needed}{path}")

@@ -28,7 +28,7 @@ class VectorProblem(NamedTuple):
     """A problem of vector environments.
 
     Attributes:
-        env: the number of the environment, None if it concerns all of them.
+        env: the number of the environment, or None if it concerns all of them.
         step: the step of the run, from 1; 0 for the first reset; None if it concerns all of them.
         what: what is wrong.
         remedy: what to do.
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
     Attributes:
         step: the number of steps so far, including this one.
-        actions: one for each environment, None for a reset.
+        actions: one for each environment, or None for a reset.
         began: where another episode begins with this call, bool (n,).
         counts: where the step belongs to an episode, bool (n,).
         ended: where the step ends an episode, bool (n,).

@@ -11,10 +11,10 @@ class DistributedEnvError(ArrayFerryError):
     """The base class of the errors of `arrayferry_cluster`.
 
     Attributes:
-        indices: the indices of the affected environments, () if there are none or they are not known.
-        worker: the address of the worker, "" if it is not known.
-        original: the class name of the environment's or policy's error, "" without such an error.
-        module: the name of the missing module, "" if none is missing.
+        indices: the indices of the affected environments, or () if there are none or they are not known.
+        worker: the address of the worker, or "" if it is not known.
+        original: the class name of the environment's or policy's error, or "" without such an error.
+        module: the name of the missing module, or "" if none is missing.
     """
 
     indices: tuple[int, ...] = ()

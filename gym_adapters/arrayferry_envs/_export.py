@@ -71,7 +71,7 @@ def export(
             variables. Other modules of JAX contain their parameters.
         env_params: parameters of the environment, or a dict of the parameters that differ from the defaults.
         param_inputs: whether parameters that are numbers or arrays are inputs.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         autoreset_mode: when finished episodes are reset: SAME_STEP, NEXT_STEP, or DISABLED (only by "reset").
         wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.

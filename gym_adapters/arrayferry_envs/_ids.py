@@ -33,7 +33,7 @@ def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> Non
     Args:
         env_id: the id.
         env: the class, or its path.
-        limit: the number of steps after which an episode is truncated, None for no limit.
+        limit: the number of steps after which an episode is truncated, or None for no limit.
         **options: options for making the environment.
     """
     single = "_single" if limit is None else "_unlimited"

@@ -159,7 +159,7 @@ def _joined(
     trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the episodes that end in each trajectory, and count episodes and steps."""
-    # for each environment, the parts of its current episode: [] if it has ended, None if its beginning is missing
+    # for each environment, the parts of its current episode: [] if it has ended, or None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
     def drop(parts: list[Any]) -> None:

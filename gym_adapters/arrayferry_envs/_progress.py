@@ -17,7 +17,7 @@ def shown(progress: bool, what: str, total: int | None) -> Iterator[Callable[[in
     Args:
         progress: whether to show it.
         what: the name of the work, such as "drawing".
-        total: the total number of units, None if it is not known.
+        total: the total number of units, or None if it is not known.
 
     Raises:
         arrayferry.OptionError: rich is not installed.

@@ -59,7 +59,7 @@ def record(
         policy_params: as in `evaluate`.
         key: as in `evaluate`.
         episodes: the number of episodes to show.
-        num_steps: the maximum number of steps, None for no limit.
+        num_steps: the maximum number of steps, or None for no limit.
         index: the index of the environment to show.
         fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
         env_params: as in `evaluate`, for a `FunctionalEnv`.

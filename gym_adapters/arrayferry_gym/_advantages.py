@@ -48,7 +48,7 @@ def advantages(
         truncated: whether it was truncated, (time, environment).
         gamma: the discount factor: a number, or an array for several rewards.
         lam: the weight of later errors (lambda): a number, or an array for several rewards.
-        counts: which steps count, (time, environment), None for all. In NEXT_STEP mode, steps that only reset do not
+        counts: which steps count, (time, environment), or None for all. In NEXT_STEP mode, steps that only reset do not
             count: their advantage is 0, and a loss should leave them out.
 
     Returns:

@@ -68,7 +68,7 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
 
     Args:
         given: the rewards, of any library.
-        n: the number of environments, None for one environment.
+        n: the number of environments, or None for one environment.
 
     Raises:
         TypeError: the rewards are not numbers, or not one for each environment.

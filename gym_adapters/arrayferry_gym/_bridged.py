@@ -40,7 +40,7 @@ class Bridged:
 
     Attributes:
         envs: the environments in the library of the trainer.
-        singles: the single environments inside, None if they cannot be reached from here.
+        singles: the single environments inside, or None if they cannot be reached from here.
         loses_final: whether `step` returns the first observations of the next episodes instead of the last ones.
         firsts: for each environment, the infos of its last reset.
         given: the infos of the last step, as the environments returned them.
@@ -102,7 +102,7 @@ class Bridged:
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
-        # Masks of rows, None if there are none:
+        # Masks of rows, or None if there are none:
         self._ready: Any = None  # reset by the environments, but not by the trainer
         self._needs_reset: Any = None  # stepped without being selected, and not reset since
 
@@ -155,7 +155,7 @@ class Bridged:
 
         Args:
             actions: an action for each environment.
-            rows: which environments the trainer selects, None for all. The others step too, since a vector environment
+            rows: which environments the trainer selects, or None for all. The others step too, since a vector environment
                 steps as a whole; ignore their results.
 
         Raises:
@@ -248,7 +248,7 @@ class Bridged:
 
     @property
     def simulator(self) -> Any:
-        """The simulator inside, None if there is none."""
+        """The simulator inside, or None if there is none."""
         return self._inner.env if isinstance(self._inner, SimulatorEnvs) else None
 
     def get(self, name: str, chosen: list[int]) -> list[Any]:
@@ -279,7 +279,7 @@ class Bridged:
         self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
-        """Tell whether environments have a method, None if only a call can show this."""
+        """Tell whether environments have a method, or None if only a call can show this."""
         if self.singles is not None:
             return all(env.has_wrapper_attr(name) for env in self.singles)
         if hasattr(self._inner, "call"):
@@ -322,7 +322,7 @@ class Bridged:
             )
 
     def images(self) -> list[Any]:
-        """Return an image of each environment, None if it has none."""
+        """Return an image of each environment, or None if it has none."""
         images = self.envs.render()
         return [None] * self.envs.num_envs if images is None else list(images)
 
@@ -356,7 +356,7 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, () if only a step can show it."""
+    """Return the shape of the reward of one environment, or () if only a step can show it."""
     kernels: list[Any] = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
@@ -384,7 +384,7 @@ def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
-    """Return the keys that wrappers around vector environments add to infos, None if they are not known."""
+    """Return the keys that wrappers around vector environments add to infos, or None if they are not known."""
     keys = set()
     while isinstance(envs, VectorWrapper):
         if not _is_known(envs):
@@ -418,7 +418,7 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
 
 
 def _mask(candidate: Any, n: int) -> Any:
-    """Return a mask of the environments whose infos have a key, None if the candidate is not such a mask."""
+    """Return a mask of the environments whose infos have a key, or None if the candidate is not such a mask."""
     candidate = np.asarray(candidate) if type(candidate) is list else candidate
     kind = getattr(getattr(candidate, "dtype", None), "kind", "")
     return candidate if kind == "b" and candidate.shape == (n,) else None

@@ -196,7 +196,7 @@ class Episodes(EpisodeMasks):
 
     Args:
         envs: the environments.
-        mode: the autoreset mode, None for the declared one.
+        mode: the autoreset mode, or None for the declared one.
         masks: converts both flags to the library of masks. By default, flags are not converted.
         inside: the `Episodes` of `envs`, if it is a wrapper that has them; else None.
 
@@ -271,7 +271,7 @@ class Episodes(EpisodeMasks):
 
         Args:
             own: converts to this library and device.
-            device: the device, None for the library's own choice.
+            device: the device, or None for the library's own choice.
         """
         valid, reset = self.masks[:2]
         if valid is None is reset:
@@ -319,7 +319,7 @@ class ServesFunctional:
 
     check_actions: str
     _limit: int | None
-    """The number of steps after which an episode is truncated, None for no limit."""
+    """The number of steps after which an episode is truncated, or None for no limit."""
 
 
 def checked_infos(envs: Any, infos: AnyTree) -> Any:

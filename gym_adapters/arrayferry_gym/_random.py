@@ -194,7 +194,7 @@ class RandomFactory(Part):
 
         Args:
             seed: an integer of at least 0, several of them, or None for a seed from the operating system.
-            device: the device of the numbers, None for the library's own choice.
+            device: the device of the numbers, or None for the library's own choice.
         """
 
 
@@ -204,7 +204,7 @@ def make_rng(to: Target, seed: Seed = None, device: Device = None) -> Random:
     Args:
         to: the library: a name, a namespace module or a `Backend`.
         seed: an integer of at least 0, several of them, or None for a seed from the operating system.
-        device: the device of the numbers, None for the library's own choice.
+        device: the device of the numbers, or None for the library's own choice.
 
     Raises:
         UnknownBackendError: there is no such library.
@@ -257,7 +257,7 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
 
 @functools.lru_cache(64)
 def _limits(dtype: str) -> tuple[int, int] | None:
-    """Return the lowest and the highest integer of an integer dtype, None for other dtypes."""
+    """Return the lowest and the highest integer of an integer dtype, or None for other dtypes."""
     named = re.fullmatch(r"(u?)int(\d+)", dtype)
     if named is None:
         return None
@@ -266,7 +266,7 @@ def _limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:
-    """Return the lowest or highest of some numbers as a Python number, None if it is unknown or there are no numbers."""
+    """Return the lowest or highest of some numbers as a Python number, or None if it is unknown or there are no numbers."""
     if isinstance(bound, (int, float)):
         return bound
     import numpy

@@ -64,7 +64,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         target_device: the device of results, None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, None for the agent's.
+        info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: False to leave infos unchanged.
         stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the
             step, before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
@@ -204,7 +204,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     @property
     def autoreset_mode(self) -> Any:
-        """The environment's autoreset mode, None if it does not declare one."""
+        """The environment's autoreset mode, or None if it does not declare one."""
         mode = (self.env.metadata or {}).get("autoreset_mode")
         return getattr(self.env, "autoreset_mode", None) if mode is None else mode
 

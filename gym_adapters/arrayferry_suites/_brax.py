@@ -198,7 +198,7 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
     """Return the values that a randomization function of Brax draws for one environment, by path.
 
     Args:
-        randomization_fn: maps the model and keys to models and their axes of environments, None for arrays without one.
+        randomization_fn: maps the model and keys to models and their axes of environments, or None for arrays without one.
         model: the model.
         key: a key.
     """

@@ -173,7 +173,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         vars(self._pool).update(shown)
 
     def render(self) -> Any:
-        """Return an image of each environment, None without a render mode."""
+        """Return an image of each environment, or None without a render mode."""
         return None if self.render_mode is None else tuple(self._pool.render(self._all))
 
     def close_extras(self, **kwargs: Any) -> None:

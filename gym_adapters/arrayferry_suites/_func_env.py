@@ -17,7 +17,7 @@ class FuncEnvAdapter(JaxEnv):
 
     Args:
         env: the environment.
-        params: its parameters, None for its defaults.
+        params: its parameters, or None for its defaults.
     """
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:

@@ -34,7 +34,7 @@ class GymnaxEnv(JaxEnv):
 
     Args:
         env: the environment.
-        params: its parameters, None for its defaults.
+        params: its parameters, or None for its defaults.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}

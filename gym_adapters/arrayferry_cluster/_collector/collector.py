@@ -66,9 +66,9 @@ class Collector(Iterator[Trajectory[ArrT]]):
             `state_dict`, or None for its current weights.
         num_steps: the number of steps of a segment, in each environment.
         num_envs: the number of environments of a `FunctionalEnv`.
-        groups: the number of groups, None for one on each current worker. To repeat a run elsewhere, pass
+        groups: the number of groups, or None for one on each current worker. To repeat a run elsewhere, pass
             `collector.groups`.
-        workers: the addresses or names of the workers to use, None for all.
+        workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have, such as `{"GPU": 1}`. A group of ordinary environments
             occupies them only until it is placed.
         seed: the seed of all random numbers. None takes a seed from the operating system, available as
@@ -78,14 +78,14 @@ class Collector(Iterator[Trajectory[ArrT]]):
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the first segment
             that is ready, while collection continues: a group has at most two segments in progress or waiting.
         xp: the library of the trajectories.
-        device: the device of the trajectories, None for the library's default.
+        device: the device of the trajectories, or None for the library's default.
         timeout: the seconds that a step may take; for a `FunctionalEnv`, a segment with its compilation. After that,
             the worker is restarted.
         policy_xp: the library of the policy's observations and parameters. None means JAX for a `FunctionalEnv`, PyTorch
             for a module, and NumPy otherwise.
         policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
         env_params: the parameters of a `FunctionalEnv`, or a dict of the parameters that differ from the defaults.
-        max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, None for no
+        max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, or None for no
             limit.
         infos: the names of the infos to return.
         final_observation: whether to return the observations before resets.

@@ -30,7 +30,7 @@ class Cluster:
     Args:
         client: a client, the address of a scheduler, or None for the current client or else a cluster on this machine.
         n_workers: the number of workers of a cluster on this machine.
-        workers: the addresses or names of the workers to use, None for all.
+        workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have.
 
     Attributes:
@@ -165,14 +165,14 @@ class Cluster:
                 self._ask(lambda: self.client.cancel(futures))
 
     def address(self, future: Any) -> str:
-        """Return the address of the worker that has a result, "" if it is not known."""
+        """Return the address of the worker that has a result, or "" if it is not known."""
         with contextlib.suppress(Exception):
             places = self._ask(lambda: self.client.who_has([future]))
             return next((at for addresses in places.values() for at in addresses), "")
         return ""
 
     def running(self, key: str) -> str | None:
-        """Return the address of the worker that computes a task now, None if no worker does."""
+        """Return the address of the worker that computes a task now, or None if no worker does."""
         with contextlib.suppress(Exception):  # the worker was just lost, or the task is cancelled
             # the scheduler logs an error if call_stack is given a key that is not in progress
             there = self._ask(self.client.processing)

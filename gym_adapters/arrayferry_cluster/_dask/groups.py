@@ -54,7 +54,7 @@ class Job:
         number: the number of the segment.
         restarted: whether the group was restarted with this segment.
         call: the future of the reply.
-        reply: the reply, None before it has arrived.
+        reply: the reply, or None before it has arrived.
         arrived: the number of the reply among the replies of all groups.
         running_since: the time when the task was first seen running.
     """
@@ -76,8 +76,8 @@ class GroupStatus(NamedTuple):
         begins: the number of the first segment since the group was made or restarted.
         losses: the number of times that its worker was lost.
         deaths: the number of deaths of workers in a row.
-        home: the future of the actor, None without an actor.
-        actor: the actor, None until it exists.
+        home: the future of the actor, or None without an actor.
+        actor: the actor, or None until it exists.
         since: the time when the actor was submitted.
         sent: the version of the weights last sent to the actor.
     """
@@ -133,7 +133,7 @@ class Group(ABC):
 
     @property
     def under_way(self) -> Job | None:
-        """The first segment that has not arrived yet, None if there is none."""
+        """The first segment that has not arrived yet, or None if there is none."""
         return next((job for job in self.status.jobs if job.reply is None), None)
 
     @abstractmethod

@@ -64,7 +64,7 @@ class EnvGroup:
             restarts: the number of restarts of the group, on which its seeds depend.
             begins: whether this is the first segment since the group was made or restarted.
             version: the version of the weights.
-            weights: the weights, pickled, None if the group already has them.
+            weights: the weights, pickled, or None if the group already has them.
 
         Returns:
             The segment; "again" if an earlier call has not arrived yet or the weights are missing; or "lost" if this actor

@@ -30,10 +30,10 @@ class Activity:
         indices: the numbers of its environments.
 
     Attributes:
-        segment: the number of the current segment, None while the environments are made.
+        segment: the number of the current segment, or None while the environments are made.
         step: the number of the current step in the segment, None between steps.
         policy: whether the policy computes, or its results are read.
-        env: the number of the environment in use, None if none is.
+        env: the number of the environment in use, or None if none is.
         since: the `time.monotonic` at which the current step or call began, None between calls.
     """
 
@@ -79,7 +79,7 @@ class Failure(NamedTuple):
 
     Attributes:
         error: the error for the user.
-        cause: the error of the environment or policy, pickled, None if it cannot be pickled.
+        cause: the error of the environment or policy, pickled, or None if it cannot be pickled.
     """
 
     error: DistributedEnvError

@@ -31,7 +31,7 @@ class Infos:
         )
 
     def tree(self) -> Any:
-        """Return the arrays (time, environment, ...), None for infos that no environment provided.
+        """Return the arrays (time, environment, ...), or None for infos that no environment provided.
 
         Raises:
             arrayferry.OptionError: an info is no number or array, or its shape changes.

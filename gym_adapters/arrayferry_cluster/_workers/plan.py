@@ -22,7 +22,7 @@ class Plan:
     """The environments, the policy and the options that all groups of a collector share.
 
     Attributes:
-        env: the `FunctionalEnv`, None for ordinary environments.
+        env: the `FunctionalEnv`, or None for ordinary environments.
         policy: the policy.
         library: the library of the policy.
         num_steps: the number of steps of a segment.
@@ -31,7 +31,7 @@ class Plan:
         max_episode_steps: the number of steps after which an episode of the `FunctionalEnv` is truncated.
         infos: the names of the infos to collect.
         final_observation: whether the observations before resets are collected.
-        wrapper_state: the initial statistics of the kernels in each group, None for new statistics.
+        wrapper_state: the initial statistics of the kernels in each group, or None for new statistics.
     """
 
     env: Any
@@ -55,7 +55,7 @@ class GroupSetup:
         first: the number of its first environment.
         num_envs: the number of its environments.
         factories: the pickled functions that make the environments; empty for a `FunctionalEnv`.
-        policy_state: the group's rows of the policy's initial state, None for a policy without a state.
+        policy_state: the group's rows of the policy's initial state, or None for a policy without a state.
     """
 
     index: int

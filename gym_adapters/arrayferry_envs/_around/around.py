@@ -48,7 +48,7 @@ class AroundEnv(FunctionalEnv):
 
     @property
     def reward_dtype(self) -> str | None:  # type: ignore[override]
-        """The name of the dtype of rewards, None if no dtype is stated."""
+        """The name of the dtype of rewards, or None if no dtype is stated."""
         return self._rewards()[1]
 
     def _rewards(self) -> tuple[tuple[int, ...], str | None]:

@@ -21,7 +21,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the observation before the last inner step, None unless observations are maxima
+    last: Any  # the observation before the last inner step, or None unless observations are maxima
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -87,7 +87,7 @@ class Functions:
         env: the environment.
         autoreset_mode: when finished episodes are reset, as in Gymnasium. By default in the same step, so that each step
             is a transition.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         sharding: as in `rollout`.
 

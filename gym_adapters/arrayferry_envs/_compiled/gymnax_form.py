@@ -38,7 +38,7 @@ class GymnaxParams:
     Args:
         static_part: the static part of the parameters.
         values: the parameters that are leaves.
-        limit: the step limit, None for no limit.
+        limit: the step limit, or None for no limit.
         pinned: for each parameter, whether it was replaced, so that the environment must not draw it. () if the
             environment draws no parameters.
     """
@@ -122,7 +122,7 @@ class GymnaxForm:
 
     Attributes:
         env: the environment.
-        max_episode_steps: the step limit in its default parameters, None for no limit.
+        max_episode_steps: the step limit in its default parameters, or None for no limit.
     """
 
     env: FunctionalEnv
@@ -225,7 +225,7 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
 
     Args:
         env: the environment, which may have wrappers (see `wrap`).
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's. The state counts the steps.
 
     Raises:

@@ -46,7 +46,7 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         episode_length: the number of steps of the episode up to this one, int32.
         info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
             collected.
-        state: the state that `observation` shows, None unless collected.
+        state: the state that `observation` shows, or None unless collected.
     """
 
     observation: Any
@@ -123,7 +123,7 @@ def rollout(
         env_params: the parameters of the environment, or a dict of the parameters that differ from the defaults. With a
             carry, they apply from the next step on; if the environment draws parameters, from the next episode on.
         carry: the carry of another rollout, to continue from. None starts new episodes in all environments.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
             episode, a pytree of arrays (num_envs, ...). A carry already contains it: do not pass both.

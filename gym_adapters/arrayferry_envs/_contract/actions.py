@@ -76,7 +76,7 @@ class Actions(Judge):
     __call__ = Judge._act
 
     def discrete_row(self, action: AnyTree) -> Any:
-        """Return an action of a Discrete space as a NumPy array with one row, None for other actions."""
+        """Return an action of a Discrete space as a NumPy array with one row, or None for other actions."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)
         return None

@@ -118,7 +118,7 @@ def check_functional_env(
 
 
 def _usable(name: str) -> af.Backend | None:
-    """Return a library, None if it is not usable here.
+    """Return a library, or None if it is not usable here.
 
     Raises:
         arrayferry.ArrayFerryError: there is no such library.
@@ -455,7 +455,7 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""Batches to compare with the whole one, by row indices. The text names the cause of a difference, None for other rows."""
+"""Batches to compare with the whole one, by row indices. The text names the cause of a difference, or None for other rows."""
 
 
 def _frozen(x: AnyArray) -> Any:

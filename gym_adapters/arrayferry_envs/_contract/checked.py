@@ -29,13 +29,13 @@ class CheckedEnv:
         functional: the environment.
         backend: the library in which the methods compute.
         n: the number of environments.
-        limit: the number of steps after which an episode is truncated, None for no limit.
-        device: the device of arrays, None for the library's default.
+        limit: the number of steps after which an episode is truncated, or None for no limit.
+        device: the device of arrays, or None for the library's default.
 
     Attributes:
         xp: the namespace of the library.
-        layout: the layout of the states, None before the first reset.
-        sampled: handles parameters that the environment draws, None if it draws none.
+        layout: the layout of the states, or None before the first reset.
+        sampled: handles parameters that the environment draws, or None if it draws none.
         traces: whether the library is JAX, which calls the methods only to trace them.
         known: whether a step since the last full reset was checked, so that later states need no check.
     """

@@ -60,15 +60,15 @@ class FunctionalEnv(Immutable, ABC):
         observation_space: the space of the observations of one environment. Observations are cast to its dtype. For an
             integer dtype, they are clipped to its range.
         action_space: the space of the actions of one environment. Actions are clipped to it.
-        reward_shape: the shape of the reward of one environment, () for a number, (2,) for two objectives.
+        reward_shape: the shape of the reward of one environment, or () for a number, (2,) for two objectives.
         reward_dtype: the name of the dtype to which rewards are cast, such as "float64". With None, floats keep their
             dtype, and whole numbers become float32.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit.
         default_params: a tree of parameters: numbers, arrays, and other objects. Integers, booleans and strings are
             static: they may determine shapes and branches, and JAX compiles for each of their values. Floats and arrays
             are values: for a number, users may pass an array with one number for each environment.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
-        library: the library that the methods need, None for any. With "jax", for example, methods receive and return
+        library: the library that the methods need, or None for any. With "jax", for example, methods receive and return
             JAX arrays, and results are converted for agents in other libraries.
 
     Examples:

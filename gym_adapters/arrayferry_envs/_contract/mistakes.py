@@ -137,7 +137,7 @@ class Problem(NamedTuple):
         method: the method in which it was found, such as "step".
         place: the line, as "file:line".
         what: the mistake.
-        remedy: the remedy, "" if it is not known.
+        remedy: the remedy, or "" if it is not known.
         libraries: the libraries in which it was found.
     """
 

@@ -180,7 +180,7 @@ def prepare(
         n: the number of environments.
         backend: the library.
         device: the device of arrays.
-        base: the parameters that complete a dict of some fields, None for the defaults.
+        base: the parameters that complete a dict of some fields, or None for the defaults.
         draws: whether the environment draws parameters, so that some may be pinned.
 
     Raises:

@@ -90,7 +90,7 @@ class Engine:
             state: the states of all environments, which are fresh where episodes begin.
             params: the parameters.
             kernels: the states of the kernels. Their statistics continue.
-            before: the environments before, None if episodes begin in all.
+            before: the environments before, or None if episodes begin in all.
             mask: which environments begin an episode, bool (n,).
         """
         env, xp = self.env, self.env.xp

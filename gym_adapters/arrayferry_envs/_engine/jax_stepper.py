@@ -117,7 +117,7 @@ class JaxStepper(Stepper):
 
     @property
     def env_state(self) -> Any:
-        """The environments, None before the first reset."""
+        """The environments, or None before the first reset."""
         return _unpacked(self.env, self._leaves, self._kernels) if self._leaves else None
 
     @env_state.setter

@@ -22,7 +22,7 @@ def _type_of_keys() -> Any:
 
 
 def as_key(value: AnyTree) -> Any:
-    """Return a typed key for a typed or raw key, None for other values.
+    """Return a typed key for a typed or raw key, or None for other values.
 
     A raw key, as made by `jax.random.PRNGKey`, is for JAX's default generator (`jax_default_prng_impl`) if it has the
     right length, and otherwise for "threefry2x32" (length 2) or "rbg" (length 4).

@@ -12,7 +12,7 @@ from arrayferry.typing import AnyArray, AnyTree
 
 
 def batch_sharding(sharding: Any, n: int) -> Any:
-    """Return the sharding of a batch in the form for compiled code, None without a sharding.
+    """Return the sharding of a batch in the form for compiled code, or None without a sharding.
 
     Args:
         sharding: a sharding that splits only the axis of environments.

@@ -31,11 +31,11 @@ class Stepper:
 
     Attributes:
         env: the environments.
-        env_state: the environments between two steps, None before the first reset.
+        env_state: the environments between two steps, or None before the first reset.
     """
 
     rng: Any = None
-    """The random numbers, None until they are seeded."""
+    """The random numbers, or None until they are seeded."""
     acting: Random
     """The random numbers of kernels that change actions."""
     env_state: Any = None

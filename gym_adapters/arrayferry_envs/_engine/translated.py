@@ -24,7 +24,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
     Args:
         engine: the engine, in JAX.
         backend: the library that computes.
-        device: the device of its arrays, None for the library's default.
+        device: the device of its arrays, or None for the library's default.
         differentiable: whether gradients flow through steps.
     """
 

@@ -37,7 +37,7 @@ class LibraryPolicy(ABC):
         seed_prefix: numbers that, with the number of the segment, determine the policy's random numbers.
         count: the number of environments, n.
         state: the policy's state at the beginning of an episode, (n, ...); None for a policy without a state.
-        device: the device of the policy's arguments, None for the library's default.
+        device: the device of the policy's arguments, or None for the library's default.
 
     Attributes:
         library: the name of the library.

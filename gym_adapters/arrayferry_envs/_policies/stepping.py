@@ -36,14 +36,14 @@ TO_HOST = af.converter("numpy", unsupported="keep")
 def library_of(
     what: str, policy: Any, policy_xp: Any, key: Any, state: AnyTree, *, functional: bool
 ) -> af.Backend | None:
-    """Return the library of a policy, None for the library of the observations.
+    """Return the library of a policy, or None for the library of the observations.
 
     Args:
         what: the name of the function that the user called, for errors.
         policy: the policy.
-        policy_xp: the library that the user passed, None if there is none.
+        policy_xp: the library that the user passed, or None if there is none.
         key: the key that the user passed.
-        state: the state of the policy, None for a policy without a state.
+        state: the state of the policy, or None for a policy without a state.
         functional: whether the environment is functional, so that a policy in JAX can be compiled with it.
 
     Raises:
@@ -83,7 +83,7 @@ class Stepping:
 
     Args:
         run: the policy, and the environment, of any kind.
-        library: the library of the policy, None for the library of the observations.
+        library: the library of the policy, or None for the library of the observations.
         mode: the autoreset mode of a `FunctionalEnv`.
         render_mode: the render mode of a `FunctionalEnv`.
 

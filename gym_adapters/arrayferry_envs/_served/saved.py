@@ -88,7 +88,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         path: the file.
         num_envs: the number of environments, the same as in the file.
         xp: the library of observations, rewards and actions.
-        device: the device of the arrays, None for the library's default.
+        device: the device of the arrays, or None for the library's default.
         check_actions: as in `FunctionalVectorEnv`.
         **fixed: options that must be the same as in the file: `autoreset_mode`, `max_episode_steps`, `translate`.
 

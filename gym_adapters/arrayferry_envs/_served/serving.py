@@ -49,7 +49,7 @@ class Served(ServesFunctional):
         check_actions: as given.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
-        suite_id: the id with which it was made, "" for an environment without a suite.
+        suite_id: the id with which it was made, or "" for an environment without a suite.
     """
 
     functional: FunctionalEnv
@@ -273,7 +273,7 @@ class Served(ServesFunctional):
 
     @property
     def spec(self) -> Any:
-        """Gymnasium's spec of the environment, None without a spec. It names libraries, so that it can be saved."""
+        """Gymnasium's spec of the environment, or None without a spec. It names libraries, so that it can be saved."""
         return self._spec
 
     @spec.setter
@@ -331,9 +331,9 @@ def _computing(
     """Return the library that environments compute in.
 
     Args:
-        needed: the library that they need, None for any.
+        needed: the library that they need, or None for any.
         agent: the library of the agent.
-        device: the device of the agent's arrays, None for the library's default.
+        device: the device of the agent's arrays, or None for the library's default.
         gradients: whether gradients flow through steps.
         portable: whether NumPy may compute for PyTorch.
     """
@@ -356,7 +356,7 @@ def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | Non
         env: the environment.
         suite_id: the id of the environment.
         xp: the library of the agent.
-        device: the device of observations, None for the library's default.
+        device: the device of observations, or None for the library's default.
         limit: the number of steps after which episodes are truncated.
     """
     parts: dict[str, Any] = {"xp": xp, "device": None if device is None else str(device)}

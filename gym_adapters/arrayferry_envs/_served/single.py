@@ -31,8 +31,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     Args:
         env: the environment, or its class.
         xp: the library of observations and actions, as a name ("torch") or namespace.
-        device: the device of the arrays, None for the library's default.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        device: the device of the arrays, or None for the library's default.
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
@@ -128,7 +128,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return observation, map_results(_number, info) if info and self._in_numpy else info
 
     def render(self) -> Any:
-        """Return an image, None without a render mode."""
+        """Return an image, or None without a render mode."""
         return None if self.render_mode is None else self._image(0)
 
     def close(self) -> None:

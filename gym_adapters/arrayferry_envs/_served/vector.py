@@ -31,11 +31,11 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         env: the environment, or its class.
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: the device of the arrays, None for the library's default. With JAX also
+        device: the device of the arrays, or None for the library's default. With JAX also
             `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
             `num_envs` must be divisible by the number of devices.
         autoreset_mode: when finished episodes are reset.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
@@ -120,7 +120,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         return self._for_agent(result)  # type: ignore[no-any-return]
 
     def render(self) -> Any:
-        """Return an image of each environment, None without a render mode."""
+        """Return an image of each environment, or None without a render mode."""
         if self.render_mode is None:
             return None
         return tuple(self._image(index) for index in range(self.num_envs))

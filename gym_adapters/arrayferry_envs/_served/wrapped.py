@@ -50,7 +50,7 @@ class EngineKernel(HeldKernel):
 
     @property
     def device(self) -> Any:
-        """The device of its arrays, None for the library's default."""
+        """The device of its arrays, or None for the library's default."""
         array, backend = af.first_array(self.state)
         has_device = backend is not None and backend.name not in ("jax", "numpy")
         return array.device if has_device else None

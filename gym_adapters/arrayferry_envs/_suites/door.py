@@ -123,9 +123,9 @@ def make_vec(
             the path of a file that `FunctionalVectorEnv.save` wrote, which ends in ".afp".
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
-        device: the device of the arrays, None for the library's default.
+        device: the device of the arrays, or None for the library's default.
         autoreset_mode: when finished episodes are reset.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+        max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses one, and
             `reset(seed=)` seeds the choice. A level begins in the same way in any row of any batch. Infos have the seeds

@@ -94,7 +94,7 @@ class JaxEnv(FunctionalEnv):
 
     Args:
         env: the environment.
-        params: the parameters of the environment, None for no parameters.
+        params: the parameters of the environment, or None for no parameters.
     """
 
     library: str | None = dataclasses.field(default="jax", init=False, compare=False)

@@ -84,7 +84,7 @@ class Suite(Part):
 
     @property
     def version(self) -> str | None:
-        """The version of the package, None if it is not installed or its version is unknown."""
+        """The version of the package, or None if it is not installed or its version is unknown."""
         try:
             return version(self._top)
         except (PackageNotFoundError, ValueError):

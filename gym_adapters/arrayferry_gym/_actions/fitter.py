@@ -86,7 +86,7 @@ class Fitter:
         noun: the noun for a value in messages, such as "an action".
 
     Attributes:
-        passed_on: after `fit`, what was passed on although it does not fit, None for nothing.
+        passed_on: after `fit`, what was passed on although it does not fit, or None for nothing.
     """
 
     space: Space[Any]

@@ -48,7 +48,7 @@ def described(value: AnyTree) -> str:
 
 
 def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | None:
-    """Return the likely mistake and its remedy, None if no mistake is likely."""
+    """Return the likely mistake and its remedy, or None if no mistake is likely."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
         first, second = value
         if (hasattr(first, "dtype") and getattr(first, "ndim", 0) != 0) or second is None:

@@ -94,7 +94,7 @@ class Judge:
 def quick_way(
     action: AnyTree, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
 ) -> Way | None:
-    """Return the quick way for actions like one that was fitted, None if there is none.
+    """Return the quick way for actions like one that was fitted, or None if there is none.
 
     Args:
         action: the action as the agent passed it.

@@ -169,7 +169,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
     @property
     def target_backend(self) -> af.Backend | None:
-        """The library of the agent, None until it is known."""
+        """The library of the agent, or None until it is known."""
         return self._libraries.target_backend
 
     def _space(self, name: str) -> Any:

@@ -16,7 +16,7 @@ class AgentAdapter(Adapter):
 
     Args:
         env: the environment.
-        agent: the agent, None for values that all agents share.
+        agent: the agent, or None for values that all agents share.
         **options: as for `ArrayConversion`.
     """
 

@@ -54,7 +54,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         target_device: the device of observations and infos, None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, None for the agent's.
+        info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.

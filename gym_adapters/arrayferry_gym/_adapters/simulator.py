@@ -64,12 +64,12 @@ def from_simulator(
     Args:
         env: the simulator.
         final: "lost" if last observations are not returned, and no trainer needs them.
-        autoreset_mode: when episodes are reset, None if the simulator states it: by `metadata["autoreset_mode"]`,
+        autoreset_mode: when episodes are reset, or None if the simulator states it: by `metadata["autoreset_mode"]`,
             `autoreset_mode`, or `auto_reset=False` in its configuration.
         group: the key of a group of observations to return, such as "policy". None returns all, as a dict.
-        observation_space: the space of the observations of one environment, None for the simulator's
+        observation_space: the space of the observations of one environment, or None for the simulator's
             `single_observation_space`.
-        action_space: the space of the actions of one environment, None for the simulator's `single_action_space`.
+        action_space: the space of the actions of one environment, or None for the simulator's `single_action_space`.
         action_bounds: lower and upper bounds of actions, as numbers or arrays, for a trainer that needs them if the
             space has none. Actions are not clipped.
         copy: whether results are copied. Pass False only if the simulator does not overwrite earlier results.

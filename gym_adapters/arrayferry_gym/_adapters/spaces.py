@@ -166,7 +166,7 @@ class _Batch:
 
 
 def _target_of(libraries: Any) -> str | None:
-    """Return the name of the agent's library, None until it is known."""
+    """Return the name of the agent's library, or None until it is known."""
     target = libraries.target_backend
     return None if target is None else target.name
 

@@ -31,19 +31,19 @@ class Libraries:
         metadata: the metadata of the environment, used before it has returned anything.
         env_xp: the library of the environment, None to detect it.
         target_xp: the library of the agent, None to detect it from its actions.
-        env_device: the device of arrays for the environment, None for the device of the arrays that it returns.
+        env_device: the device of arrays for the environment, or None for the device of the arrays that it returns.
         target_device: the device of arrays for the agent.
         like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
             and `target_device`.
-        info_xp: the library that infos are converted to, None for the agent's.
+        info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: whether infos are converted at all.
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.
 
     Attributes:
         target_device: the device of arrays for the agent, None to keep their device.
-        observed: the type of the last observation, None before the first of an episode.
-        check_flags: called with flags that have dimensions, None for no check.
+        observed: the type of the last observation, or None before the first of an episode.
+        check_flags: called with flags that have dimensions, or None for no check.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -111,7 +111,7 @@ class Libraries:
 
     @property
     def target_backend(self) -> Backend | None:
-        """The library of the agent, None until it is known."""
+        """The library of the agent, or None until it is known."""
         return None if self.target is None else self.target.target
 
     def to_env(self, value: AnyTree) -> Any:
@@ -271,7 +271,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
 
     Args:
         dtype: the dtype.
-        backend: the library that must have the dtype, None if the library is not known yet.
+        backend: the library that must have the dtype, or None if the library is not known yet.
 
     Raises:
         arrayferry.OptionError: there is no such dtype, or the library does not have it.

@@ -107,7 +107,7 @@ def _batch_error(name: str, env: Any) -> TypeError:
 
 
 def num_envs_inside(env: Any) -> int | None:
-    """Return the `num_envs` of an environment or of one inside its wrappers, None if it is a `VectorEnv` or has none."""
+    """Return the `num_envs` of an environment or of one inside its wrappers, or None if it is a `VectorEnv` or has none."""
     holder = _holder(env)
     return None if holder is None else int(holder.num_envs)
 
@@ -193,7 +193,7 @@ _ELSEWHERE = {
 
 
 def _of_another_project(env: Any) -> str | None:
-    """Return what to do with an environment of another project, None if the project is not known."""
+    """Return what to do with an environment of another project, or None if the project is not known."""
     for cls in type(env).__mro__:
         remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
         if remedy is not None:

@@ -17,7 +17,7 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
 
     Args:
         space: a space, or a dict, list or tuple of spaces.
-        example: a value of the space with `shape` and `dtype`, or a tree of such values, None if there is none. Its
+        example: a value of the space with `shape` and `dtype`, or a tree of such values, or None if there is none. Its
             shape and dtype override those of a Box.
 
     Raises:

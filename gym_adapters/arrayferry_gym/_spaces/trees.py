@@ -20,7 +20,7 @@ Mismatch = Callable[[Any, str, str], Exception]
 
 
 def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
-    """Return the keys and spaces directly inside a Dict or Tuple, None for any other space."""
+    """Return the keys and spaces directly inside a Dict or Tuple, or None for any other space."""
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     if isinstance(space, spaces.Tuple):
@@ -46,7 +46,7 @@ def leaves(space: Space[Any]) -> Iterator[tuple[Space[Any], str]]:
 
 
 def shapes(space: Space[Any]) -> list[Any]:
-    """Return the shapes of the leaves of a space, None for a leaf without one."""
+    """Return the shapes of the leaves of a space, or None for a leaf without one."""
     return [leaf.shape for leaf, _ in leaves(space)]
 
 

@@ -151,7 +151,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
             device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an Equinox model, or a dict with
             one for each agent.
-        info_xp: the library that infos are converted to, None for the agent's.
+        info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
@@ -283,7 +283,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
             raise
 
     def observe(self, agent: Any) -> Any:
-        """Return the observation of an agent, None if the environment has none for it."""
+        """Return the observation of an agent, or None if the environment has none for it."""
         try:
             observation = self.env.observe(agent)
         except Exception:

@@ -88,8 +88,8 @@ class ClipReward(HasReward, KernelWrapper):
 
     Args:
         env: the environment.
-        min_reward: the lower bound, None for none.
-        max_reward: the upper bound, None for none.
+        min_reward: the lower bound, or None for no bound.
+        max_reward: the upper bound, or None for no bound.
 
     Attributes:
         min_reward: as given.
@@ -360,7 +360,7 @@ class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: the key of the number in a Dict.
-        max_episode_steps: the step limit, None for the environment's.
+        max_episode_steps: the step limit, or None for the environment's.
 
     Attributes:
         flatten: as given.

@@ -33,7 +33,7 @@ def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
 
 
 def step_limit(env: Any) -> int | None:
-    """Return the number of steps after which episodes are truncated, None if it is not known."""
+    """Return the number of steps after which episodes are truncated, or None if it is not known."""
     limit: Any = getattr(env.spec, "max_episode_steps", None)
     while limit is None and isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
@@ -66,11 +66,11 @@ class HeldKernel:
     Attributes:
         kernel: the kernel, bound to its spaces.
         n: the number of environments.
-        name: the name of its statistics, None if it has none.
-        state: its state, None until its library is known.
+        name: the name of its statistics, or None if it has none.
+        state: its state, or None until its library is known.
         updating: whether statistics are updated.
         xp: the namespace of its arrays.
-        device: the device of its arrays, None for the library's own choice.
+        device: the device of its arrays, or None for the library's own choice.
     """
 
     kernel: Kernel

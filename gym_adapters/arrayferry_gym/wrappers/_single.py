@@ -121,7 +121,7 @@ class TransformObservation(gym.wrappers.TransformObservation):
     Args:
         env: the environment.
         func: maps an observation to another.
-        observation_space: the space of the results, None if it does not change. Its samples are in the agent's library.
+        observation_space: the space of the results, or None if it does not change. Its samples are in the agent's library.
 
     Examples:
         >>> from arrayferry_envs import CartPole

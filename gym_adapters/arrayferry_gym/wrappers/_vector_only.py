@@ -83,8 +83,8 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
     Args:
         env: the vector environment.
         func: maps the observations of all environments to others.
-        observation_space: the space of the batch, None if it follows from the next argument or does not change.
-        single_observation_space: the space of one observation, None if it does not change.
+        observation_space: the space of the batch, or None if it follows from the next argument or does not change.
+        single_observation_space: the space of one observation, or None if it does not change.
 
     Attributes:
         func: as given.

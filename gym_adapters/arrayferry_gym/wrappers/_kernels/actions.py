@@ -200,7 +200,7 @@ class TransformAction(Kernel):
 
     Args:
         func: maps the agent's actions, (n, ...), to actions for the environment.
-        action_space: the space of one of the agent's actions, None if it does not change.
+        action_space: the space of one of the agent's actions, or None if it does not change.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap

@@ -29,7 +29,7 @@ class Spaces(NamedTuple):
     Attributes:
         observation: the observation space.
         action: the action space.
-        max_episode_steps: the number of steps after which an episode is truncated, None if this is not known.
+        max_episode_steps: the number of steps after which an episode is truncated, or None if this is not known.
     """
 
     observation: Space[Any]
@@ -62,7 +62,7 @@ class Kernel(Immutable):
     Attributes:
         parts: the fields that `step` reads or changes besides `info`: some of "observation", "reward", and "ended",
             which stands for `terminated` and `truncated`. Around ordinary environments, the other fields are None.
-        statistics: the name of its statistics, None if it has none.
+        statistics: the name of its statistics, or None if it has none.
         inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
 
@@ -95,7 +95,7 @@ class Kernel(Immutable):
             xp: a namespace of the Array API standard.
             n: the number of environments.
             spaces: the spaces of the environment inside.
-            device: the device of arrays, None for the library's own choice.
+            device: the device of arrays, or None for the library's own choice.
         """
         return State()
 
@@ -130,7 +130,7 @@ class Kernel(Immutable):
 
         Args:
             shape: the shape of the reward of one environment inside.
-            dtype: the name of its dtype, None if that is not stated.
+            dtype: the name of its dtype, or None if that is not stated.
         """
         if not self.steps or "reward" not in self.parts:
             return shape, dtype

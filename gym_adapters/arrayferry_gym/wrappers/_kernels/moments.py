@@ -96,7 +96,7 @@ class Moments(NamedTuple):
         Args:
             xp: the namespace.
             values: the values.
-            device: the device of arrays, None for the library's own choice.
+            device: the device of arrays, or None for the library's own choice.
             any_shape: whether any shape is accepted if these moments have counted no value.
 
         Raises:

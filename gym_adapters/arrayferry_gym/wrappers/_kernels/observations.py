@@ -24,7 +24,7 @@ class TransformObservation(Observations):
 
     Args:
         func: maps a batch of observations, (n, ...), to another.
-        observation_space: the space of one resulting observation, None if it does not change.
+        observation_space: the space of one resulting observation, or None if it does not change.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -262,7 +262,7 @@ class TimeAwareObservation(Kernel):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: the key of the number in a Dict.
-        max_episode_steps: the step limit, None for the environment's.
+        max_episode_steps: the step limit, or None for the environment's.
 
     Raises:
         ValueError: there is no step limit, or the key is already in use.
@@ -296,7 +296,7 @@ class TimeAwareObservation(Kernel):
 
     @property
     def limit(self) -> int | None:
-        """The step limit, None if it is not known."""
+        """The step limit, or None if it is not known."""
         limit = self.max_episode_steps
         return self.inside.max_episode_steps if limit is None else limit
 

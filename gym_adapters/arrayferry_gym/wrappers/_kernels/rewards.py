@@ -19,8 +19,8 @@ class ClipReward(OfGymnasium):
     """Clips rewards.
 
     Args:
-        min_reward: the lower bound, None for none.
-        max_reward: the upper bound, None for none.
+        min_reward: the lower bound, or None for no bound.
+        max_reward: the upper bound, or None for no bound.
 
     Raises:
         gymnasium.error.InvalidBound: there is no bound, or the bounds are in the wrong order.
@@ -88,7 +88,7 @@ class TransformReward(Kernel):
 
 
 def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
-    """Return bounds as an array of the library, None for a number, which would get a dtype in the state."""
+    """Return bounds as an array of the library, or None for a number, which would get a dtype in the state."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)
