@@ -315,7 +315,7 @@ class _BridgedProbes:
 
     def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(seed, list):
-            raise TypeError  # like many bridges: the check is skipped
+            raise TypeError  # many bridges refuse a list of seeds; the check is skipped then
         return self.contract.reset(self.bridge, seed), {}
 
     def step(self, actions: AnyTree) -> tuple[Any, ...]:
@@ -329,12 +329,12 @@ class _BridgedProbes:
         self.contract.close(self.bridge)
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name != "SuiteContract":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from ._suites import SuiteContract  # needs pytest
+        from ._suites import SuiteContract  # this module needs pytest
 
         return SuiteContract
 

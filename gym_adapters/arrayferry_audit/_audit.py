@@ -120,7 +120,7 @@ class Audit:
             self._hidden_resets()
         if again is None or (self._make is not None and new is None):
             self._variations(self._new if again else lambda: self._first)
-        # causes before consequences
+        # list causes before their consequences
         self.problems = self.problems[first:] + self.problems[:first]
         self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
 
@@ -165,7 +165,7 @@ class Audit:
             if now.step < half:
                 next(others)
             elif now.step == half and now.actions is not None:
-                _close(self._made.pop())  # the environments of `other`
+                _close(self._made.pop())  # close the environments of `other`
             return now.began | True
 
         return self._compared(main, None, look)
@@ -193,15 +193,17 @@ class Audit:
             "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
             "automatic resets": [x for _, x in later],
         }
-        for how, firsts in starts.items() if rarely else ():  # do two episodes begin alike
+        # check whether two episodes begin alike
+        for how, firsts in starts.items() if rarely else ():
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
                 self._add("seeds_differ", f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
-            lasts = seeds[-1], 99_999, 77_777  # two may begin alike by chance
+            # with one seed only, two episodes may begin alike by chance
+            lasts = seeds[-1], 99_999, 77_777
             one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
-        except UnreadableError:  # many accept one seed only
+        except UnreadableError:  # many environments accept only one seed, not a list
             return
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):

@@ -167,7 +167,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
     }
-    # a task may end with zeros, or by an action without effect; a limit depends on neither
+    # a task may end with zeros, or by an action without effect; a step limit depends on neither
     none_cut = not any(each.is_cut for each, _ in ends)
 
     def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
@@ -193,7 +193,7 @@ def _always_moves(run: Run) -> bool:
     ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
     last = [digest(_action(x.last, x.env)) for x in ends]
     usual = {digest(_action(call, env)) for _, call, env in run.usual}
-    # many ends by only one of several actions: the action ends episodes
+    # if many episodes end by the same one of several actions, that action ends episodes
     is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
     happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
     return bool(np.all(moved)) and happens and not is_chosen
@@ -326,10 +326,10 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     usual = [_infos(call, env) for _, call, env in run.usual]
     inside = "final_info" if run.rule.same_step else None
     begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
-    # a discount is 0 at an end by its meaning, and may be 0 before
+    # by its meaning, a discount is 0 at an end, and it may be 0 before
     begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
     last = [_infos(call, env, inside) for call in run.steps for env in rows_in(call.ended)]
-    # one info may end as it begins, such as a mask that allows every action
+    # an info may be the same at the end of an episode as at its start
     told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
     for key, first in begun.items():
         if len(usual) < 10 or any(infos.get(key) in first for infos in usual):
@@ -344,7 +344,8 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     always = set.intersection(*map(set, usual)) if usual else set()
     what = f"an episode has ended, and final_info lacks {sorted(always, key=str)}"
     for episode in run.episodes if inside and always else ():
-        infos = episode.last.infos  # a key that last infos lack may be one that no end has
+        # if these infos lack a key, perhaps no episode has it at its end
+        infos = episode.last.infos
         if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
             yield episode.env, episode.last, what
 
@@ -352,7 +353,7 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     """Return the infos of one environment in a call, in a form that can be compared."""
     infos = call.infos if inside is None else call.infos.get(inside, {})
-    if not isinstance(infos, dict):  # one for each environment
+    if not isinstance(infos, dict):  # the infos are a list, with one dict for each environment
         return {key: str(value) for key, value in (infos[env] or {}).items()}
     by_key = {}
     for key, x in infos.items():
@@ -381,7 +382,8 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
     same = np.stack([x for n, x in ends if n == longest])
     clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
-    if len({n for n, _ in ends}) > 1:  # otherwise, the clock itself may end episodes
+    # if all episodes are equally long, the clock itself may end them
+    if len({n for n, _ in ends}) > 1:
         usual, low, high = (x[..., ~clock] for x in (usual, low, high))
         ends = [(n, x[~clock]) for n, x in ends]
     seen = {x.tobytes() for x in usual}

@@ -338,5 +338,5 @@ def _overwrite(trees: Any) -> None:
         fill = getattr(x, "fill_", None)
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = 1
-        elif callable(fill):  # of a PyTorch tensor
+        elif callable(fill):  # the method of a PyTorch tensor
             fill(1)

@@ -135,7 +135,7 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
-    # imported here, since the converters of the module load the plugins
+    # this module is imported here, since its converters load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "num_envs= or episodes=")
@@ -171,7 +171,7 @@ def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, gamma: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
     """Return the results of the first episodes of each environment."""
-    taken = (step for step in steps if step is not None)  # None is a reset
+    taken = (step for step in steps if step is not None)  # None stands for a reset
     first = next(taken)
     count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
     total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)

@@ -159,7 +159,8 @@ def _joined(
     trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the episodes that end in each trajectory, and count episodes and steps."""
-    # for each environment, the parts of its current episode: [] if it has ended, or None if its beginning is missing
+    # maps each environment to the parts of its current episode: [] if it has ended, or None if its
+    # beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
     def drop(parts: list[Any]) -> None:
@@ -174,7 +175,7 @@ def _joined(
             for first, last in pairwise(sorted({0, len(done), *starts, *ends})):
                 parts = episodes.get(key)
                 if began[first, row]:
-                    if parts:  # its environment was restarted
+                    if parts:  # the environment of this episode was restarted
                         drop(parts)
                     parts = []
                 elif key not in episodes:

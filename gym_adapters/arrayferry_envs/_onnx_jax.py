@@ -95,7 +95,7 @@ def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool
     try:
         arguments = map_arrays(lambda x: np.array(af.convert(x, "numpy")), (params, observation))
         result = policy(*arguments, rng)
-    except Exception:  # of any type: for example, the policy needs a key
+    except Exception:  # the policy may raise any error: for example, if it needs a key
         try:
             result = jax.eval_shape(policy, params, observation, jax.random.key(0))
         except Exception:
@@ -124,7 +124,7 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
         if not is_jax_module(policy) or _takes_three(policy):
             result = policy(params, observation, _typed(key))
             return checked_results(result, "action", "extras")[0]
-        if hasattr(policy, "apply"):  # of flax.linen
+        if hasattr(policy, "apply"):  # the policy is a module of flax.linen
             if params is None:
                 raise af.OptionError(
                     f"{type(policy).__name__} has no variables",
@@ -158,4 +158,5 @@ def _takes_three(policy: Any) -> bool:
         bound = inspect.signature(policy).bind("params", "observation", "key")
     except TypeError:
         return False
-    return len(bound.arguments) == 3  # *args, as in flax.linen.Sequential, counts as one
+    # a variable argument such as *args of flax.linen.Sequential counts as one
+    return len(bound.arguments) == 3

@@ -257,7 +257,8 @@ class RawRandom(Random):
         if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
             raise NotImplementedError("a file draws from fewer than 2**63 integers")
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
-        low, high = (self._cast(x, "int64") for x in (low, high))  # the difference is exact
+        # the difference of these integers is exact
+        low, high = (self._cast(x, "int64") for x in (low, high))
         numbers = self._raw("uniform", shape, "float64")  # float32 lacks odd numbers above 2**24
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
         return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
@@ -266,6 +267,6 @@ class RawRandom(Random):
         xp = self._xp
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
-        # the index with the shortest exponential waiting time, as in `HostRandom`
+        # the index with the shortest exponential waiting time is drawn, as in `HostRandom`
         waits = -xp.log1p(-self._cast(numbers, "float64")) + 1e-300
         return self._cast(xp.argmax(self._cast(logits, "float64") - xp.log(waits), axis=-1), dtype)

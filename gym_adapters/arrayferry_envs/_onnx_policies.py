@@ -36,7 +36,8 @@ def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
         arrayferry.OptionError: the policy cannot be exported.
     """
     agent = policy if is_module(policy) else getattr(policy, "policy", None)
-    if is_module(agent) and hasattr(agent, "_predict"):  # of Stable-Baselines3
+    # the agent is a policy of Stable-Baselines3
+    if is_module(agent) and hasattr(agent, "_predict"):
         act = _by_module(_predicting(agent, policy), params, "policy.", examples)
     elif is_module(policy):
         act = _by_module(policy, params, "", examples)
@@ -74,7 +75,7 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
     constants = map_arrays(lambda x: af.convert(x, "numpy"), params)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        # copies, since NumPy functions may write to their arguments
+        # the arguments are copied, since NumPy functions may write to them
         arguments = map_arrays(lambda x: xp.asarray(x, copy=True), (constants, observation))
         with exact(**OF_NUMPY):
             result = policy(*arguments, rng)
@@ -110,11 +111,13 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         return torch.func.functional_call(module, state, (copies,), tie_weights=False)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        with exact(), contextlib.ExitStack() as after:  # one thread at a time
+        # only one thread at a time may change the modules
+        with exact(), contextlib.ExitStack() as after:
             for submodule in module.modules():
                 after.callback(setattr, submodule, "training", submodule.training)
             after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
-            Distribution.set_default_validate_args(False)  # its checks depend on values
+            # the checks of a Distribution depend on values
+            Distribution.set_default_validate_args(False)
             module.eval()
             after.enter_context(torch.no_grad())
             after.enter_context(torch.random.fork_rng([]))

@@ -92,7 +92,7 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
-    # imported here, since the converters of the module load the plugins
+    # this module is imported here, since its converters load the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path= or episodes=")
@@ -153,7 +153,7 @@ def _images(
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
             if step is None and last is not None and not last.ended[index]:
-                continue  # another environment was reset
+                continue  # this is the reset of another environment
             last = step
             ended += 0 if step is None else bool(step.ended[index])
             if ended == episodes and steps.episodes.rule.same_step:

@@ -59,7 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # otherwise type checkers accept any name
+if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "first_carry":

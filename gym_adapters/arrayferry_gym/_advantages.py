@@ -117,7 +117,7 @@ def advantages(
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, gamma, lam)
     )
-    # `where` and not a product: the value after the end may be NaN
+    # `where` is used, and not a product, since the value after the end may be NaN
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
     if counts is not None:

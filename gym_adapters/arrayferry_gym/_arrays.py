@@ -80,7 +80,7 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
             array = np.array(af.convert(given, "numpy") if many else given, float)
         if n is None or array.shape[:1] == (n,):
             return array
-    except (TypeError, ValueError):  # not numbers
+    except (TypeError, ValueError):  # the rewards are not numbers
         pass
     needed = "numbers" if n is None else f"{n} numbers in an array or a list"
     raise TypeError(
@@ -88,7 +88,8 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
     )
 
 
-@functools.cache  # by the kind too, since dtypes of different libraries cannot be compared
+# results are cached by kind too, since dtypes of different libraries cannot be compared
+@functools.cache
 def _is_bool(kind: type, dtype: Any) -> bool:
     return dtype_name(dtype).startswith("bool")
 
@@ -115,7 +116,7 @@ def dtype_in(xp: Namespace, dtype: Any) -> Any:
     """Return the dtype of a namespace for a NumPy dtype: see `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
-    if xp.__name__.startswith("jax"):  # whose dtypes depend on a flag
+    if xp.__name__.startswith("jax"):  # the dtypes of JAX depend on a flag
         return _dtype_in(xp, dtype)
     return _known_dtype_in(xp, dtype)
 
@@ -196,10 +197,10 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
         with np.errstate(under="ignore"):  # floats are rounded, also to zero
             return xp.astype(x, dtype)
     low, high, least, most = limits
-    if in_jax:  # where larger Python integers would count as int32
+    if in_jax:  # JAX would take larger Python integers for int32
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
     elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
-        x = xp.astype(x, xp.int64)  # since other unsigned integers cannot be compared
+        x = xp.astype(x, xp.int64)  # PyTorch cannot compare other unsigned integers
     cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
     if (low, high) == (least, most):
         return cast

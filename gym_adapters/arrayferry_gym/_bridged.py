@@ -102,9 +102,10 @@ class Bridged:
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
-        # Masks of rows, or None if there are none:
-        self._ready: Any = None  # reset by the environments, but not by the trainer
-        self._needs_reset: Any = None  # stepped without being selected, and not reset since
+        # Masks of rows, or None if no row is in the mask:
+        self._ready: Any = None  # rows that the environments have reset, but not the trainer
+        # rows that stepped without being selected, and were not reset since
+        self._needs_reset: Any = None
 
     def seed(self, seed: Any) -> None:
         """Reset all environments with a seed. The next call of `reset` returns the observations."""
@@ -174,7 +175,7 @@ class Bridged:
             others = ~rows
             if self._episodes.over is not None:
                 over = self._episodes.over & others
-                if over.any():  # otherwise they could not be stepped
+                if over.any():  # without a reset, these rows could not be stepped
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)
@@ -223,7 +224,8 @@ class Bridged:
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:
             is_stated = stated is not None and stated[index]
-            parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
+            # infos of the reset, infos of the step
+            parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
             for key, x in by_env[index].items():
                 if is_stated and self._added is not None:
                     parts[key in self._added][key] = x
@@ -389,7 +391,7 @@ def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
     while isinstance(envs, VectorWrapper):
         if not _is_known(envs):
             return None
-        if hasattr(envs, "_stats_key"):  # of RecordEpisodeStatistics, Gymnasium's and ours
+        if hasattr(envs, "_stats_key"):  # RecordEpisodeStatistics of Gymnasium or of this package
             keys.add(envs._stats_key)
         envs = envs.env
     for kernel in _kernels_of(envs):

@@ -28,7 +28,8 @@ class Copied:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if vars(self).pop("_begun_inside", None) is True:  # not in a shallow copy
+        # a shallow copy holds the marker, and not True
+        if vars(self).pop("_begun_inside", None) is True:
             for place, layer in layers(vars(self)["env"]):
                 _ask_for_reset(layer, place)
 

@@ -356,7 +356,7 @@ def final_observations(
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
-        return to_library(final)  # its other rows are observations of the step
+        return to_library(final)  # rows of environments that go on hold the step's observations
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))

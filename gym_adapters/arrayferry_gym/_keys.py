@@ -80,7 +80,7 @@ class Immutable:
 
     _immutable_parts_of: Callable[[Any], Hashable | None] = staticmethod(parts_of)
 
-    if not TYPE_CHECKING:  # type checkers would accept any arguments
+    if not TYPE_CHECKING:  # without this condition, type checkers would accept any arguments
 
         def __new__(cls, *args: Any, **options: Any) -> Any:
             if vars(cls).get("_immutable_class") is not cls:
@@ -122,22 +122,25 @@ class Immutable:
 
 
 if not TYPE_CHECKING:
-    Immutable.__new__.__signature__ = _ONLY_SELF  # of classes without an `__init__`
+    # this signature applies to classes without an `__init__`
+    Immutable.__new__.__signature__ = _ONLY_SELF
 
 
 def _freeze_after(cls: Any, name: str) -> None:
     """Make objects of a class immutable when a method returns. The method may be generated or inherited."""
     method = getattr(cls, name)
-    if getattr(method, "__wrapped__", None) is object.__init__:  # of a base class with instances
+    # a base class with instances has wrapped `object.__init__`
+    if getattr(method, "__wrapped__", None) is object.__init__:
         method = object.__init__
 
     @uncompiled
     @functools.wraps(method)
     def construct(self: Any, *args: Any, **options: Any) -> None:
-        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # for __new__ only
+        # the arguments are for __new__ only
+        if method is object.__init__ and cls.__new__ is not Immutable.__new__:
             args, options = (), {}
         method(self, *args, **options)
-        if type(self) is cls:  # else the constructor of a derived class continues
+        if type(self) is cls:  # if not, the constructor of a derived class continues
             freeze(self)
 
     if method is object.__init__ and cls.__new__ is Immutable.__new__:

@@ -357,7 +357,7 @@ class HostRandom(Random):
         check_integers(low, high, dtype)
         try:
             values = self._generator.integers(low, high, shape)
-        except (OverflowError, ValueError):  # beyond int64
+        except (OverflowError, ValueError):  # some numbers are beyond int64
             values = self._generator.integers(low, high, shape, "uint64")
         return self._converted(values, dtype)
 

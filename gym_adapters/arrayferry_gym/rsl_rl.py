@@ -141,7 +141,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
         ended = terminated | truncated
         extras = {"time_outs": truncated & ~terminated}
-        if self._bridged.simulator is not None:  # elsewhere, these infos mean other things
+        # in environments that are not simulators, these infos mean other things
+        if self._bridged.simulator is not None:
             extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
         if not self._bridged.loses_final:
             extras["final_observations"] = self._tensordict(final)

@@ -133,7 +133,8 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
-        rows = tensordict.get("_step", None)  # in rollouts that go on until all have ended
+        # rollouts that go on until all environments have ended pass this mask
+        rows = tensordict.get("_step", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)
         actions = self._action_parts.to_env(tensordict)

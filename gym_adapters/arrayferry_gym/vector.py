@@ -96,7 +96,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         >>> envs.close()
     """
 
-    if not TYPE_CHECKING:  # type checkers know it from the class ...Init
+    if not TYPE_CHECKING:  # type checkers know the signature from the class ...Init
 
         @takes()
         def __init__(self, env: VectorEnv[Any, Any, Any], *args: Any, **options: Any) -> None:
@@ -142,7 +142,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         results: Any = observations, rewards, ended, cut
         if self._final_in_batch:
             results = *results, infos.get("final_obs")
-        if libraries.target is not None:  # all in one call, which is cheaper for some libraries
+        # all results are converted in one call, which is cheaper for some libraries
+        if libraries.target is not None:
             try:
                 results = libraries.target(results)
             except af.ConversionError as error:
@@ -261,7 +262,7 @@ class NumpyToTorch(VectorNumpyToTorchInit, NamedPairOnDevice, ArrayConversion[Ob
     _pair = ("numpy", "torch")
 
 
-if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
+if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         raise missing_adapter(__name__, name)

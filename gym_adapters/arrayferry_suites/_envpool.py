@@ -63,7 +63,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.autoreset_mode, self.metadata = mode, {**pool.metadata, "autoreset_mode": mode}
         self.render_mode, self.max_episode_steps = pool.render_mode, config["max_episode_steps"]
-        with warnings.catch_warnings(action="ignore"):  # about the bounds of its spaces
+        with warnings.catch_warnings(action="ignore"):  # EnvPool's spaces warn about their bounds
             self.single_observation_space = _with_true_bounds(pool.single_observation_space)
             self.single_action_space = pool.single_action_space
             self.observation_space = batch_space(self.single_observation_space, count)
@@ -244,7 +244,7 @@ def load(
     if max_episode_steps != 0:
         options["max_episode_steps"] = max_episode_steps or LIMIT
     options.setdefault("seed", secrets.randbelow(LIMIT - num_envs))
-    with warnings.catch_warnings(action="ignore"):  # about the bounds of its spaces
+    with warnings.catch_warnings(action="ignore"):  # EnvPool's spaces warn about their bounds
         make = import_module("envpool").make
         pool = make(name, env_type="gymnasium", num_envs=num_envs, **options)
     return EnvPoolVectorEnv(pool, autoreset_mode)

@@ -45,7 +45,7 @@ class GymnaxEnv(JaxEnv):
         if self._limit is not None:
             self.max_episode_steps = int(getattr(params, self._limit))
             params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
-        # Kinetix also takes an initial state
+        # `reset_env` of Kinetix also takes an initial state
         self._resets = len(inspect.signature(env.reset_env).parameters)
         super().__init__(env, params)
 
@@ -59,7 +59,7 @@ class GymnaxEnv(JaxEnv):
             return space_of(example)
         try:
             stated = gymnasium_space(self.env.observation_space(self.default_params), example)
-        except Exception:  # any error: some declare no space
+        except Exception:  # any error may occur: some environments declare no space
             return space_of(example)
         shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
         fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
@@ -93,14 +93,14 @@ class GymnaxEnv(JaxEnv):
         def taken(params: AnyTree) -> Any:
             observation, after, reward, ended, info = self.env.step_env(key, state, action, params)
             truncated: Any = False
-            if hasattr(self.env, "is_truncated"):  # since gymnax 1.0
+            if hasattr(self.env, "is_truncated"):  # gymnax has `is_truncated` since version 1.0
                 truncated = self.env.is_truncated(after, params)
             infos = {str(name): x for name, x in info.items() if _is_numbers(x)}
             return (observation, infos), after, reward, ended, truncated
 
         if self._limit is None:
             return taken(params)
-        # one vmap for both computes only once what does not depend on the limit
+        # with one vmap for both limits, what does not depend on the limit is computed only once
         name: str = self._limit
         limits = jnp.asarray([getattr(params, name), UNLIMITED])
         both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))

@@ -59,7 +59,7 @@ class JumanjiEnv(JaxEnv):
         unlimited = _without_limit(self.env)
         if unlimited is not self.env:
             terminated &= unlimited.step(kept[0], action)[1].step_type == LAST
-        terminated = jnp.all(terminated) & ended  # for several agents: all have terminated
+        terminated = jnp.all(terminated) & ended  # with several agents, all must have terminated
         return (state, step), step.reward, terminated, ended & ~terminated
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
@@ -102,7 +102,7 @@ def _without_limit(env: Any) -> Any:
         return _changed(env, "time_limit", UNLIMITED)
     if "_env" not in attributes:
         return env
-    inner = _without_limit(attributes["_env"])  # of a wrapper
+    inner = _without_limit(attributes["_env"])  # the environment inside a wrapper
     return env if inner is attributes["_env"] else _changed(env, "_env", inner)
 
 

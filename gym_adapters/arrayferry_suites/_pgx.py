@@ -63,7 +63,7 @@ class PgxEnv(JaxEnv):
         try:
             to_png = import_module("cairosvg").svg2png
             from PIL import Image
-        except (ImportError, OSError) as error:  # OSError: the C library Cairo is missing
+        except (ImportError, OSError) as error:  # OSError means that the C library Cairo is missing
             raise af.OptionError(
                 f"an image of a game of pgx needs CairoSVG and Pillow ({error})",
                 remedy="Run: pip install cairosvg pillow",

@@ -73,7 +73,8 @@ _CRAFTAX = "craftax.environment_base.environment_bases"
 SUITES = [
     BuiltInSuite("arrayferry", "arrayferry_envs"),
     BuiltInSuite("gymnax", "gymnax", install="pip install gymnax six", env_types=[
-        "gymnax.environments.environment.Environment",  # also of Kinetix
+        # environments of Kinetix have this class too
+        "gymnax.environments.environment.Environment",
         f"{_CRAFTAX}.EnvironmentAutoReset",
         f"{_CRAFTAX}.EnvironmentNoAutoReset",
     ]),

@@ -221,7 +221,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
         trajectories: Trajectory[ArrT] = self._convert(joined(groups))
-        try:  # Ctrl-C prevents both the new positions and the return, or neither
+        try:  # Ctrl-C prevents either both the new positions and the return, or neither of them
             runner.positions = after
             return trajectories
         except BaseException:
@@ -309,7 +309,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 remedy="Pass the state of a collector with the same options.",
             )
         for group in runner.groups:
-            group.status = GroupStatus(begins=-1)  # the group continues in every segment
+            # with begins=-1, the group continues in every segment
+            group.status = GroupStatus(begins=-1)
         runner.positions = positions
         runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
 
@@ -335,7 +336,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def __del__(self) -> None:
         if self.closed or self._process != os.getpid():
             self.close()
-        else:  # this may run in the thread of the client, which must not wait for itself
+        else:  # close() may run in the thread of the client, which must not wait for itself
             with contextlib.suppress(RuntimeError):  # when Python exits, Dask ends anyway
                 threading.Thread(target=self._runner.close).start()
 

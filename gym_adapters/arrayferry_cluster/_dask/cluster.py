@@ -57,13 +57,15 @@ class Cluster:
             )
         self._workers = names or None
         self._resources = amounts
-        self._aliases: dict[str, Any] = {}  # names of workers by their text, as some are numbers
-        self._hung: set[str] = set()  # workers that hang and cannot be restarted
+        # maps the text of each worker's name to the name, since some names are numbers
+        self._aliases: dict[str, Any] = {}
+        self._hung: set[str] = set()  # the workers that hang and cannot be restarted
         self._empty_since: float | None = None
-        self._wanted: Any = None  # a task, so that an adaptive cluster starts a worker
+        self._wanted: Any = None  # a task that makes an adaptive cluster start a worker
         self.seen: list[str] = []
         if client is None:
-            with contextlib.suppress(ValueError):  # there is no current client
+            # get_client() fails if there is no current client
+            with contextlib.suppress(ValueError):
                 client = get_client()
         self._owned = client is None or isinstance(client, str)
         self.client: Client = _open_client(client, n_workers) if self._owned else client
@@ -161,7 +163,7 @@ class Cluster:
     def cancel(self, futures: list[Any]) -> None:
         """Delete results, even if something refers to them: the future of an actor's call refers to itself in Dask."""
         if futures:
-            with contextlib.suppress(Exception):  # the scheduler is lost
+            with contextlib.suppress(Exception):  # the scheduler may be lost
                 self._ask(lambda: self.client.cancel(futures))
 
     def address(self, future: Any) -> str:
@@ -173,7 +175,8 @@ class Cluster:
 
     def running(self, key: str) -> str | None:
         """Return the address of the worker that computes a task now, or None if no worker does."""
-        with contextlib.suppress(Exception):  # the worker was just lost, or the task is cancelled
+        # the worker may just have been lost, or the task cancelled
+        with contextlib.suppress(Exception):
             # the scheduler logs an error if call_stack is given a key that is not in progress
             there = self._ask(self.client.processing)
             if any(key in keys for keys in there.values()):
@@ -186,7 +189,7 @@ class Cluster:
             self._ask(
                 lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
             )  # fmt: skip
-        except Exception:  # the worker has no nanny
+        except Exception:  # a worker without a nanny cannot be restarted
             self._hung.add(address)
             return False
         return True

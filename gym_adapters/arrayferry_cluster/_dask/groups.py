@@ -161,11 +161,12 @@ class Group(ABC):
         while (job := self.under_way) is not None and job.call.done():
             try:
                 reply = job.call.result(timeout=max(self._timeout, 30.0))
-            except Exception as error:  # Dask keeps the error, and so the objects in its traceback
+            except Exception as error:
+                # Dask keeps the error, and with it the objects in its traceback
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del job  # otherwise the traceback of the error would refer to a future
+                del job  # without this line, the traceback of the error would refer to a future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
@@ -253,7 +254,8 @@ class TaskGroup(Group):
 
     def _failed(self, job: Job, error: Exception) -> None:
         if isinstance(error, TimeoutError) and job.call.status not in ("error", "cancelled"):
-            return  # the worker died while the result was fetched: Dask computes it again
+            # the worker died while its result was fetched, so Dask computes the result again
+            return
         self._cluster.living()
         self._drop()
         self._died(error)
@@ -263,7 +265,7 @@ class TaskGroup(Group):
         if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
             job.running_since = job.running_since or now
             if now - job.running_since > self._timeout:
-                # otherwise Dask would run the task on another worker, which would hang too
+                # unless cancelled, the calls would run on another worker, which would hang too
                 self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 

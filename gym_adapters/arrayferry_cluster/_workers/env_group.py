@@ -45,10 +45,11 @@ class EnvGroup:
         self._setup: GroupSetup = pickle.loads(setup)
         self._activity = Activity(self._setup.index, self._setup.indices)
         self._envs: list[_Watched] = []
-        self._vector: Any = None  # an EnvBatch, once it is made
-        self._begun: tuple[int, int | None] = (-1, None)  # the number of restarts, the next segment
+        self._vector: Any = None  # an EnvBatch, once the environments are made
+        # the number of restarts, and the number of the next segment
+        self._begun: tuple[int, int | None] = (-1, None)
         self._kept: dict[tuple[int, int], Any] = {}
-        self._version = -1  # of the weights
+        self._version = -1  # the version of the weights
 
     def spaces(self) -> list[tuple[Space[Any], Space[Any]]] | Failure:
         """Make the environments, and return the observation and action space of each."""
@@ -94,7 +95,7 @@ class EnvGroup:
         )
 
     def __del__(self) -> None:
-        if self._vector is None:  # otherwise the vector environment closes them
+        if self._vector is None:  # once there is a vector environment, it closes the single ones
             for env in self._envs:
                 with contextlib.suppress(Exception):
                     env.close()
@@ -120,7 +121,7 @@ class EnvGroup:
         self._activity.policy = True
         plan: Plan = loaded(self._plan_bytes)
         self._plan, policy, count = plan, plan.policy, len(self._envs)
-        if is_module(policy):  # groups must not share its weights
+        if is_module(policy):  # groups must not share the weights of a module
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
@@ -165,7 +166,7 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
-        self._activity.policy = True  # until an environment takes a step
+        self._activity.policy = True  # the policy runs until an environment takes a step
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
         num_steps = plan.num_steps
@@ -238,7 +239,8 @@ class _Watched:
     def step(self, action: AnyTree) -> tuple[Any, ...]:
         self._activity.env, self._activity.policy = self.index, False
         result = self._last = self.env.step(action)
-        if result[2] or result[3]:  # the batch has the next episode's observation, so check it here
+        # the batch has the next episode's observation, so this one is checked here
+        if result[2] or result[3]:
             self.check()
         self._activity.env = None
         return result  # type: ignore[no-any-return]

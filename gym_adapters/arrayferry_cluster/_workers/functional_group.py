@@ -51,7 +51,7 @@ def _segment(
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
-    if state is None:  # otherwise a rollout would also be compiled without a carry
+    if state is None:  # without a carry, the first rollout would be compiled separately
         state = first_carry(
             *begun, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,
@@ -70,7 +70,8 @@ def _segment(
                 remedy="Leave it out.",
             )
         info = {name: info[name] for name in plan.infos}
-    steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
+    # `[:-1]` removes the state
+    steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
     return Segment(Trajectory._make([*steps, None, None, None]), version, state)
 

@@ -21,7 +21,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the observation before the last inner step, or None unless observations are maxima
+    last: Any  # the observation before the last inner step, or None if observations are not maxima
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -61,7 +61,7 @@ class RepeatedEnv(AroundEnv):
     ) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
-        terminated = truncated = over = elapsed < 0  # false everywhere
+        terminated = truncated = over = elapsed < 0  # flags that are false everywhere
         results = StepResults(self.env, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):

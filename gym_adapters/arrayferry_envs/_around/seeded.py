@@ -77,7 +77,7 @@ class SeededEnv(AroundEnv):
         if backend.name == "jax":
             import jax
 
-            device, join = None, jax.numpy.concatenate  # along the axis of vmap
+            device, join = None, jax.numpy.concatenate  # concatenate joins along the axis of vmap
             # with other generators, vmap makes numbers depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
@@ -165,7 +165,7 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
         ends = (levels[0], levels[-1]) if isinstance(levels, range) else levels
         ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
         valid = max(ends) <= LARGEST
-    except Exception:  # of any type, since seeds may be arrays of any library
+    except Exception:  # seeds may be arrays of any library, so any error may occur
         levels, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."

@@ -61,7 +61,7 @@ class WrappedEnv(AroundEnv):
                 raise
             return self.chain(1), False
 
-    if not TYPE_CHECKING:  # otherwise type checkers accept any name
+    if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -157,7 +157,7 @@ class WrappedEnv(AroundEnv):
 
         # the states of one environment before its first episode, with dtypes that depend on x64
         memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
-        # computed at once even in a traced call, since later calls use them too
+        # the values are computed at once even in a traced call, since later calls use them too
         with jax.ensure_compile_time_eval():
             if key not in memo:
                 memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
@@ -185,7 +185,8 @@ class WrappedEnv(AroundEnv):
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
             forms, other = _form(new.lasting), _form(old.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
-                other = other[0], [((), dtype) for _, dtype in other[1]]  # before the first reward
+                # the shape of rewards is not known before the first one
+                other = other[0], [((), dtype) for _, dtype in other[1]]
             if forms != other:
                 raise af.OptionError(
                     f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is the state of another kernel",
@@ -268,7 +269,8 @@ def _refuse_arrays(function: Any, name: str) -> None:
     owner = getattr(function, "__self__", function)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
-    contents = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
+    # empty cells have no contents
+    contents = [cell.cell_contents for cell in cells if cell != CellType()]
     if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
             f"{name} holds an array, but it is compiled once and would not see the array change",

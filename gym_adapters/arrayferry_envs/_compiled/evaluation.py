@@ -40,12 +40,12 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
         jax.block_until_ready(results)
         jax.effects_barrier()
     finally:
-        _SHOW.remove(show)  # another thread may have added one
+        _SHOW.remove(show)  # `pop` could remove the function of another thread
     return results  # type: ignore[no-any-return]
 
 
 def _show(count: Any) -> None:
-    for show in _SHOW[-1:]:  # empty if another thread has removed the last one
+    for show in _SHOW[-1:]:  # the list is empty if another thread has removed the last one
         show(int(count))
 
 

@@ -62,7 +62,7 @@ def as_pytree(state: AnyTree) -> Any:
     visible = jax.tree.leaves(state)
     if len(visible) == len(leaves) and all(a is b for a, b in zip(visible, leaves, strict=True)):
         tree = jax.tree.map(without_weak_type, state)
-        if af.flatten(tree)[1] == layout:  # JAX sorts dicts
+        if af.flatten(tree)[1] == layout:  # the layouts may differ, since JAX sorts dicts
             return tree
     return Packed([without_weak_type(leaf) for leaf in leaves], layout)
 

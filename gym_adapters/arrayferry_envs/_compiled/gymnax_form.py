@@ -100,7 +100,7 @@ class GymnaxParams:
         return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy.copy, for example, looks up such names
+        if name.startswith("_"):  # copy.copy, for example, looks up names with an underscore
             raise AttributeError(name)
         tree = self.tree
         return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
@@ -303,7 +303,7 @@ def _gymnax_space(space: Space[Any]) -> Any:
         return of.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
-    # uniform bounds become numbers, which can be hashed
+    # bounds that are equal everywhere become numbers, which can be hashed
     low, high = (
         x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
     )

@@ -35,7 +35,7 @@ def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, An
     """Return the function of a policy, and its bound arguments: of partials, and the `self` of a pytree's method."""
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
-    if isinstance(policy, functools.partial):  # a Partial of JAX is one
+    if isinstance(policy, functools.partial):  # a Partial of JAX is a functools.partial too
         function, args, options = _function_and_bound(policy.func)
         return function, (*args, *policy.args), {**options, **policy.keywords}
     return policy, (), {}

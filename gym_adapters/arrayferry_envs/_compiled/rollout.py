@@ -210,7 +210,8 @@ def first_carry(
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
     steps = Steps(program, values)
-    action = batch_space(steps.action_space, program.call.num_envs).sample()  # not the policy's
+    # any valid action; the policy is not called here
+    action = batch_space(steps.action_space, program.call.num_envs).sample()
     return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
@@ -290,7 +291,7 @@ class Steps:
             return action, checked_extras(results) if extras else None, state
 
         self._act = jax.jit(act, inline=True)
-        # jitted, so that `start` and `take` trace it only once
+        # the step is jitted, so that `start` and `take` trace it only once
         self._step = jax.jit(self._taken, inline=True)
 
     def _taken(

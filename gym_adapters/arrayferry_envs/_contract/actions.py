@@ -111,12 +111,12 @@ class Actions(Judge):
         is_number = isinstance(action, (int, np.generic))
         x = np.asarray(action) if is_number else action
         if not hasattr(x, "dtype") or (isinstance(x, np.ndarray) and type(x) is not np.ndarray):
-            return None  # a subclass may have a mask
+            return None  # an array of a subclass may have a mask
         space, dtype = self._space, x.dtype
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
-                return None  # each number is checked
+                return None  # a float must be whole, so each number is checked
             compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
@@ -151,7 +151,8 @@ class _ClippingFitter(Fitter):
         if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
-            if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
+            # the comparison is true for NaN
+            if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():
                 raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
         return caster(x, space, self._convert)(x)
 
@@ -195,7 +196,7 @@ def caster(
 
         def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
-            if low is not None:  # for few numbers, several times as fast as clip
+            if low is not None:  # on small arrays, several times as fast as clip
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)
             alone = in_numpy and not observers and not _is_guarded()
@@ -262,7 +263,7 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
     if low.dtype.kind == "f" and np.all(np.isinf(low)) and np.all(np.isinf(high)):
         return lambda x: x + 0
     if backend.name == "numpy":
-        maximum, minimum = np.maximum, np.minimum  # for few numbers, several times as fast as clip
+        maximum, minimum = np.maximum, np.minimum  # on small arrays, several times as fast as clip
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
         low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))

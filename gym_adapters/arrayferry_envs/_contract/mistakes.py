@@ -72,7 +72,8 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        if isinstance(error, KeyError):  # the dict may be the parameters, or another one
+        # the key may be missing in the parameters or in another dict
+        if isinstance(error, KeyError):
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
             name, of = error.args[0], params if "params" in line else None
         else:
@@ -163,7 +164,8 @@ def merged(problems: list[Problem]) -> list[Problem]:
     """Merge equal problems into one, with all libraries in which it was found."""
     unique: dict[Any, Problem] = {}
     for problem in problems:
-        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
+        # the first words do not name libraries
+        key = problem.method, problem.place, *problem.what.split()[:4]
         if key in unique:
             libraries = dict.fromkeys((*unique[key].libraries, *problem.libraries))
             problem = unique[key]._replace(libraries=tuple(libraries))

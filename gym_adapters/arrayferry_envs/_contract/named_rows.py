@@ -50,7 +50,8 @@ class NamedRows(Random):
         self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
     ) -> Any:
         away, angle = self._draw(shape), self._draw(shape)
-        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # the Box-Muller method
+        # this is the Box-Muller method
+        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)
         return (mean + std * drawn).astype(dtype)
 
     def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:

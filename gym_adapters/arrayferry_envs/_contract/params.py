@@ -211,7 +211,8 @@ def prepare(
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
         if not is_dynamic(default):
             continue
-        if isinstance(default, (np.floating, np.complexfloating)):  # treated as a Python number
+        # a NumPy float is treated as a Python number
+        if isinstance(default, (np.floating, np.complexfloating)):
             default = default.item()
         value = _value(path, default, value, convert, backend)
         shape, single = np.shape(value), np.shape(default)
@@ -240,7 +241,8 @@ def _pinned(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    return pinned if any(pinned) else ()  # the same as for default parameters, to compile only once
+    # () as for default parameters, so that code is compiled only once
+    return pinned if any(pinned) else ()
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -249,7 +251,7 @@ def equal(a: Any, b: Any) -> bool:
         return True
     try:
         a, b = map(np.asarray, af.convert((a, b), "numpy"))
-    except af.ArrayFerryError:  # the values are traced, and so unknown
+    except af.ArrayFerryError:  # the values are traced, so they are unknown
         return False
     if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
@@ -281,7 +283,7 @@ def _value(path: str, default: Any, value: AnyTree, convert: Any, backend: af.Ba
         if isinstance(value, (int, float, complex)):
             value = np.asarray(value)
         if type(value) is np.ndarray and value.dtype == object and name != "object":
-            value = value.astype(float)  # such as large integers
+            value = value.astype(float)  # large integers, for example, become an array of objects
         value = convert(value)
         dtype = getattr(af.namespace_of(value), name, None) or name
         return value if value.dtype == dtype else cast_fitting(value, dtype, "it")

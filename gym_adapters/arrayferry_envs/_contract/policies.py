@@ -45,7 +45,7 @@ def check_policy(policy: Any) -> None:
     """
     if not callable(policy):
         remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
-        if hasattr(policy, "predict"):  # a model of Stable-Baselines3
+        if hasattr(policy, "predict"):  # the policy is a model of Stable-Baselines3
             remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
         raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
 
@@ -60,7 +60,7 @@ def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
     if not isinstance(policy, type):
         try:
             signature = inspect.signature(policy, follow_wrapped=False)
-        except (TypeError, ValueError):  # it has no signature
+        except (TypeError, ValueError):  # the policy has no signature
             return
         with contextlib.suppress(TypeError):
             signature.bind(*names)

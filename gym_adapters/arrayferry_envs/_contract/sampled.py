@@ -62,7 +62,8 @@ class SampledParams:
         sampled: list[Any] = []
         pinned = pinned or (False,) * len(leaves)
         for path, old, stays in zip(layout.paths, leaves, pinned, strict=True):
-            new = by_path[path]  # by path, since vmap of JAX changes the order of dicts
+            # values are found by path, since vmap of JAX changes the order of dicts
+            new = by_path[path]
             if new is old:
                 sampled.append(None)
                 continue

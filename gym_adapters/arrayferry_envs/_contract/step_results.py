@@ -85,7 +85,8 @@ class StepResults:
         dtype = getattr(reward, "dtype", None)
         if dtype is None or tuple(reward.shape) != self._shape:
             raise self._of_another_shape(reward)
-        if self._float is not None and dtype == self._float:  # None equals float64 in NumPy
+        # in NumPy, None compares equal to float64
+        if self._float is not None and dtype == self._float:
             return reward
         kind = dtype_name(dtype)
         if "float" in kind:
@@ -147,7 +148,7 @@ class StepResults:
 
     def _full(self, value: AnyTree, dtype: Any) -> Any:
         """Return a new array with the same value for each environment."""
-        if self._in_numpy:  # several times as fast as xp.full
+        if self._in_numpy:  # this is several times as fast as xp.full
             x = np.empty(self._n, dtype)
             x.fill(value)
             return x

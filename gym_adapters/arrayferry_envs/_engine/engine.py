@@ -140,7 +140,7 @@ class Engine:
             late = elapsed >= min(env.limit, LAST)
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
-            truncated = elapsed < 0  # false everywhere
+            truncated = elapsed < 0  # flags that are false everywhere
         masks = rule.masks(env_state.ended, terminated, truncated)
         final = final_info = None
         if rule.same_step:
@@ -152,7 +152,7 @@ class Engine:
         if masks.reset is not None:
             state, observation = renew(masks.reset, state, final)
             goes_on = ~masks.reset if masks.valid is None else masks.valid
-            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # faster than where
+            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # a product is faster than `where`
         else:
             observation = env.observe(state, params) if final is None else final
         info = self._info(state, params, observation)
@@ -173,7 +173,8 @@ class Engine:
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
-        fresh = kernels if begins is None else self._fresh()  # used where episodes begin
+        # these states of kernels are used where episodes begin
+        fresh = kernels if begins is None else self._fresh()
         kernels, result, observation = self.chain.take(
             self.env.xp, kernels, fresh, result, begins, outcome.observation, same
         )

@@ -55,7 +55,8 @@ class JaxStepper(Stepper):
         Numbers are joined into one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # for the cache
+            # the values are cached, so they are computed at once
+            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             static = params.static_part, params.any_batched, params.pinned, self._generator
@@ -125,7 +126,8 @@ class JaxStepper(Stepper):
         self._leaves = () if env_state is None else _packed(self.env, env_state)
 
     def _kept(self, state: AnyTree) -> Any:
-        return map_arrays(self.env.backend.copy, state)  # the next step reuses their memory
+        # the next step reuses the memory of the states
+        return map_arrays(self.env.backend.copy, state)
 
     first = staticmethod(jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)))
 

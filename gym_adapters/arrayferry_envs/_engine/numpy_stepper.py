@@ -80,7 +80,7 @@ def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
             ids.add(id(value))
             return value
         return value.copy()
-    if type(value) is tuple:  # faster than `map_arrays`
+    if type(value) is tuple:  # for tuples, this is faster than `map_arrays`
         return tuple([_copied_if_held(part, ids) for part in value])
     if type(value) is dict:
         return {key: _copied_if_held(part, ids) for key, part in value.items()} if value else value

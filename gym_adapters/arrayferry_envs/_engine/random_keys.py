@@ -56,7 +56,8 @@ def checked_key(key: Any) -> Any:
     Raises:
         arrayferry.OptionError: the value is not a key.
     """
-    if type(key) is _type_of_keys() and key.shape == ():  # faster than comparing dtypes
+    # comparing types is faster than comparing dtypes
+    if type(key) is _type_of_keys() and key.shape == ():
         return key
     typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
     if typed is None:

@@ -33,7 +33,8 @@ def batch_sharding(sharding: Any, n: int) -> Any:
             f"sharding={sharding!r:.80} splits more than the axis of environments",
             remedy="Name axes of the mesh only in the first part of the PartitionSpec.",
         )
-    # a new mesh, since Explicit axes would require shardings in all code of the environment and the policy
+    # the mesh is new, since Explicit axes would require shardings in all code of the environment
+    # and the policy
     mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
     sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     try:

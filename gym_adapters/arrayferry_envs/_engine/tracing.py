@@ -13,7 +13,7 @@ from arrayferry.typing import AnyTree
 
 try:
     from jax.extend.core import get_opaque_trace_state
-except ImportError:  # older versions of JAX have it in jax.core
+except ImportError:  # older versions of JAX have this function in jax.core
     from jax.core import get_opaque_trace_state
 
 

@@ -54,7 +54,8 @@ class EnvBatch(RewardedBatch):
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Store the infos of one environment separately, since not all infos can be merged."""
-        if env_num in vector_infos:  # of the reset after the last step
+        # already stored: these infos are of the reset after the last step
+        if env_num in vector_infos:
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
         if not ended or not RULES[self.autoreset_mode].same_step:

@@ -20,7 +20,8 @@ from .policies import LibraryPolicy
 def jax_weights(weights: AnyArray) -> Any:
     """Return the parameters of a policy with arrays of any library, as JAX arrays."""
     arrays = af.flatten(weights)[0]
-    if all(isinstance(x, jax.Array) for x in arrays):  # keeps pytrees of any type
+    # returned as it is: `convert` may not know its pytree types
+    if all(isinstance(x, jax.Array) for x in arrays):
         return weights
     return af.convert(weights, "jax", unsupported="keep", unknown="keep")
 

@@ -163,7 +163,8 @@ class Stepping:
             return policy(observation, began, number)[0]
         except Exception as error:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
-                with contextlib.suppress(Exception):  # if the observations cannot be converted
+                # `given` fails if the observations cannot be converted
+                with contextlib.suppress(Exception):
                     note = f"The policy raised it, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     if not is_module(self._run.policy):
                         note += " For another library, pass policy_xp=."
@@ -291,7 +292,8 @@ def frozen(env: Any) -> Iterator[None]:
                     f"{wrapper!r:.80} has new statistics, which are not updated here. Load trained statistics with load_state_dict",
                     stacklevel=caller_level(),
                 )
-            for part in HasKernels.held_by(wrapper) or [wrapper]:  # without the environments inside
+            # the parts of this wrapper, and not the environments inside
+            for part in HasKernels.held_by(wrapper) or [wrapper]:
                 if hasattr(type(part), "update_running_mean") and part.update_running_mean:
                     part.update_running_mean = False
                     changed.append(part)

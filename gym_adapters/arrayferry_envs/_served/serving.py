@@ -213,7 +213,7 @@ class Served(ServesFunctional):
     def _forget(self) -> None:
         """Forget the states."""
         self._begun = False
-        if "_stepper" in self.__dict__:  # otherwise its constructor failed
+        if "_stepper" in self.__dict__:  # a failed constructor has not set `_stepper`
             self._stepper.forget()
 
     @never_raises

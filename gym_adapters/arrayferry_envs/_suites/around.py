@@ -101,7 +101,7 @@ class OneEnv(gym.Env[Any, Any]):
         self.action_space = envs.single_action_space
         self.render_mode, self.spec = envs.render_mode, envs.spec
         self.metadata = {name: x for name, x in envs.metadata.items() if name != "autoreset_mode"}
-        self._over: bool | None = None  # before the first reset
+        self._over: bool | None = None  # None before the first reset
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

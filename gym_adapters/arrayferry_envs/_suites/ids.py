@@ -57,7 +57,8 @@ class EnvId(NamedTuple):
                 names = self.suite.listed()
             except af.PluginError:
                 names = [self.name]
-            listed = self.name.rpartition(":")[2] in names  # after the module that registers it
+            # a name may begin with the module that registers it, and a colon
+            listed = self.name.rpartition(":")[2] in names
             if not listed and not isinstance(error, af.BackendUnavailableError):
                 near = difflib.get_close_matches(self.name, names, 1)
                 raise _unknown(

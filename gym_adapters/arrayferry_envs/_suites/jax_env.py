@@ -77,10 +77,11 @@ def _parts_of(value: AnyTree) -> Hashable | None:
     if parts is None and cls.__eq__ is object.__eq__:
         try:
             reduced: Any = object.__reduce_ex__(value, 2)
-        except TypeError:  # only C code can read its state, such as that of a function
+        except TypeError:  # only C code can read the state of some values, such as functions
             return None
         if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            # an object with __deepcopy__ may copy attributes that it does not pickle: compare all of them
+            # an object with __deepcopy__ may copy attributes that it does not pickle, so all are
+            # compared
             return reduced[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return parts
 
@@ -102,11 +103,12 @@ class JaxEnv(FunctionalEnv):
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any
-    # not compared: spaces follow from the fields above, and printing a Box changes it
+    # spaces are not compared: they follow from the fields above, and printing a Box changes it
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
     _dtypes: tuple[Any, ...] = ()  # the dtypes of the arrays in a state
-    _takes_int64: bool = False  # whether it needs discrete actions in int64, as in Gymnasium
+    # whether the environment needs discrete actions in int64, as in Gymnasium
+    _takes_int64: bool = False
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
@@ -117,7 +119,7 @@ class JaxEnv(FunctionalEnv):
         self._check_observation(observed)
         try:
             after, reward, *flags = self._after(example)
-        except TypeError:  # in 64-bit JAX, a few libraries need int64
+        except TypeError:  # in 64-bit JAX, the environments of a few libraries need int64
             self._takes_int64 = True
             after, reward, *flags = self._after(example)
         self._check_order(reward, *flags)
@@ -161,7 +163,7 @@ class JaxEnv(FunctionalEnv):
         """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
         raise self._missing("image_of(self, kept)")
 
-    # what these methods return is checked when the environment is made, since later it is a batch
+    # results are checked when the environment is made, since later they are batches
 
     def _missing(self, definition: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} needs the method {definition}")
@@ -269,7 +271,7 @@ class JaxEnv(FunctionalEnv):
             self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(reward.dtype, jnp.integer):
-            # otherwise a warning would ask the environment's author to do this
+            # without this cast, a warning would ask the environment's author for it
             reward = reward.astype(jnp.float32)
         return self._kept(after), reward, terminated.astype(bool), truncated.astype(bool)
 
@@ -324,7 +326,8 @@ def as_builtin(value: AnyTree) -> Any:
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
     """Return the dtypes of a state's arrays that can store the values both before and after a step."""
     dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
-    if len(dtypes[0]) != len(dtypes[1]):  # raises an error later, which names the place
+    # the difference raises an error later, which names the place
+    if len(dtypes[0]) != len(dtypes[1]):
         return ()
     pairs = zip(*dtypes, strict=True)
     return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)

@@ -150,9 +150,9 @@ class Suite(Part):
             arrayferry.OptionError: the function lacks one of them.
         """
         try:
-            # without follow_wrapped, since a decorator may add options to the function's
+            # no follow_wrapped, since a decorator may add options to those of the function
             signature = inspect.signature(function, follow_wrapped=False)
-        except (TypeError, ValueError):  # it has no signature
+        except (TypeError, ValueError):  # the function has no signature
             return
         parameters = [*signature.parameters.values()]
         names = [x.name for x in parameters[positional:] if x.kind is not x.VAR_POSITIONAL]

@@ -87,7 +87,8 @@ class CartPole(ClassicEnv):
         position, velocity, angle, angular_velocity = state
         total_mass = params.cart_mass + params.pole_mass
         thrust = params.force / total_mass
-        center_of_mass = params.pole_mass * params.half_length / total_mass  # from the joint
+        # measured from the joint
+        center_of_mass = params.pole_mass * params.half_length / total_mass
         cosine, sine = xp.cos(angle), xp.sin(angle)
         # the acceleration of the cart if the pole turned at a constant rate
         uncoupled = (

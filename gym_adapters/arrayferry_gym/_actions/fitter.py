@@ -61,7 +61,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
         return cast
     low, high = bounds_of(space)
     numbers = x if is_box else cast
-    inside = (numbers >= low) & (numbers <= high)  # false for NaN
+    inside = (numbers >= low) & (numbers <= high)  # NaN is not inside
     if inside.all():
         return cast
     if isinstance(space, spaces.Discrete):
@@ -144,7 +144,7 @@ class Fitter:
         if not hasattr(x, "dtype") or af.first_array(x)[1] is None:
             raise self._unfit(space, place, "it takes an array of numbers of at most 64 bits")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
-            x = af.registry.backend("numpy").to_numpy(x)  # which refuses masks and units
+            x = af.registry.backend("numpy").to_numpy(x)  # `to_numpy` refuses masks and units
         name = dtype_name(x.dtype)
         if not name.startswith(NUMBERS if space.dtype.kind != "c" else (*NUMBERS, "complex")):
             raise self._unfit(space, place, f"its dtype is {name}, which is of another kind")
@@ -217,7 +217,8 @@ class Fitter:
             return parts
         alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
         if alone and len(value) == len(space.spaces):
-            value = [value[index, ...] for index in range(len(value))]  # as `contains` accepts it
+            # `contains` accepts an array as a tuple of its rows
+            value = [value[index, ...] for index in range(len(value))]
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")
         pairs = enumerate(zip(value, space.spaces, strict=True))
@@ -232,7 +233,7 @@ class Fitter:
             contained = space.contains(numpy)
         except af.TracedValueError:
             return value
-        except Exception:  # it does not support such a value
+        except Exception:  # `contains` does not support such a value
             contained = False
         if not contained:
             raise self._unfit(space, place, "its contains() is false")
@@ -243,7 +244,7 @@ class Fitter:
         value = place.value
         try:
             description = described(value)
-        except Exception:  # it cannot be printed
+        except Exception:  # the value cannot be printed
             description = f"of type {type(value).__name__}"
         mistake = likely_mistake(value, space, self.num_envs)
         return af.ConversionError(

@@ -59,7 +59,7 @@ def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | No
     if isinstance(value, (bool, int, float, list, tuple)):
         try:
             value = np.asarray(value)
-        except Exception:  # it cannot be read as an array
+        except Exception:  # the value cannot be read as an array
             return None
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype") or space.shape is None:

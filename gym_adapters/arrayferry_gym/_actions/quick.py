@@ -44,7 +44,8 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
         """Store a way for actions of this type, if it gives the dtype and shape that complete fitting gave."""
         if way is None:
             return
-        if isinstance(fitted, np.generic):  # from a Discrete, whose way returns such numbers
+        # the space is Discrete, and its quick way returns NumPy scalars
+        if isinstance(fitted, np.generic):
             self[type(action)] = way, None, None
             return
         try:
@@ -82,7 +83,7 @@ class Judge:
                     dtype is None or (fitted.dtype == dtype and fitted.shape == shape)
                 ):
                     return fitted
-            except Exception:  # complete fitting raises an error that explains it
+            except Exception:  # complete fitting raises an error that explains the mistake
                 pass
         return self._fit(action)
 
@@ -104,7 +105,7 @@ def quick_way(
         any_library: whether the environment also accepts NumPy arrays, and converts them itself.
     """
     if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
-        return None  # it may have a mask
+        return None  # an array of a subclass may have a mask
     in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):
@@ -154,8 +155,9 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
     low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
     cls = type(action)
-    dtype = action.dtype if cls is np.ndarray else None  # otherwise, times could pass as numbers
-    numbers: dict[int, Any] = {}  # a lookup is faster than a new NumPy number
+    # without this check, datetime64 could pass as numbers
+    dtype = action.dtype if cls is np.ndarray else None
+    numbers: dict[int, Any] = {}  # looking up a number is faster than making a NumPy number
 
     def one(new_action: Any) -> Any:
         number = new_action

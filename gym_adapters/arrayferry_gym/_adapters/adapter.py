@@ -40,7 +40,7 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
     """
     try:
         return importlib.import_module(module).ArrayConversion
-    except Exception:  # it or one of its dependencies is missing
+    except Exception:  # the module or one of its dependencies is missing
         return otherwise
 
 
@@ -149,7 +149,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
     def _record(self, **arguments: Any) -> None:
         """Record the arguments of this wrapper for `spec`, as values that JSON can hold."""
         if hasattr(self, "_saved_kwargs") and not self._recorded:
-            return  # a subclass has recorded its own
+            return  # a subclass has recorded its own arguments
         self._recorded = True
         arguments.pop("like", None)
         for name in arguments.keys() & _AS_TEXT.keys():

@@ -84,7 +84,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         True
     """
 
-    if not TYPE_CHECKING:  # type checkers know it from the class ...Init
+    if not TYPE_CHECKING:  # type checkers know the signature from the class ...Init
 
         @takes("stack_final", "reward_dtype")
         def __init__(self, env: gym.Env[Any, Any], *args: Any, **options: Any) -> None:
@@ -170,4 +170,5 @@ class NumpyToTorch(NumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, Ac
 
 
 for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):
-    _adapter.__module__ = "arrayferry_gym"  # the public name, for specs and pickles
+    # specs and pickles contain the public name of the module
+    _adapter.__module__ = "arrayferry_gym"

@@ -131,7 +131,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         *,
         copy: bool,
     ) -> None:
-        self.env = env  # first, since older versions of Gymnasium call close() if this fails
+        # set first, since older versions of Gymnasium call close() if the constructor fails
+        self.env = env
         check_flag("copy", copy)
         if final not in get_args(Final):
             raise af.OptionError(
@@ -154,12 +155,12 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         mode = self._mode_of(autoreset_mode, final)
         self._rule = RULES[mode]
         self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
-        self._trusted = False  # whether last observations were returned
+        self._trusted = False  # whether the simulator has returned last observations
         if self._rule.same_step and final == "lost":
             self.metadata[LOST] = True
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._checked = False
-        self._array: type | None = None  # the type of its arrays
+        self._array: type | None = None  # the type of the simulator's arrays
         # A copy of the latest observations, for resets of some environments.
         self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
@@ -171,7 +172,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             arrayferry.OptionError: the simulator does not state when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
-        if stated is None and metadata is not gym.Env.metadata:  # Gymnasium 1.1 writes to this one
+        # Gymnasium 1.1 writes to gym.Env.metadata
+        if stated is None and metadata is not gym.Env.metadata:
             stated = metadata.get("autoreset_mode")
         if stated is None:
             stated = _attribute(self.env, "autoreset_mode")
@@ -328,7 +330,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         kind = type(tree)
         if kind is self._array:
             return copied(tree)
-        if kind is dict:  # faster than the general case
+        if kind is dict:  # for dicts, this is faster than the general case
             return {key: self._copied(part) for key, part in tree.items()}
         if kind is memoryview:
             return np.array(tree).data
@@ -420,6 +422,7 @@ def _is_mani_skill(env: Any) -> bool:
 
 def _plain(observations: AnyTree, group: str | None = None) -> Any:
     """Return observations as plain dicts and arrays, or one group of them."""
-    if type(observations) is not dict and hasattr(observations, "to_dict"):  # a TensorDict
+    # the observations are a TensorDict
+    if type(observations) is not dict and hasattr(observations, "to_dict"):
         observations = observations.to_dict()
     return observations if group is None else observations[group]

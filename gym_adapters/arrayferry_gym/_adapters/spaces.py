@@ -68,7 +68,8 @@ def _converted_class(cls: type) -> type:
     converted = _CLASSES.get(cls)
     if converted is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-        for function in (iterate, batch_differing_spaces):  # which dispatch on the exact class
+        # these functions dispatch on the exact class
+        for function in (iterate, batch_differing_spaces):
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
         converted = _CLASSES.setdefault(cls, new)
@@ -123,7 +124,7 @@ class Converted:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if _target_of(self.libraries) in (None, "numpy"):
-            return copy.copy, (self.original,)  # it can be loaded without this package
+            return copy.copy, (self.original,)  # such a pickle can be loaded without this package
         return converted_space, (self.original, self.libraries, self.observed)
 
 
@@ -215,15 +216,16 @@ def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
 
 def _flatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
-    if backend is None:  # a text
+    if backend is None:  # the value is a text
         return space.libraries.to_agent(flatten(space.original, x))
-    if backend.name == "numpy":  # perhaps only a part that a wrapper added
+    if backend.name == "numpy":  # this array may be only a part that a wrapper added
         others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
         array = next(others, None)
         if array is None:
             return flatten(space.original, x)
     original = space.original
-    if isinstance(original, (spaces.Box, spaces.MultiBinary)):  # keeps gradients and device
+    # reshaping keeps gradients and the device
+    if isinstance(original, (spaces.Box, spaces.MultiBinary)):
         return af.namespace_of(x).reshape(x, (-1,))
     numpy = Fitter(original).fit(af.convert(x, "numpy"))
     return af.convert(flatten(original, numpy), like=array)
@@ -262,7 +264,7 @@ def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
     if _target_of(libraries) == "torch":
         try:
             return af.convert(batch, "torch", copy=False)
-        except af.ConversionError:  # a dtype that PyTorch does not have
+        except af.ConversionError:  # PyTorch does not have this dtype
             pass
     return batch
 
@@ -333,7 +335,7 @@ for _function in (flatten, unflatten, flatten_space):
     for _class in (spaces.Dict, spaces.Tuple):
         _around_converted(_function, _class)
 
-# At import, since other threads must not look up a function while a class is registered.
+# registered at import, since other threads must not look up a function while a class is registered
 for _function, _ours in _FUNCTIONS.items():
     _function.register(Converted, _ours)
 for _class in {*iterate.registry, *batch_differing_spaces.registry}:

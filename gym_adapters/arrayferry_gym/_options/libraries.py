@@ -67,7 +67,7 @@ class Libraries:
     ) -> None:
         if like is not None:
             target_xp, target_device = target_like(like, target_xp, target_device)
-        af.Options(scalars=scalars, **options)  # checks all options
+        af.Options(scalars=scalars, **options)  # this call checks all options
         self._options: Any = options
         self._scalars: Scalars = scalars
         self._env_device = env_device
@@ -123,10 +123,11 @@ class Libraries:
             if backend is not None and (current is None or backend.name != current.name):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
-                self._last_action_type = None  # the types inside may change
+                self._last_action_type = None  # the types inside a tree may change
         try:
             return self.env(value)
-        except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
+        except af.UnsupportedDtypeError:
+            # a fitter can read such values, for example an object array of numbers
             options = {**self._options, "unsupported": "keep"}
             return af.convert(value, self.env.target, device=self._env_device, **options)
 
@@ -254,7 +255,8 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
             f"like= was given the class {like.__name__}, which holds no array",
             remedy=f"Pass an instance, such as {like.__name__}(...).",
         )
-    if callable(getattr(like, "parameters", None)):  # a PyTorch module or similar
+    # `like` is a PyTorch module, or is similar to one
+    if callable(getattr(like, "parameters", None)):
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
     if backend is None:
@@ -283,7 +285,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     else:
         try:
             name = np.dtype(dtype).name
-        except (TypeError, ValueError):  # such as torch.float32
+        except (TypeError, ValueError):  # NumPy does not know torch.float32, for example
             name = dtype_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
@@ -304,6 +306,6 @@ def device_text(device: Any) -> str | None:
     if device is None or isinstance(device, str):
         return device
     platform = getattr(device, "platform", None)
-    if platform is not None:  # a JAX device
+    if platform is not None:  # the device is of JAX
         return f"{platform}:{device.id}"
     return str(device)

@@ -117,7 +117,7 @@ def _holder(env: Any) -> Any:
     while env is not None and not isinstance(env, VectorEnv):
         try:
             number = env.num_envs
-        except Exception:  # any error: it may have none yet
+        except Exception:  # any error may occur: the environment may have no `num_envs` yet
             number = None
         if isinstance(number, (int, np.integer)) and number is not True and number > 0:
             return env
@@ -131,7 +131,7 @@ def _is_batch(env: Any) -> bool:
     if holder is None:
         return False
     count = int(holder.num_envs)
-    if not isinstance(env, Env):  # it may belong to another project
+    if not isinstance(env, Env):  # the environment may belong to another project
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
     observed = env.observation_space
     if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
@@ -157,7 +157,7 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
         return
     try:
         parts = split(space, observation)
-    except Exception:  # any error: it is not in its space
+    except Exception:  # any error may occur if the observation is not in its space
         return
     part_shapes = [tuple(getattr(part, "shape", ())) for part in parts]
     if part_shapes == [(count, *(shape or ())) for shape in shapes(space)]:

@@ -29,7 +29,7 @@ def join(
         fill: makes the arrays, like `numpy.zeros`. Rows without an observation stay as `fill` made them.
     """
     empty: Any = create_empty_array(space, size, fn=fill)
-    if isinstance(empty, np.ndarray):  # faster than the general case
+    if isinstance(empty, np.ndarray):  # for one array, this is faster than the general case
         for rows, observations in pieces:
             empty[rows] = observations
         return empty

@@ -79,7 +79,7 @@ def box(shape: tuple[int, ...], dtype: Any, low: AnyArray, high: AnyArray) -> sp
     bounds = np.asarray(low), np.asarray(high)
     if dtype.kind in "iub":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        # as objects, since float64 does not have all numbers of int64
+        # bounds are clipped as objects, since float64 does not have all numbers of int64
         bounds = tuple(np.clip(bound.astype(object), least, most) for bound in bounds)
     # values out of the range of float32 become inf
     with np.errstate(over="ignore", under="ignore"):

@@ -67,7 +67,8 @@ class _Conversion:
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
-        self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC: original, converted
+        # for AEC: the original and the converted infos of each agent
+        self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
         for agent in dict.fromkeys((*(possible or ()), *self._targets)):
             if agent is not None:
@@ -287,7 +288,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         try:
             observation = self.env.observe(agent)
         except Exception:
-            self.observation_space(agent)  # raises an error if there is no such agent
+            self.observation_space(agent)  # this call raises an error if there is no such agent
             raise
         return self._converted_observation(agent, observation)
 

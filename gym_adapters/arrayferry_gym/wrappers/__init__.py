@@ -399,7 +399,7 @@ class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

@@ -34,7 +34,7 @@ TO_NUMPY = af.converter("numpy")
 class HasStatistics(Copied):
     """Attributes of wrappers with statistics."""
 
-    _driver: Any  # a HeldKernel
+    _driver: Any  # the driver is a HeldKernel
 
     def _has_begun(self) -> bool:
         return "env" in vars(self) and self._driver.state is not None
@@ -75,7 +75,7 @@ class HasStatistics(Copied):
         drivers = all_drivers
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
-            drivers = {name: self._driver}  # a state of this wrapper alone
+            drivers = {name: self._driver}  # `state` is of this wrapper alone
         names = [each for each in drivers if is_state and each in state]
         if not is_state or (not names and (state or name is not None)):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
@@ -84,7 +84,7 @@ class HasStatistics(Copied):
                 f"the state has no {wanted} for {kind}, but {found!r:.80}",
                 remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
             )
-        for others in state.values():  # including statistics of other wrappers
+        for others in state.values():  # statistics of other wrappers are checked too
             Moments.checked(others)
         loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
         for driver, values in loads:
@@ -345,11 +345,12 @@ class HasKernels(HasStatistics):
         episodes, recorders = self._recording
         for recorder in recorders:
             key = recorder._driver.kernel.stats_key
-            turn = turn or episodes.take(masks[key], masks[key])  # the same for all
+            # `turn` is the same for all recorders
+            turn = turn or episodes.take(masks[key], masks[key])
             recorder._note_step(turn, added, key)
         add_infos(infos, added, masks)
 
-    if not TYPE_CHECKING:  # type checkers would accept any name
+    if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             if name[:1] != "_":

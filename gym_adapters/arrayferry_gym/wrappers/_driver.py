@@ -42,7 +42,8 @@ def step_limit(env: Any) -> int | None:
     inner: Any = env.unwrapped
     if limit is None and isinstance(inner, ServesFunctional):
         limit = inner._limit
-    elif limit is None and isinstance(inner, SyncVectorEnv):  # made without a spec
+    elif limit is None and isinstance(inner, SyncVectorEnv):
+        # the vector environment was made without a spec
         limits = {step_limit(one) for one in inner.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
@@ -138,7 +139,7 @@ class Driver(HeldKernel):
         own: converts a tree to arrays of the library. Set when the library is known.
     """
 
-    _inside = 0  # also for older pickles
+    _inside = 0  # a default for older pickles too
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class Driver(HeldKernel):
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
-        # the first state of a kernel is no hidden transfer
+        # making the first state must not count as a hidden transfer
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
             self._begun(before, loaded)
 
@@ -192,7 +193,7 @@ class Driver(HeldKernel):
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             fields = {"episode": before.episode}
-            if self.name is None:  # `load` sets statistics
+            if self.name is None:  # statistics have a name, and `load` sets them
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
@@ -279,7 +280,7 @@ class Driver(HeldKernel):
     def _held(self) -> tuple[Any, Any, Any]:
         if self.state is not None:
             return super()._held()
-        xp = namespace(af.registry.backend("numpy"))  # until the library is known
+        xp = namespace(af.registry.backend("numpy"))  # NumPy is used until the library is known
         return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def load(self, given: Any) -> None:

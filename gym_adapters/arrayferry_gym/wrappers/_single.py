@@ -107,7 +107,7 @@ class KernelWrapper(
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
-            # for one NumPy number, a scalar as in Gymnasium
+            # one NumPy number is a scalar, as in Gymnasium
             at: Any = 0 if result.reward.ndim == 1 else (0, ...)
             reward = result.reward[at] if is_array else _number(result.reward)
         if result.info:

@@ -26,7 +26,7 @@ _OWN = __name__, f"{__name__}_only"
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
-else:  # not generic in Gymnasium 1.3 and older
+else:  # the class is not generic in Gymnasium 1.3 and older
     _Wrapper = VectorWrapper
 
 
@@ -74,7 +74,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
-        # kernels that use only observations skip lost ones
+        # kernels that use only observations skip last observations that are lost
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
@@ -94,7 +94,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
-        # a copy, since Gymnasium's environments remove the mask from it
+        # the options are copied, since Gymnasium's environments remove the mask from them
         forwarded = {**options} if isinstance(options, dict) else options
         observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=forwarded))
         driver = self._driver

@@ -534,7 +534,7 @@ class TimeAwareObservation(HasObservations, KernelVectorWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

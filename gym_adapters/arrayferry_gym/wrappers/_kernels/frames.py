@@ -27,7 +27,7 @@ class _Frames(OfGymnasium):
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
         parts = split(self.inside.observation, values)
         arrays = [
-            xp.asarray(np.array(x, space.dtype), device=device)  # a copy
+            xp.asarray(np.array(x, space.dtype), device=device)  # the array is a copy
             for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
         ]
         return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))

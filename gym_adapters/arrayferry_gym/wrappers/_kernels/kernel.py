@@ -237,7 +237,8 @@ def take_step(
     if begins is None:
         return state, result, result.observation
     state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
-    if same_step and kernel.observes:  # other rows are observations of the step
+    # rows of environments that go on hold the step's observations
+    if same_step and kernel.observes:
         first = before_resets(xp, begins, first, result.observation)
     elif kernel.observes:  # kernels around this one see no other observation
         result = result._replace(observation=first)

@@ -135,7 +135,7 @@ def wide(xp: Namespace, device: Device) -> Any:
     """Return the widest floating-point dtype of a library on a device: float64 or float32."""
     try:
         return xp.asarray(np.zeros(1), device=device).dtype
-    except TypeError:  # a device without float64
+    except TypeError:  # the device has no float64
         return xp.float32
 
 
@@ -170,9 +170,9 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
         return moments
     dtype, k = mean.dtype, x.shape[0]
     x = xp.astype(x, dtype, copy=False)
-    # sums of differences from one of the values, which avoids cancellation
+    # the sums are of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
-    apart = x - one[None, ...]  # of equal rank, which JAX can be configured to require
+    apart = x - one[None, ...]  # JAX can be configured to require operands of equal rank
     divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
@@ -206,7 +206,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
 def _sum(xp: Namespace, x: AnyArray) -> Any:
     """Return the sum over the first axis."""
     if isinstance(x, np.ndarray) and x.ndim == 2:
-        return np.ones(x.shape[0]) @ x  # five times as fast
+        return np.ones(x.shape[0]) @ x  # a matrix product is five times as fast as sum(axis=0)
     return x.sum(axis=0) if hasattr(x, "sum") else xp.sum(x, axis=0)
 
 

@@ -136,7 +136,7 @@ class DtypeObservation(Observations):
     def __init__(self, dtype: Any) -> None:
         try:
             np.dtype(dtype)
-        except TypeError:  # of another library
+        except TypeError:  # the dtype is of another library
             dtype = dtype_name(dtype)
         self.dtype = dtype
 
@@ -320,7 +320,8 @@ class TimeAwareObservation(Kernel):
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
                 )
-            ordered = hasattr(observation, "sort_keys")  # since Gymnasium 1.4
+            # Gymnasium has `sort_keys` since version 1.4
+            ordered = hasattr(observation, "sort_keys")
             order: Any = {"sort_keys": observation.sort_keys} if ordered else {}
             return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
         if isinstance(observation, spaces.Tuple):
@@ -363,7 +364,7 @@ def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
         x = batch
         for key in path:
             x = x[key]
-        if not hasattr(x, "shape"):  # values that are not arrays
+        if not hasattr(x, "shape"):  # `x` holds values that are not arrays
             parts.append(
                 xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, each)) for each in x]))
             )

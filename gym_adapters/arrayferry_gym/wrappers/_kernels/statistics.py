@@ -62,7 +62,7 @@ class NormalizeObservation(OfGymnasium):
     ) -> tuple[State, Any]:
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
-        if x.dtype == xp.float32:  # without a cast of the batch
+        if x.dtype == xp.float32:  # the statistics are cast, and not the batch
             mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
         else:  # the Array API does not mix integers and floats
             x = xp.astype(x, mean.dtype, copy=False)
