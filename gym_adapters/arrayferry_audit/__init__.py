@@ -191,8 +191,8 @@ class BridgeContract:
     Attributes:
         num_envs: the number of rows: environments, or the agents of one game.
         steps: the number of steps of each run. More steps find late faults, such as counts that overflow.
-        exclusive: whether the trainer expects at most one of the two flags. If so, an episode with both counts as
-            terminated.
+        exclusive: whether the trainer expects at most one of the two flags. If so, an episode with both flags is
+            treated as terminated.
         together: whether the rows are agents of one game, which begins and ends for all of them together.
 
     Examples:

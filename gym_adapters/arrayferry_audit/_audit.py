@@ -216,7 +216,10 @@ class Audit:
         later = [each for each in truncated if not each.is_first and each.length not in limits]
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             episode, limit = later[0], limits.pop()
-            what = f"an episode is truncated after {episode.length} steps, but after {limit} if reset() began it"
+            what = (
+                f"a later episode is truncated after {episode.length} steps, but the first one after "
+                f"reset() after {limit}"
+            )
             place = episode.env, episode.last.step
             remedy = "Count the steps of each episode by itself."
             self._add("limits_are_of_each_episode", what, remedy, place)

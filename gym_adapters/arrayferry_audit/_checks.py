@@ -111,7 +111,7 @@ def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
     for call in () if run.rule.tells_final else run.calls:
         told = sorted(Episodes.FINAL & call.infos.keys())
         if told:
-            yield None, call, f"the mode is {run.mode.name}, but infos have {told}"
+            yield None, call, f"infos have {told}, which do not belong in the mode {run.mode.name}"
 
 
 def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
@@ -261,7 +261,9 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
-        where = f"all {len(lost)} steps that are truncated, and in none that goes on"
+        where = (
+            f"all {len(lost)} steps that truncate an episode, and in no step that does not end one"
+        )
         yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
 
 

@@ -19,7 +19,7 @@ from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym.extending import Episodes, original_space
 
 REST = 8
-"""After a run, all environments are twice reset without a seed, and stepped this many times."""
+"""After a run, all environments are reset twice without a seed, and take this many steps after each reset."""
 
 to_numpy = af.converter("numpy", copy=True, scalars="convert", unsupported="keep")
 
@@ -28,11 +28,11 @@ class VectorProblem(NamedTuple):
     """A problem of vector environments.
 
     Attributes:
-        env: the number of the environment, or None if it concerns all of them.
-        step: the step of the run, from 1; 0 for the first reset; None if it concerns all of them.
-        what: what is wrong.
-        remedy: what to do.
-        times: how often it was found. `env` and `step` are those of the first time.
+        env: the number of the environment, or None if the problem concerns all environments.
+        step: the step of the run, counted from 1. 0 is the first reset. None if the problem concerns all steps.
+        what: the problem, in words.
+        remedy: how to mend the problem.
+        times: how often the problem was found. `env` and `step` are those of the first time.
         check: the name of the check that found it.
     """
 
@@ -56,7 +56,7 @@ class VectorProblem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A run cannot continue, because of a problem: the argument of the error."""
+    """A run cannot continue because of a problem. The problem is the argument of the error."""
 
 
 class Call(NamedTuple):
@@ -64,14 +64,15 @@ class Call(NamedTuple):
 
     Attributes:
         step: the number of steps so far, including this one.
-        actions: one for each environment, or None for a reset.
+        actions: one action for each environment, or None for a reset.
         began: where another episode begins with this call, bool (n,).
         counts: where the step belongs to an episode, bool (n,).
         ended: where the step ends an episode, bool (n,).
-        given: observation, reward, terminated, truncated and infos, as they were returned. For a reset, three are None.
-        seen: copies of these, in NumPy.
-        observations: one for each environment.
-        finals: the last observations of episodes that have ended, None elsewhere.
+        given: observation, reward, terminated, truncated and infos, as they were returned. For a reset, the reward and
+            the flags are None.
+        seen: copies of the values in `given`, in NumPy.
+        observations: one observation for each environment.
+        finals: for each environment, the last observation of the episode that has ended, or None if none has.
         firsts: the observations in a form that can be compared.
         rows: all results except infos, in a form that can be compared.
         is_reset: whether it is a reset of all environments.
@@ -120,7 +121,7 @@ class Recorder:
         """Reset the environments with a seed, take all steps, and yield each call.
 
         Args:
-            seed: the seed.
+            seed: the seed of the first reset.
             table: the actions, from `drawn`.
             overwrites: whether the agent writes to the arrays that it passed and received.
 
@@ -273,14 +274,14 @@ class Run:
 
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
-        """The steps that do not end their episode: the call before, the call, and the environment."""
+        """The steps that do not end their episode, each as (previous call, call, environment)."""
         return [
             (x, call, env) for x, call in self.pairs for env in rows_in(call.counts & ~call.ended)
         ]
 
     @cached_property
     def begins(self) -> list[tuple[Call, Call, int]]:
-        """The starts of episodes, except by a reset of all: the call before, the call, and the environment."""
+        """The starts of episodes that no full reset began, each as (previous call, call, environment)."""
         calls = [(before, call) for before, call in self.pairs if not call.is_reset]
         return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
 

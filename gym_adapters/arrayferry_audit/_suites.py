@@ -131,8 +131,7 @@ class SuiteContract:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
-            # one mode is enough, since all modes share one engine, which compiles again for each
-            # object
+            # one mode is enough: all share one engine, which compiles again for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
                 envs, fresh = (make_batch(), None) if functional else (None, make_batch)

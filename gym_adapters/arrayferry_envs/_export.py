@@ -79,7 +79,8 @@ def export(
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
         observation_space: for a policy alone, the environment's observation space, inside the kernels. Without kernels, it
             defaults to the space of a Stable-Baselines3 model.
-        action_space: for a policy alone, the environment's action space, likewise.
+        action_space: for a policy alone, the environment's action space, inside the kernels. Without kernels, it
+            defaults to the space of a Stable-Baselines3 model.
 
     Returns:
         The metadata, which the file stores as JSON under the name "arrayferry": inputs and outputs with dtypes and shapes,

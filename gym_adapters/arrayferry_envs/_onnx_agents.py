@@ -53,7 +53,7 @@ class AgentGraph(OnnxGraph):
         for name, space in env_spaces.items():
             if not isinstance(space, spaces.Space):
                 raise af.OptionError(
-                    f"a policy is exported alone, but {name} is {space!r:.80}",
+                    f"to export a policy without an environment, {name} must be a space, and not {space!r:.80}",
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
         whole = wrap(type("Outside", (_Outside,), env_spaces), *kernels)

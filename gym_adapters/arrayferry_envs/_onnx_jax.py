@@ -1,4 +1,7 @@
-"""`RecordedEnv`, environments in JAX as part of an ONNX graph; and policies in JAX. This module imports JAX."""
+"""`RecordedEnv` makes an environment in JAX part of an ONNX graph. Policies in JAX are handled here too.
+
+This module imports JAX.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool
     """Tell whether a policy is in JAX: a module, a function with a key, or one that returns JAX arrays for NumPy arrays.
 
     Args:
-        policy: the policy.
+        policy: the policy, a function or a JAX module.
         params: the parameters of the policy.
         observation: a batch of observations in NumPy.
         rng: random numbers in NumPy.

@@ -26,7 +26,7 @@ from arrayferry_gym import Random, check_integers
 
 
 class _Namespace(ModuleType):
-    """The namespace of ndonnx, whose functions here also accept NumPy arrays, and indices of any integer dtype."""
+    """The namespace of ndonnx, with functions that also accept NumPy arrays and indices of any integer dtype."""
 
     def __getattr__(self, name: str) -> Any:
         member = _OWN.get(name) or getattr(ndx, name)

@@ -57,7 +57,7 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
     first, _, again = map(called, (one, other, one))
     if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
         reason = "a call changes what later ones return, or draws numbers by itself"
-        raise of_policy(f"{reason}, but a file has no state", ALONE)
+        raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
 
 
 def _halves(xp: Namespace) -> RawRandom:
@@ -128,7 +128,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         written = [name for name, x in state.items() if x is not before[name] or x._version]
         if written:
             reason = f"a call changes what later ones return {written}"
-            raise of_policy(f"{reason}, but a file has no state", ALONE)
+            raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
         return action
 
     return act

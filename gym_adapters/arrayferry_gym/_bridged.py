@@ -74,7 +74,7 @@ class Bridged:
         rule, self.loses_final = self._episodes.rule, self._episodes.loses_final
         if rule.by_itself and not rule.same_step:
             raise af.OptionError(
-                f"{envs!r:.80} resets in the step after an episode, whose action does not count, but {trainer} "
+                f"{envs!r:.80} resets in the step after an episode and ignores the action of that step, but {trainer} "
                 "learns from every step",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
                 'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). If it has no such mode, '

@@ -4,7 +4,7 @@ An episode ends with the step that terminates or truncates it. When the next one
 
 - NEXT_STEP: in the next step, whose action is ignored. Its reward is 0, and it ends no episode.
 - SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset. In the infos,
-  `final_obs` and `final_info` are the last ones of the ended episode.
+  `final_obs` and `final_info` are the last observation and info of the episode that ended.
 - DISABLED: with `reset`. Until then, steps do not count.
 """
 
@@ -33,10 +33,10 @@ class StepMasks(NamedTuple):
     """What a step does in each environment: masks (n,) of any library.
 
     Attributes:
-        valid: where the step belongs to an episode; None for everywhere.
-        reset: where another episode begins in this call; None for nowhere.
+        valid: where the step belongs to an episode, or None for everywhere.
+        reset: where another episode begins in this call, or None for nowhere.
         done: where the step has ended an episode.
-        over: where no episode is in progress after the call; None for nowhere.
+        over: where no episode is in progress after the call, or None for nowhere.
     """
 
     valid: Any
@@ -62,10 +62,11 @@ class Rule(NamedTuple):
         """Return what a step does in each environment. `reset` is None if it is known to be false everywhere.
 
         Args:
-            over: where an episode had already ended before the step, bool (n,); None for nowhere.
+            over: where an episode had already ended before the step, bool (n,), or None for nowhere.
             terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the
                 step is not valid.
-            truncated: which episodes have been truncated, likewise.
+            truncated: which episodes have been truncated, bool (n,), as reported by the environment. Ignored where the
+                step is not valid.
         """
         done = terminated | truncated
         if self.same_step:
@@ -91,12 +92,12 @@ def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") ->
     """Return the autoreset mode for a mode, its value, such as "SameStep", or its name, such as "SAME_STEP".
 
     Args:
-        given: the mode.
+        given: the mode, its value or its name.
         modes: the supported modes.
-        of: what supports only these modes, for the error.
+        of: the object that supports only these modes, as the error names it.
 
     Raises:
-        arrayferry.OptionError: it is none of the supported modes.
+        arrayferry.OptionError: `given` is none of the supported modes.
     """
     for mode in modes:
         if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):

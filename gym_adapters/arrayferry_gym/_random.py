@@ -71,7 +71,7 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             mean: the mean, a number or an array that broadcasts to the shape.
-            std: the standard deviation, likewise.
+            std: the standard deviation, a number or an array that broadcasts to the shape.
             dtype: the name of a real floating-point dtype.
         """
 
@@ -199,7 +199,9 @@ class RandomFactory(Part):
 
 
 def make_rng(to: Target, seed: Seed = None, device: Device = None) -> Random:
-    """Return a random number generator for a library. If no plugin has one, NumPy draws, and numbers are converted.
+    """Return a random number generator for a library.
+
+    If no plugin has one for this library, NumPy draws the numbers, and they are converted.
 
     Args:
         to: the library: a name, a namespace module or a `Backend`.
@@ -266,7 +268,10 @@ def _limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:
-    """Return the lowest or highest of some numbers as a Python number, or None if it is unknown or there are no numbers."""
+    """Return the lowest or highest of some numbers as a Python number.
+
+    The result is None if the numbers are unknown, or if there are none.
+    """
     if isinstance(bound, (int, float)):
         return bound
     import numpy

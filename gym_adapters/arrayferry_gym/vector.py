@@ -195,7 +195,10 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         infos: dict[str, Any],
         final: AnyTree = None,
     ) -> dict[str, Any]:
-        """Return converted infos, in which `final_obs` is one batch: the observations before any reset."""
+        """Return converted infos, in which `final_obs` is one batch.
+
+        The batch has the observations after the step, before environments were reset in it.
+        """
         done, libraries = ended | cut, self._libraries
         if final is None:
             final = final_observations(self.env, infos, done, observations, libraries.to_agent)

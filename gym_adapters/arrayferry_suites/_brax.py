@@ -135,7 +135,8 @@ def _check_inside(env: Any) -> None:
     while env is not None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
-                f"{type(env).__name__} is around or inside this environment, but arrayferry adds resets, limits and batches",
+                f"this environment is wrapped in a {type(env).__name__}, but arrayferry itself resets, limits and "
+                "batches environments",
                 remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
             )
         env = vars(env).get("env")
@@ -198,7 +199,8 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
     """Return the values that a randomization function of Brax draws for one environment, by path.
 
     Args:
-        randomization_fn: maps the model and keys to models and their axes of environments, or None for arrays without one.
+        randomization_fn: maps the model and keys to models and to the axis of environments in each array. The axis is
+            None for arrays without one.
         model: the model.
         key: a key.
     """

@@ -164,8 +164,9 @@ class Collector(Iterator[Trajectory[ArrT]]):
         library = library_of("Collector", policy, policy_xp, self.seed, policy_state, functional=env is not None)  # fmt: skip
         if env is not None and (library is None or library.name != "jax"):
             raise af.OptionError(
-                "a policy for a FunctionalEnv computes in JAX", remedy="Write it in JAX, as rollouts are compiled by it."
-            )  # fmt: skip
+                "a policy for a FunctionalEnv must be written in JAX",
+                remedy="Write the policy in JAX, which compiles rollouts.",
+            )
         self._has_module = is_module(policy)
         if self._has_module:
             policy = copy.deepcopy(policy).cpu()
@@ -305,7 +306,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         loaded, expected = (len(positions), state["seed"]), (self.groups, self.seed)
         if loaded != expected:
             raise af.OptionError(
-                f"the state has (groups, seed) = {loaded}, and {self!r} {expected}",
+                f"the state has (groups, seed) = {loaded}, but {self!r} has {expected}",
                 remedy="Pass the state of a collector with the same options.",
             )
         for group in runner.groups:

@@ -273,7 +273,7 @@ def _refuse_arrays(function: Any, name: str) -> None:
     contents = [cell.cell_contents for cell in cells if cell != CellType()]
     if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
-            f"{name} holds an array, but it is compiled once and would not see the array change",
+            f"{name} holds an array, but compiled code would not see changes of that array",
             remedy="Compute the array from numbers, or write a kernel with the array in its state.",
         )
 

@@ -302,6 +302,7 @@ def _gymnax_space(space: Space[Any]) -> Any:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return of.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
+        # other spaces were refused when the environment was checked
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
     # bounds that are equal everywhere become numbers, which can be hashed
     low, high = (

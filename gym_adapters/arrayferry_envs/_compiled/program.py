@@ -169,7 +169,7 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
             continue
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise af.OptionError(
-            f"{name} holds an array, {arrays}, but it is compiled once and would not see the array change",
+            f"{name} holds an array, {arrays}, but compiled code would not see changes of that array",
             remedy=_PASS,
         )
     warnings.warn(

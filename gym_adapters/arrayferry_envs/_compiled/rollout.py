@@ -33,7 +33,7 @@ class Trajectory(NamedTuple, Generic[ArrT]):
     Attributes:
         observation: the observation that the policy received.
         action: the action that the policy chose, before clipping to the action space.
-        reward: the rewards.
+        reward: the rewards of the steps.
         terminated: whether the episode has terminated.
         truncated: whether the episode is truncated, by the step limit or by the environment.
         final_observation: the observation after the step and before any reset. At the end of an episode, it shows the
@@ -69,11 +69,11 @@ class Carry(NamedTuple):
     Attributes:
         env_state: the environments.
         observation: the observations, (n, ...).
-        began: which environments begin an episode with the next step, bool (n,).
+        began: whether the next step of each environment is the first of an episode, bool (n,).
         episode_return: the sums of rewards of the current episodes, (n,).
         episode_length: the numbers of steps of the current episodes, int32 (n,).
-        policy_state: the state of the policy after the last step, even where the episode has ended; None for a policy
-            without a state.
+        policy_state: the state of the policy after the last step, even where the episode has ended, or None for a
+            policy without a state.
         first_policy_state: the initial state of the policy, which replaces its state where an episode begins.
     """
 

@@ -455,7 +455,8 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""Batches to compare with the whole one, by row indices. The text names the cause of a difference, or None for other rows."""
+"""Batches to compare with the whole one, by row indices. The text names the cause of a difference; it is None for
+other rows."""
 
 
 def _frozen(x: AnyArray) -> Any:

@@ -164,7 +164,7 @@ class CheckedEnv:
             self.layout = layout
         if layout != self.layout:
             raise EnvResultError(
-                f"{self._source(source)} gave the state {layout!r}, but the first reset() {self.layout!r}",
+                f"{self._source(source)} gave the state {layout!r}, but the first reset() returned {self.layout!r}",
                 remedy="Return states with the same structure.",
             )
         if not self.forms:
@@ -185,7 +185,7 @@ class CheckedEnv:
                 fitted = [*fitted[:index], leaf, *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
-                    f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
+                    f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() returned {dtype}",
                     remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{dtype_name(dtype)}).",
                 )
             if tuple(leaf.shape) != (n, *rest) and index not in self.functional._shared:

@@ -60,7 +60,7 @@ class FunctionalEnv(Immutable, ABC):
         observation_space: the space of the observations of one environment. Observations are cast to its dtype. For an
             integer dtype, they are clipped to its range.
         action_space: the space of the actions of one environment. Actions are clipped to it.
-        reward_shape: the shape of the reward of one environment, or () for a number, (2,) for two objectives.
+        reward_shape: the shape of the reward of one environment, such as () for a number, or (2,) for two objectives.
         reward_dtype: the name of the dtype to which rewards are cast, such as "float64". With None, floats keep their
             dtype, and whole numbers become float32.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit.

@@ -40,7 +40,7 @@ def library_of(
 
     Args:
         what: the name of the function that the user called, for errors.
-        policy: the policy.
+        policy: the policy, of any library.
         policy_xp: the library that the user passed, or None if there is none.
         key: the key that the user passed.
         state: the state of the policy, or None for a policy without a state.
@@ -115,7 +115,10 @@ class Stepping:
         self.episodes = Episodes(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
-        """Yield None after each reset and a `Step` after each step, without end. Flags and float64 rewards are in NumPy."""
+        """Yield None after each reset and a `Step` after each step, without end.
+
+        Flags and rewards are NumPy arrays; rewards are float64.
+        """
         envs, episodes = self.envs, self.episodes
         # new statistics are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):

@@ -86,16 +86,16 @@ class WrappedServed(HasKernels):
 
 
 class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
-    """A `FunctionalEnv` with kernels around it as a single environment, as made by `wrap(...).make()`.
+    """A single environment that serves a `FunctionalEnv` with kernels. `wrap(...).make()` returns it.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
-    the outermost one; `state_dict` has all of them.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, the
+    environment has that of the outermost one; `state_dict` has all of them.
     """
 
 
 class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
     """A `FunctionalEnv` with kernels around it as a vector environment, as made by `wrap(...).make_vec()`.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
-    the outermost one; `state_dict` has all of them.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, the
+    environment has that of the outermost one; `state_dict` has all of them.
     """

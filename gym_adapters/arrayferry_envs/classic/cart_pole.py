@@ -39,7 +39,7 @@ class CartPoleParams(NamedTuple):
 
 
 class CartPoleState(NamedTuple):
-    """The state of `CartPole`: arrays of shape (n,) and dtype float32, in metres, radians and per second."""
+    """The state of `CartPole`: arrays of shape (n,) and dtype float32, in m, m/s, rad and rad/s."""
 
     position: Any
     velocity: Any

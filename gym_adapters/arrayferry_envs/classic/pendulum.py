@@ -17,13 +17,14 @@ class PendulumParams(NamedTuple):
 
     Attributes:
         gravity: the acceleration of gravity, in m/s^2.
-        mass: the mass of the pendulum.
-        length: the length of the pendulum.
-        time_step: the time between two observations.
+        mass: the mass of the pendulum, in kg.
+        length: the length of the pendulum, in m.
+        time_step: the time between two observations, in s.
         max_torque: the largest torque, in N m, to which actions are clipped.
-        max_angular_velocity: the largest angular velocity.
+        max_angular_velocity: the bound to which angular velocities are clipped, in rad/s.
         start_angle: the bound of initial angles, which are uniform between -start_angle and start_angle. 0 is upright.
-        start_angular_velocity: the bound of initial angular velocities, likewise.
+        start_angular_velocity: the bound of initial angular velocities, which are uniform between
+            -start_angular_velocity and start_angular_velocity.
     """
 
     gravity: Any = 10.0

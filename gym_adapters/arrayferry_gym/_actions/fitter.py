@@ -71,7 +71,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
 
 @dataclass(eq=False)
 class Fitter:
-    """Converts values to the form that a space samples, in the library of an environment.
+    """Converts values to what `space.sample()` would return, as arrays of the environment's library.
 
     Arrays of that library keep their library and their gradients. Their values are read and checked, unless they are
     traced.

@@ -63,7 +63,8 @@ def from_simulator(
 
     Args:
         env: the simulator.
-        final: "lost" if last observations are not returned, and no trainer needs them.
+        final: "kept" if the simulator returns the last observations of episodes. "lost" if it does not, and no trainer
+            needs them.
         autoreset_mode: when episodes are reset, or None if the simulator states it: by `metadata["autoreset_mode"]`,
             `autoreset_mode`, or `auto_reset=False` in its configuration.
         group: the key of a group of observations to return, such as "policy". None returns all, as a dict.

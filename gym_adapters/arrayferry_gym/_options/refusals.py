@@ -107,7 +107,10 @@ def _batch_error(name: str, env: Any) -> TypeError:
 
 
 def num_envs_inside(env: Any) -> int | None:
-    """Return the `num_envs` of an environment or of one inside its wrappers, or None if it is a `VectorEnv` or has none."""
+    """Return the `num_envs` of an environment or of one inside its wrappers.
+
+    The result is None for a `VectorEnv`, and for an environment without `num_envs`.
+    """
     holder = _holder(env)
     return None if holder is None else int(holder.num_envs)
 

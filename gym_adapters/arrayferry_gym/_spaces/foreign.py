@@ -63,7 +63,7 @@ def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf)
     Args:
         example: an array, or its shape and dtype, or a dict or tuple of these.
         low: the lowest numbers of an array, which are clipped to the range of its dtype.
-        high: the highest numbers, likewise.
+        high: the highest numbers of an array, which are clipped to the range of its dtype.
     """
     if isinstance(example, dict):
         return spaces.Dict({key: space_of(part) for key, part in example.items()})

@@ -81,7 +81,7 @@ class HasStatistics(Copied):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
             kind, found = type(self._driver.kernel).__name__, list(state) if is_state else state
             raise af.OptionError(
-                f"the state has no {wanted} for {kind}, but {found!r:.80}",
+                f"{kind} needs {wanted}, but the state has {found!r:.80}",
                 remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
             )
         for others in state.values():  # statistics of other wrappers are checked too

@@ -242,7 +242,7 @@ class Driver(HeldKernel):
             reward: the rewards, of any library.
             flags: which episodes have terminated, and which are truncated, bool of any library.
             valid: which environments have taken a step, as an array of the library.
-            begins: where an episode begins, likewise.
+            begins: where an episode begins, as an array of the library.
             observation: the observations after resets, as arrays of the library.
 
         Returns:

@@ -639,7 +639,7 @@ WRONG_OPTIONS = [
     ({"infos": (1,)}, "infos"),
     ({"policy": 3}, "cannot be called"),
     ({"policy": lambda observation: observation}, "does not take"),
-    ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "computes in JAX"),
+    ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "must be written in JAX"),
     ({"envs": CartPole}, "num_envs"),
     ({"policy": functools.partial(leaning, lock=threading.Lock())}, "pickled"),
     ({"timeout": 0}, "timeout"),
