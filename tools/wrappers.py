@@ -73,7 +73,7 @@ SINGLE = Form(
     "arrayferry_gym.wrappers",
     "KernelWrapper",
     "gym.Env[Any, Any]",
-    "the environment.",
+    "the environment to wrap, or an adapter of this package around one.",
     (
         "DelayObservation",
         "FilterObservation",
@@ -105,7 +105,7 @@ VECTOR = Form(
     "arrayferry_gym.wrappers.vector",
     "KernelVectorWrapper",
     "VectorEnv[Any, Any, Any]",
-    "the vector environment.",
+    "the vector environment to wrap, or an adapter of this package around one.",
     ("TransformAction", "TransformReward"),
     ("from collections.abc import Sequence",),
     ("from gymnasium.vector import VectorEnv",),

@@ -43,7 +43,7 @@ class Audit:
     """The audit of vector environments.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to check.
         make: makes new environments, or None if that is not possible.
         steps: the steps of each run.
         seed: the seed of the first run.

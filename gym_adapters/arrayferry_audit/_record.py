@@ -102,7 +102,7 @@ class Recorder:
     """Runs vector environments, and records their calls.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to check.
         mode: their autoreset mode.
     """
 

@@ -31,7 +31,7 @@ def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> Non
     """Register an environment with Gymnasium.
 
     Args:
-        env_id: the id.
+        env_id: the id for `gymnasium.make`.
         env: the class, or its path.
         limit: the number of steps after which an episode is truncated, or None for no limit.
         **options: options for making the environment.

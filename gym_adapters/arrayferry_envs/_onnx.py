@@ -62,7 +62,7 @@ class OnnxGraph:
     """A step of environments as a graph.
 
     Args:
-        env: the environment.
+        env: the environment to export.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
         library: the library of its arrays.
     """

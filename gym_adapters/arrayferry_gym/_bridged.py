@@ -30,7 +30,7 @@ class Bridged:
     are in `firsts`.
 
     Args:
-        envs: the environments.
+        envs: the vector environment that the trainer uses.
         bridge: the name of the class that users have called, for errors.
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.

@@ -196,7 +196,7 @@ class Episodes(EpisodeMasks):
     """Turns the results of vector environments into `Step`s, in any autoreset mode.
 
     Args:
-        envs: the environments.
+        envs: the vector environment that returns the results.
         mode: the autoreset mode, or None for the declared one.
         masks: converts both flags to the library of masks. By default, flags are not converted.
         inside: the `Episodes` of `envs`, if it is a wrapper that has them; else None.
@@ -346,7 +346,7 @@ def final_observations(
     """Return the observations of a step in SAME_STEP mode from before any reset, as new arrays.
 
     Args:
-        envs: the environments.
+        envs: the vector environment that took the step.
         infos: the infos of the step.
         ended: where an episode has ended, bool (n,) of any library.
         observations: the observations that the step has returned, in the library of the result.

@@ -287,7 +287,7 @@ class HostRandom(Random):
 
     Args:
         backend: the backend of the results.
-        seed: the seed.
+        seed: the seed, as for `make_rng`.
         device: the device of the results.
     """
 

@@ -43,7 +43,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     the observation before it. `extras["final_observations"]` has the last observations, for other algorithms.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to train in, of any library.
         device: the device of all tensors.
 
     Attributes:

@@ -43,7 +43,7 @@ class SB3VecEnv(VecEnv):
     `RecordEpisodeStatistics` around the environments adds.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to train in, of any library.
 
     Attributes:
         envs: the environments in NumPy.

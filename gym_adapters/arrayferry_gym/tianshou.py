@@ -36,7 +36,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     reset before they are used again. The collectors of Tianshou do this.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to train in, of any library.
 
     Attributes:
         envs: the environments in NumPy.

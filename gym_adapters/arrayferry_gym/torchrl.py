@@ -58,7 +58,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     `"action_mask"` of a Dict observation is bool, as the transform `ActionMask` requires. Infos are left out.
 
     Args:
-        envs: the environments.
+        envs: the vector environment to train in, of any library.
         device: the device of all tensors.
         categorical_actions: whether actions of Discrete and MultiDiscrete are numbers. If not, they are one-hot.
 

@@ -29,7 +29,7 @@ class BraxEnv(JaxEnv):
     the environment itself truncates (`info["truncation"]`) count as truncated, not as terminated. Infos are the metrics.
 
     Args:
-        env: the environment.
+        env: the environment of Brax or MuJoCo Playground.
         randomization_fn: draws physical models, as in `brax.training`; None to use one model in all episodes. The drawn
             values are the parameters, named by their paths in the model.
 
@@ -201,8 +201,8 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
     Args:
         randomization_fn: maps the model and keys to models and to the axis of environments in each array. The axis is
             None for arrays without one.
-        model: the model.
-        key: a key.
+        model: the physical model of the environment.
+        key: a JAX key that determines the values.
     """
     models, axes = randomization_fn(model, jax.random.key_data(key)[None])
 

@@ -16,7 +16,7 @@ class FuncEnvAdapter(JaxEnv):
     """A `FuncEnv` of Gymnasium in JAX. It does not truncate episodes: pass `max_episode_steps` for a limit.
 
     Args:
-        env: the environment.
+        env: the `FuncEnv` of Gymnasium.
         params: its parameters, or None for its defaults.
     """
 

@@ -33,7 +33,7 @@ class GymnaxEnv(JaxEnv):
     episodes instead of terminating them. Truncations that gymnax itself reports count too.
 
     Args:
-        env: the environment.
+        env: the environment of gymnax, Craftax or Kinetix.
         params: its parameters, or None for its defaults.
     """
 

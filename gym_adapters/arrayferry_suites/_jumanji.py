@@ -30,7 +30,7 @@ class JumanjiEnv(JaxEnv):
     and the discount of the time step.
 
     Args:
-        env: the environment.
+        env: the environment of Jumanji.
 
     Raises:
         arrayferry.OptionError: a wrapper resets the environment, or makes batches.

@@ -20,7 +20,7 @@ class NavixEnv(JaxEnv):
     """An environment of navix. Its own step limit (`max_steps`) truncates episodes, and affects some rewards.
 
     Args:
-        env: the environment.
+        env: the environment of navix.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}

@@ -95,7 +95,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups: the number of groups.
         num_envs: the number of environments.
         num_steps: as given.
-        seed: the seed.
+        seed: the seed that was passed, or else one from the operating system.
         version: the number of updates of the weights.
         single_observation_space: the space of one observation.
         single_action_space: the space of one action.

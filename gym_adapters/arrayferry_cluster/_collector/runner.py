@@ -22,7 +22,7 @@ class Runner:
         timeout: the seconds to wait for workers, and for a group that hangs.
 
     Attributes:
-        groups: the groups.
+        groups: the groups of environments, each on one worker.
         weights: the newest weights.
         positions: the positions of all groups. The tuple is replaced when segments are returned to the user.
     """

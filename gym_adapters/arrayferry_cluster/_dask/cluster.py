@@ -34,7 +34,7 @@ class Cluster:
         resources: Dask resources that a worker must have.
 
     Attributes:
-        client: the client.
+        client: the Dask client in use.
         seen: the addresses of usable workers in the scheduler's last answer.
 
     Raises:
@@ -206,7 +206,7 @@ class Sent:
     """Bytes that tasks share, as the result of a task: Dask makes them again if their worker is lost.
 
     Args:
-        cluster: the cluster.
+        cluster: the cluster whose tasks share the bytes.
         data: the bytes.
         version: the version of the data.
     """

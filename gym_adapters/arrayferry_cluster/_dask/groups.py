@@ -103,7 +103,7 @@ class Group(ABC):
         timeout: the seconds that a step, or a compiled segment, may take.
 
     Attributes:
-        status: the status.
+        status: the `GroupStatus`: the segments in progress, and what a restart needs.
         plan: the `Plan`, pickled.
         setup: the environments of the group.
     """

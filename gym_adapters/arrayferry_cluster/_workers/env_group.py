@@ -215,7 +215,7 @@ class _Watched:
     """An environment that records when it is in use, and its last results.
 
     Args:
-        env: the environment.
+        env: the environment to watch.
         index: the number of the environment.
         activity: the activity of the group.
     """

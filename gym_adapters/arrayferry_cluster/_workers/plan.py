@@ -23,10 +23,10 @@ class Plan:
 
     Attributes:
         env: the `FunctionalEnv`, or None for ordinary environments.
-        policy: the policy.
+        policy: the policy, as passed to the collector.
         library: the library of the policy.
         num_steps: the number of steps of a segment.
-        seed: the seed.
+        seed: the seed of all random numbers of the collector.
         env_params: the parameters of the `FunctionalEnv`.
         max_episode_steps: the number of steps after which an episode of the `FunctionalEnv` is truncated.
         infos: the names of the infos to collect.
@@ -92,7 +92,7 @@ def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
     """Pickle a value, including classes and functions that only this process has.
 
     Args:
-        value: the value.
+        value: the value to pickle.
         what: a description of the value, for the error.
 
     Raises:

@@ -27,7 +27,7 @@ class Values(NamedTuple):
     Attributes:
         leaves: the arrays and floats in the environment, the policy and its parameters.
         env_params: the arrays and floats in the parameters of the environment.
-        key: the key.
+        key: the JAX key of the run.
         policy_state: the initial state of the policy in each episode.
         wrapper_state: the states of the kernels.
     """
@@ -43,7 +43,7 @@ class Call:
     """A run in JAX, with checked arguments that are partitioned into values and a static part.
 
     Args:
-        run: the run.
+        run: the run with its arguments, as the user passed them.
         *options: static options of the compiled function.
 
     Attributes:

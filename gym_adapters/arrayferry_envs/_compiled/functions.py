@@ -84,7 +84,7 @@ class Functions:
     """An environment as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`.
 
     Args:
-        env: the environment.
+        env: the `FunctionalEnv` that provides the functions.
         autoreset_mode: when finished episodes are reset, as in Gymnasium. By default in the same step, so that each step
             is a transition.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is

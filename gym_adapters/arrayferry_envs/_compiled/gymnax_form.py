@@ -121,7 +121,7 @@ class GymnaxForm:
     """An environment with the methods of gymnax, as returned by `to_gymnax`. Forms with equal attributes are equal.
 
     Attributes:
-        env: the environment.
+        env: the `FunctionalEnv` inside.
         max_episode_steps: the step limit in its default parameters, or None for no limit.
     """
 
@@ -154,7 +154,7 @@ class GymnaxForm:
 
         Args:
             key: a JAX key, a different one for each step.
-            state: the state.
+            state: the state from `reset` or from the last step.
             action: the action, which is clipped to the action space.
             params: the parameters, by default `default_params`.
 

@@ -112,7 +112,7 @@ def rollout(
     or in attributes of an object that is not a pytree: they would be constants in the compiled code.
 
     Args:
-        env: the environment.
+        env: the `FunctionalEnv` to step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values. Other leaves, such

@@ -171,7 +171,7 @@ def caster(
 
     Args:
         x: an example. All arrays must have its type, dtype and device.
-        space: the space.
+        space: the action space to whose dtype arrays are cast.
         convert: converts to the library of the environments.
         in_numpy: whether results may be NumPy arrays, in memory of their own.
     """

@@ -124,7 +124,7 @@ class CheckedEnv:
         """Check states that a user passed, and return them.
 
         Args:
-            state: the states.
+            state: the states that the user passed.
             fit: casts floats of another precision, given an array, a dtype, and the name of the array.
 
         Raises:

@@ -150,7 +150,7 @@ class FunctionalEnv(Immutable, ABC):
         Args:
             xp: a namespace of the Array API standard.
             rng: random numbers of that library.
-            state: the states.
+            state: the states before the step, as `reset` or the last step returned them.
             action: the actions, within the bounds of the space: integers of shape (n,) for Discrete, numbers of shape
                 (n, *shape) for other spaces, a dict or tuple of such arrays for Dict and Tuple.
             params: the parameters.

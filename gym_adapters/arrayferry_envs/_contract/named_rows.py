@@ -15,7 +15,7 @@ class NamedRows(Random):
     """Random numbers in NumPy for named rows: a row draws the same numbers in any batch.
 
     Args:
-        seed: the seed.
+        seed: the seed that, with the names, determines all numbers.
         names: the name of each row, a number.
 
     Attributes:

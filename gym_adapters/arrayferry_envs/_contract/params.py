@@ -85,7 +85,7 @@ class Params:
 
     Attributes:
         tree: the tree of parameters, for the methods of an environment.
-        static_part: the static part.
+        static_part: what is no value: the static leaves, and the structure of the tree.
         values: the values, in order: numbers, and arrays of the library.
         batched: for each value, whether it has one number for each environment.
         any_batched: whether any value is batched.

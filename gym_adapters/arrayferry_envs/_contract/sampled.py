@@ -33,7 +33,7 @@ class SampledParams:
     """Draws an environment's parameters, and combines them with its states.
 
     Args:
-        env: the environment.
+        env: the environment that draws the parameters.
         keeps: whether the last parameters are cached. Traced values must not be cached.
     """
 

@@ -21,7 +21,7 @@ class StepResults:
     """Checks and normalizes the results of the steps of a batch of environments.
 
     Args:
-        env: the environment.
+        env: the environment whose steps return the results.
         xp: the namespace of the library.
         n: the number of environments.
     """

@@ -63,8 +63,8 @@ class AutoReset:
     of the environments is in the mask, they are drawn for an eighth. Under `vmap`, they are drawn for all.
 
     Args:
-        env: the environments.
-        key: a key.
+        env: the environments to reset.
+        key: the JAX key of the resets.
         params: the parameters.
         pinned: which parameters the environment must not draw: see `Params`.
         batched: whether some parameters differ between environments.

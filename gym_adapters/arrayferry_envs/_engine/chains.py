@@ -18,7 +18,7 @@ def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain
     """Return the kernels of an environment around its spaces, for episodes with a step limit.
 
     Args:
-        env: the environment.
+        env: the environment with the kernels.
         limit: the step limit.
         refuse: as for `Chain`. By default, `refuse_untraceable`.
     """

@@ -42,7 +42,7 @@ class Engine:
     All shapes are fixed. All code that runs a `FunctionalEnv` uses the engine.
 
     Args:
-        env: the environments.
+        env: the environments without their kernels.
         mode: when finished episodes are reset.
         chain: the kernels.
         tells_masks: whether infos include the "action_mask" of observations.
@@ -120,7 +120,7 @@ class Engine:
         Args:
             rng: random numbers for the step.
             env_state: the environments.
-            action: the actions.
+            action: the actions of the agent.
             params: the parameters.
             renew: resets the environments in a mask.
             acting: random numbers for kernels that change actions.

@@ -30,7 +30,7 @@ class Stepper:
         engine: the engine that takes the steps.
 
     Attributes:
-        env: the environments.
+        env: the environments of the engine.
         env_state: the environments between two steps, or None before the first reset.
     """
 

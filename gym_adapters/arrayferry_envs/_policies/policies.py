@@ -32,7 +32,7 @@ class LibraryPolicy(ABC):
     """Calls a policy in its library.
 
     Args:
-        policy: the policy.
+        policy: the policy, as the user passed it.
         backend: the library of the policy.
         seed_prefix: numbers that, with the number of the segment, determine the policy's random numbers.
         count: the number of environments, n.
@@ -144,7 +144,7 @@ class TorchNumbers:
     PyTorch's own generators are restored after each call.
 
     Args:
-        seed: the seed.
+        seed: the seed of PyTorch's generators.
         device: the device of the policy, whose generator is seeded in addition to the CPU's.
     """
 

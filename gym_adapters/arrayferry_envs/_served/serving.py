@@ -353,7 +353,7 @@ def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | Non
     """Return the `repr` of an environment or batch of a suite.
 
     Args:
-        env: the environment.
+        env: the environment or batch to describe.
         suite_id: the id of the environment.
         xp: the library of the agent.
         device: the device of observations, or None for the library's default.

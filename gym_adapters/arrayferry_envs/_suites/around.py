@@ -58,8 +58,8 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An environment whose episodes are levels: each `reset` passes it one of the seeds, which infos have as "seed".
 
     Args:
-        env: the environment.
-        seeds: the seeds.
+        env: the environment that plays the levels.
+        seeds: the seed of each level.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     last state, and step limits are truncations.
 
     Args:
-        env: the environment.
+        env: an environment, or a batch of them, of a suite.
         params: the parameters of the environment, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses the environment's
             defaults. They become `default_params`.
         **options: options of the suite. For Brax and MuJoCo Playground, `randomization_fn(model, keys) -> (models, axes)`,

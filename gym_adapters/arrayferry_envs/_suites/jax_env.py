@@ -94,7 +94,7 @@ class JaxEnv(FunctionalEnv):
     of their environments are equal. Its states contain the results of `begin` and `advance`, trees of any structure.
 
     Args:
-        env: the environment.
+        env: the environment of the other library.
         params: the parameters of the environment, or None for no parameters.
     """
 

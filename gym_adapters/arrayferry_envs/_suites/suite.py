@@ -141,7 +141,7 @@ class Suite(Part):
         """Refuse options that are not in the signature of a function of the suite.
 
         Args:
-            function: the function.
+            function: the function that receives the options.
             positional: the number of its positional arguments.
             options: the names of the options.
             whose: the owner of the options, for the error. The default is the suite.

@@ -15,7 +15,7 @@ class AgentAdapter(Adapter):
     """The adapter of one agent in an environment with several.
 
     Args:
-        env: the environment.
+        env: the environment with several agents.
         agent: the agent, or None for values that all agents share.
         **options: as for `ArrayConversion`.
     """

@@ -46,7 +46,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
     is set. The spaces sample and contain arrays of the agent's library.
 
     Args:
-        env: the environment.
+        env: the environment to convert: a `gymnasium.Env`, not a vector environment.
         env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
             environment's results.
         target_xp: the library of the agent. None detects it from its actions.
@@ -138,7 +138,7 @@ class JaxToNumpy(JaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT]):
     """Use an environment written for JAX with an agent written for NumPy.
 
     Args:
-        env: the environment.
+        env: the environment written for JAX.
         **options: the keyword options of `ArrayConversion`.
     """
 
@@ -149,7 +149,7 @@ class JaxToTorch(JaxToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, ActT])
     """Use an environment written for JAX with an agent written for PyTorch.
 
     Args:
-        env: the environment.
+        env: the environment written for JAX.
         device: the device of observations and infos.
         **options: the keyword options of `ArrayConversion`.
     """
@@ -161,7 +161,7 @@ class NumpyToTorch(NumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, Ac
     """Use an environment written for NumPy with an agent written for PyTorch.
 
     Args:
-        env: the environment.
+        env: the environment written for NumPy.
         device: the device of observations and infos.
         **options: the keyword options of `ArrayConversion`.
     """

@@ -232,7 +232,7 @@ def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
     """Replace remedies in an error that do not apply to the results of a step.
 
     Args:
-        error: the error.
+        error: the error, which is changed.
         names: the names of the results, if they were converted together. They replace the index in the error.
     """
     for remedy, other in _REMEDIES.items():
@@ -272,7 +272,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     """Return the name of a dtype, given as a name or as an object of any library.
 
     Args:
-        dtype: the dtype.
+        dtype: the dtype of rewards, as a name or an object.
         backend: the library that must have the dtype, or None if the library is not known yet.
 
     Raises:

@@ -56,7 +56,7 @@ def split(
     """Return the parts of a value, one for each leaf of its space.
 
     Args:
-        space: the space.
+        space: the space of the value.
         value: a dict or tuple with the structure of the space, or a batch of them.
         mismatch: makes the error if the structure is wrong. None if the structure is known to be right.
         path: the place of the value, for errors.

@@ -142,7 +142,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
     If an action is refused, the environment is not stepped.
 
     Args:
-        env: the environment.
+        env: the environment of PettingZoo.
         env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
             environment's results.
         target_xp: the library of the agents, or a dict with one for each agent. If it is None, or an agent is

@@ -65,7 +65,7 @@ class ClipAction(HasAction, KernelWrapper):
     """Clips actions to the bounds of their Box.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
 
     Raises:
         TypeError: the action space is not a Box.
@@ -87,7 +87,7 @@ class ClipReward(HasReward, KernelWrapper):
     """Clips rewards.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         min_reward: the lower bound, or None for no bound.
         max_reward: the upper bound, or None for no bound.
 
@@ -124,7 +124,7 @@ class DtypeObservation(HasObservation, KernelWrapper):
     """Casts observations to another dtype.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
 
     Attributes:
@@ -152,7 +152,7 @@ class GrayscaleObservation(HasObservation, KernelWrapper):
     """Converts RGB images to greyscale.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         keep_dim: whether to keep the colour axis, with length 1.
 
     Attributes:
@@ -194,7 +194,7 @@ class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
     Each observation of an episode counts once: the first one, and the one after each step, also the final one.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         epsilon: the number added to the variance under the square root.
 
     Attributes:
@@ -228,7 +228,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
     truncated.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         gamma: the discount factor.
         epsilon: the number added to the variance under the square root.
 
@@ -265,7 +265,7 @@ class RescaleAction(HasAction, KernelWrapper):
     For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         min_action: the lower bound of the agent's actions, a number or an array.
         max_action: the upper bound.
 
@@ -296,7 +296,7 @@ class RescaleObservation(HasObservation, KernelWrapper):
     """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         min_obs: the lower bound of the result, a number or an array.
         max_obs: the upper bound.
 
@@ -327,7 +327,7 @@ class ReshapeObservation(HasObservation, KernelWrapper):
     """Reshapes observations.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         shape: the new shape of one observation.
 
     Attributes:
@@ -356,7 +356,7 @@ class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
     """Adds the number of steps in the episode to observations.
 
     Args:
-        env: the environment.
+        env: the environment to wrap, or an adapter of this package around one.
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: the key of the number in a Dict.
@@ -399,7 +399,7 @@ class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

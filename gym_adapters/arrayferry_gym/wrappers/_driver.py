@@ -124,7 +124,7 @@ class Driver(HeldKernel):
     """A kernel around an ordinary environment, and its state.
 
     Args:
-        kernel: the kernel.
+        kernel: the kernel to run.
         inside: the spaces of the environment.
         n: the number of environments.
         same_step: whether episodes begin in the step that ends the previous ones.

@@ -31,7 +31,7 @@ class KernelWrapper(
 
     Args:
         env: the environment, or an adapter of this package around one.
-        kernel: the kernel.
+        kernel: the kernel to put around the environment.
 
     Raises:
         TypeError: `env` is a batch of several environments, as in simulators.
@@ -119,7 +119,7 @@ class TransformObservation(gym.wrappers.TransformObservation):
     """Applies a function to observations.
 
     Args:
-        env: the environment.
+        env: the environment whose observations change.
         func: maps an observation to another.
         observation_space: the space of the results, or None if it does not change. Its samples are in the agent's library.
 

@@ -43,7 +43,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     Args:
         env: the vector environment, or an adapter of this package around one.
-        kernel: the kernel.
+        kernel: the kernel to put around the environment.
 
     Raises:
         TypeError: `env` does not have the spaces of one environment, as in SuperSuit.

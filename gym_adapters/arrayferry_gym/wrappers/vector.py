@@ -54,7 +54,7 @@ class ClipAction(HasActions, KernelVectorWrapper):
     """Clips actions to the bounds of their Box.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
 
     Raises:
         TypeError: the action space is not a Box.
@@ -75,7 +75,7 @@ class ClipReward(HasRewards, KernelVectorWrapper):
     """Clips rewards.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         min_reward: the lower bound, or None for no bound.
         max_reward: the upper bound, or None for no bound.
 
@@ -111,7 +111,7 @@ class DelayObservation(KernelVectorWrapper):
     """Delays observations by some steps, with zeros before the first.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         delay: the number of steps.
 
     Attributes:
@@ -135,7 +135,7 @@ class DtypeObservation(HasObservations, KernelVectorWrapper):
     """Casts observations to another dtype.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
 
     Attributes:
@@ -162,7 +162,7 @@ class FilterObservation(HasObservations, KernelVectorWrapper):
     """Selects parts of Dict or Tuple observations.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         filter_keys: the keys to keep, or the indices in a Tuple.
 
     Attributes:
@@ -197,7 +197,7 @@ class FlattenObservation(FlattensAll, HasObservations, KernelVectorWrapper):
     flattened by Gymnasium's own wrapper, which is added inside.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
 
     Examples:
         >>> from gymnasium import spaces
@@ -221,7 +221,7 @@ class FrameStackObservation(KernelVectorWrapper):
     """Stacks the latest observations, the newest last.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         stack_size: the number of observations.
         padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
 
@@ -254,7 +254,7 @@ class GrayscaleObservation(HasObservations, KernelVectorWrapper):
     """Converts RGB images to greyscale.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         keep_dim: whether to keep the colour axis, with length 1.
 
     Attributes:
@@ -295,7 +295,7 @@ class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
     Each observation of an episode counts once: the first one, and the one after each step, also the final one.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         epsilon: the number added to the variance under the square root.
 
     Attributes:
@@ -328,7 +328,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
     truncated.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         gamma: the discount factor.
         epsilon: the number added to the variance under the square root.
 
@@ -369,7 +369,7 @@ class RescaleAction(HasActions, KernelVectorWrapper):
     For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         min_action: the lower bound of the agent's actions, a number or an array.
         max_action: the upper bound.
 
@@ -399,7 +399,7 @@ class RescaleObservation(HasObservations, KernelVectorWrapper):
     """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         min_obs: the lower bound of the result, a number or an array.
         max_obs: the upper bound.
 
@@ -429,7 +429,7 @@ class ReshapeObservation(HasObservations, KernelVectorWrapper):
     """Reshapes observations.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         shape: the new shape of one observation.
 
     Attributes:
@@ -457,7 +457,7 @@ class StickyAction(KernelVectorWrapper):
     """Randomly repeats the last action in place of the agent's, independently in each environment.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         repeat_action_probability: the probability at each step.
         repeat_action_duration: the number of repetitions, or the lowest and the highest number.
 
@@ -494,7 +494,7 @@ class TimeAwareObservation(HasObservations, KernelVectorWrapper):
     """Adds the number of steps in the episode to observations.
 
     Args:
-        env: the vector environment.
+        env: the vector environment to wrap, or an adapter of this package around one.
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: the key of the number in a Dict.
@@ -534,7 +534,7 @@ class TimeAwareObservation(HasObservations, KernelVectorWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

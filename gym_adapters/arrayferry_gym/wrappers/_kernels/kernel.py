@@ -199,7 +199,7 @@ def begin_episodes(
     """Begin episodes in some environments.
 
     Args:
-        kernel: the kernel.
+        kernel: the kernel whose episodes begin.
         xp: the namespace.
         state: the state before the call.
         fresh: the state of one environment before its first episode.
@@ -221,7 +221,7 @@ def take_step(
     """Pass a step through a kernel, and begin new episodes.
 
     Args:
-        kernel: the kernel.
+        kernel: the kernel that receives the step.
         xp: the namespace.
         state: the state before the call.
         fresh: the state of one environment before its first episode.
@@ -313,7 +313,7 @@ class Chain:
         Args:
             to: the library.
             seed: the seed, or one for each environment.
-            device: the device.
+            device: the device of the numbers.
             inside: the number of kernels inside, which have random numbers of their own.
         """
         seeds = seed if isinstance(seed, (list, tuple)) else [seed]

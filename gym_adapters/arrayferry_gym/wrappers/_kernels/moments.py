@@ -95,7 +95,7 @@ class Moments(NamedTuple):
 
         Args:
             xp: the namespace.
-            values: the values.
+            values: the dict of count, mean and variance that `read` returned.
             device: the device of arrays, or None for the library's own choice.
             any_shape: whether any shape is accepted if these moments have counted no value.
 
