@@ -242,7 +242,7 @@ class BridgeContract:
         getattr(bridge, "close", lambda: None)()
 
     def test_the_bridge_is_right(self) -> None:
-        """The audit finds nothing, and each result is the probe's. The same holds for one row, if `make` supports that."""
+        """The audit finds nothing, and each result is the probe's. One row is tested too, if `make` supports it."""
         problems = self._problems(self.steps)
         if not problems and self.num_envs > 1:
             single = copy.copy(self)

@@ -253,7 +253,11 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
         ways = f"{least} to {most}" if low[element] < high[element] else least
         what = f"{x[row, element]:.6g} in element {element} of the observation"
         _, call, env = run.begins[row]
-        yield env, call, f"an episode begins with {what}, but after a reset with {ways}"
+        yield (
+            env,
+            call,
+            f"an episode begins with {what}, but episodes after reset() begin with {ways}",
+        )
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:

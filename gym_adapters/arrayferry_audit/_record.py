@@ -215,7 +215,16 @@ class Recorder:
 
 
 class Episode(NamedTuple):
-    """An episode that has ended: its environment, its number of steps, the sum of its rewards, whether a reset of all began it, and its last two calls."""
+    """An episode that has ended.
+
+    Attributes:
+        env: the number of its environment.
+        length: the number of its steps.
+        total: the sum of its rewards.
+        is_first: whether a full reset began it.
+        before: the call before its last step.
+        last: its last step.
+    """
 
     env: int
     length: int
@@ -226,7 +235,7 @@ class Episode(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was truncated, and not terminated."""
+        """Whether the episode was truncated, and not terminated."""
         return bool(self.last.seen[3][self.env] and not self.last.seen[2][self.env])
 
 
@@ -239,8 +248,8 @@ class Run:
     """A recorded run.
 
     Args:
-        recorder: what has recorded it.
-        calls: its calls.
+        recorder: the recorder of the run.
+        calls: the calls of the run, in order.
     """
 
     def __init__(self, recorder: Recorder, calls: list[Call]) -> None:

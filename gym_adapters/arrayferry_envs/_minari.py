@@ -220,9 +220,9 @@ def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[st
 
 
 def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
-    """Return from a trajectory, in NumPy: the arrays to store, a key for each environment, and three arrays of the steps.
+    """Return the arrays of a trajectory to store, a key for each environment, and three arrays of steps, all in NumPy.
 
-    These tell which steps end an episode, which begin one, and the number of each step in its episode.
+    The three arrays tell which steps end an episode, which begin one, and the number of each step in its episode.
     """
     for name in FIELDS:
         if getattr(trajectory, name, None) is None:
@@ -236,7 +236,9 @@ def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) 
         def unlike(value: AnyTree, path: str, wanted: str, name: str = name) -> Exception:
             got = f"has the shape {value.shape}" if hasattr(value, "shape") else f"is {value!r:.80}"
             remedy = "Pass the environment that the steps were taken in."
-            return _wrong(f"{name}{path} of {where} {got}, but env has {wanted}", remedy)
+            return _wrong(
+                f"{name}{path} of {where} {got}, but the space of env is {wanted}", remedy
+            )
 
         for (leaf, path), x in zip(leaves(space), split(space, tree, unlike), strict=True):
             shape = (*terminated.shape, *(leaf.shape or ()))

@@ -25,7 +25,7 @@ from ._policies.policies import is_module
 
 
 def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
-    """Return a function `act(xp, observation, rng) -> action` that calls a policy: in the graph if `xp` is XP, or in NumPy.
+    """Return a function `act(xp, observation, rng) -> action` that calls a policy: with XP in the graph, else in NumPy.
 
     Args:
         policy: as for `export`.
@@ -101,7 +101,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         passed, saved = {prefix + name: x for name, x in converted.items()}, module.state_dict()
         if passed.keys() != saved.keys():
             raise of_policy(
-                f"policy_params has {sorted(passed)!r:.200}, but its module has {sorted(saved)!r:.200}"
+                f"policy_params has {sorted(passed)!r:.200}, but the module needs {sorted(saved)!r:.200}"
             )
         state |= {name: passed[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
     before = dict(state)

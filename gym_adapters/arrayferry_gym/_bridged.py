@@ -44,7 +44,7 @@ class Bridged:
         loses_final: whether `step` returns the first observations of the next episodes instead of the last ones.
         firsts: for each environment, the infos of its last reset.
         given: the infos of the last step, as the environments returned them.
-        current: the current observations, after resets in the same step; None before the first reset.
+        current: the current observations, after resets in the same step, or None before the first reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
@@ -118,7 +118,7 @@ class Bridged:
         """Begin new episodes, except where the environments have already begun them.
 
         Args:
-            rows: a mask of environments, bool (num_envs,); None for all.
+            rows: a mask of environments, bool (num_envs,), or None for all.
             seed: as for `reset` of the environments.
             options: as for `reset` of the environments.
 
@@ -156,8 +156,8 @@ class Bridged:
 
         Args:
             actions: an action for each environment.
-            rows: which environments the trainer selects, or None for all. The others step too, since a vector environment
-                steps as a whole; ignore their results.
+            rows: the environments that the trainer selects, or None for all. The others step too, since a vector
+                environment steps as a whole. Ignore their results.
 
         Raises:
             arrayferry.OptionError: a selected environment has stepped without being selected, or there are several

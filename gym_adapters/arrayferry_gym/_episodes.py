@@ -30,7 +30,7 @@ LOST = "final_obs_lost"
 
 
 class StepMasks(NamedTuple):
-    """What a step does in each environment: masks (n,) of any library.
+    """Masks (n,) of any library that tell what a step does in each environment.
 
     Attributes:
         valid: where the step belongs to an episode, or None for everywhere.
@@ -134,9 +134,9 @@ class Step(NamedTuple):
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
         info: further information on the states, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
-        valid: where the step belongs to an episode, bool (n,); None for everywhere. False where the episode had already
-            ended: in NEXT_STEP mode, another one begins; in DISABLED mode, the environment waits for `reset`.
-        final_observation: in SAME_STEP mode the observations before the reset, for all environments; otherwise None.
+        valid: where the step belongs to an episode, bool (n,), or None for everywhere. False where the episode had
+            already ended: in NEXT_STEP mode, another one begins; in DISABLED mode, the environment waits for `reset`.
+        final_observation: in SAME_STEP mode the observations before the reset, for all environments. Otherwise None.
         final_info: in SAME_STEP mode the infos before the reset; otherwise None.
     """
 
@@ -168,8 +168,8 @@ class EpisodeMasks:
         rule: the rule of the autoreset mode.
 
     Attributes:
-        over: where no episode is in progress, bool (n,); None for nowhere.
-        masks: what the last step did.
+        over: where no episode is in progress, bool (n,), or None for nowhere.
+        masks: the `StepMasks` of the last step.
     """
 
     rule: Rule
@@ -199,7 +199,7 @@ class Episodes(EpisodeMasks):
         envs: the vector environment that returns the results.
         mode: the autoreset mode, or None for the declared one.
         masks: converts both flags to the library of masks. By default, flags are not converted.
-        inside: the `Episodes` of `envs`, if it is a wrapper that has them; else None.
+        inside: the `Episodes` of `envs`, if it is a wrapper that has them, or else None.
 
     Attributes:
         loses_final: whether the environments do not return the last observations of episodes.
@@ -243,8 +243,8 @@ class Episodes(EpisodeMasks):
             results: observations, rewards, both flags and infos. All except the flags may be None if they are not
                 needed.
             to_library: converts a value to the library of the observations. None if `final_observation` is not needed.
-            inside: the `Episodes` of the wrapper inside, if it returns flags unchanged; else None. The same flags are
-                not read again.
+            inside: the `Episodes` of the wrapper inside, if it returns flags unchanged, or else None. The same flags
+                are not read again.
 
         Raises:
             arrayferry.OptionError: last observations are needed, but missing in the infos.

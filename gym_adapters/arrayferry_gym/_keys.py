@@ -50,7 +50,7 @@ class Key:
 
 
 def parts_of(value: AnyTree) -> Hashable | None:
-    """Return the parts or the key that represent a value in comparisons, None to leave the value to `exact_key`."""
+    """Return the parts or the key that represent a value in comparisons, or None to leave the value to `exact_key`."""
     if isinstance(value, Immutable):
         return value._immutable_key()
     if isinstance(value, Space):

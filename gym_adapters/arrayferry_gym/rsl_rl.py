@@ -112,7 +112,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             self._lengths = lengths.clone()
             return
         raise af.OptionError(
-            "episode_length_buf was set, but environments count the steps of their episodes themselves",
+            "episode_length_buf cannot be set, since these environments count the steps of their episodes themselves",
             remedy="Call learn(..., init_at_random_ep_len=False).",
         )
 

@@ -78,7 +78,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Reset all environments, or those with the given indices.
 
         Args:
-            env_id: an index, or several; None for all.
+            env_id: an index, or several, or None for all.
             **kwargs: `seed` and `options`, as for `reset` of vector environments.
 
         Returns:
@@ -94,7 +94,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
         Args:
             action: one action for each of these environments.
-            id: an index, or several; None for all.
+            id: an index, or several, or None for all.
 
         Returns:
             Observations, rewards, terminated, truncated and infos of these environments.

@@ -167,7 +167,7 @@ class _Part:
 
     Args:
         space: the leaf.
-        n: how many environments there are.
+        n: the number of environments.
         device: the device of the spec.
         one_hot: whether Discrete and MultiDiscrete are one-hot.
         key: the place of the leaf, as keys. At `action_mask`, the dtype is bool.
@@ -222,7 +222,7 @@ class _Parts:
 
     Args:
         space: the space of one environment.
-        n: how many environments there are.
+        n: the number of environments.
         device: the device of the specs.
         name: the key of a value without keys. Actions are nested below it.
         one_hot: whether Discrete and MultiDiscrete are one-hot.

@@ -200,7 +200,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
             self.single_action_space: Space[Any] = spaces[0][1]
             if not all(isinstance(x, ARRAYS) for x, _ in leaves(self.single_observation_space)):
                 raise af.OptionError(
-                    f"observations of {self.single_observation_space} are not arrays, but trajectories are",
+                    f"observations of {self.single_observation_space} are not arrays, so they cannot be part "
+                    "of trajectories",
                     remedy="Use a wrapper that makes arrays of them.",
                 )
         except BaseException:

@@ -80,7 +80,7 @@ class Cluster:
         """Refuse to run in the thread of the client's event loop, which would wait for itself."""
         if self.client.asynchronous:
             raise af.OptionError(
-                "client= or the current client is asynchronous, but a Collector is synchronous",
+                "client= or the current client is asynchronous, but a Collector needs a synchronous one",
                 remedy="Use the Collector in another thread, as by asyncio.to_thread, or pass a client made without asynchronous=True.",
             )
 

@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
     Attributes:
         number: the number of the next segment.
-        state: the state with which it begins; None for ordinary environments, and to begin with resets.
+        state: the state with which it begins, or None for ordinary environments, and to begin with resets.
         call: the future of the segment before, whose worker has that state.
     """
 

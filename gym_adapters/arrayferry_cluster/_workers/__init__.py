@@ -1,1 +1,1 @@
-"""What runs on a worker: environments, groups of them and their policies; and the messages to it."""
+"""The code that runs on a worker: environments, their groups and policies, and the messages to the worker."""

@@ -66,7 +66,7 @@ def _segment(
         missing = [name for name in plan.infos if name not in info]
         if missing:
             raise af.OptionError(
-                f"infos names {missing[0]!r}, but the environment has {[*info]}",
+                f"infos names {missing[0]!r}, but the infos of the environment are {[*info]}",
                 remedy="Leave it out.",
             )
         info = {name: info[name] for name in plan.infos}

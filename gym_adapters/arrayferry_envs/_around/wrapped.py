@@ -53,7 +53,7 @@ class WrappedEnv(AroundEnv):
         return self._any_chain()[0].rewards(*super()._rewards())
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the kernels and True; if they need a step limit that is not known yet, the kernels for a limit of 1, and False."""
+        """Return the kernels, and whether a step limit that they need is known. If not, they are for a limit of 1."""
         try:
             return self.chain(self.max_episode_steps), True
         except Exception:  # a kernel may raise any error
@@ -137,7 +137,7 @@ class WrappedEnv(AroundEnv):
         names = [name for name, _, _ in statistics]
         if not values.keys() >= set(names) or (values and not names):
             raise af.OptionError(
-                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
+                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} needs {names}",
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",
             )
         for others in values.values():

@@ -55,7 +55,8 @@ def acted(
             library = af.backend_of(leaf).name
             if library not in ("jax", "numpy"):
                 raise af.OptionError(
-                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
+                    f"the policy returned an array of {library} in its {name}, but a policy that "
+                    "JAX compiles must compute in JAX",
                     remedy="Compute in JAX. Or step the environment in the library of the policy: "
                     f"env.make_vec(n, xp={library!r}).",
                 )

@@ -32,7 +32,10 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function of a policy, and its bound arguments: of partials, and the `self` of a pytree's method."""
+    """Return the function of a policy, and the arguments that are bound to it.
+
+    A partial binds arguments. A method of a pytree binds `self`.
+    """
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
     if isinstance(policy, functools.partial):  # a Partial of JAX is a functools.partial too

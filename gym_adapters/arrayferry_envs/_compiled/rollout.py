@@ -227,13 +227,13 @@ def _check_carry(carry: Any, call: Call) -> None:
     ):
         if option is not None:
             raise af.OptionError(
-                f"carry and {name} were both passed, but the carry has the state of {what}",
+                f"carry and {name} were both passed, but the carry already has the state of {what}",
                 remedy=f"Pass {name} to the first rollout only, and then the carry that it returned.",
             )
     elapsed = getattr(carry.env_state, "elapsed", None)
     if elapsed is not None and elapsed.shape != (call.num_envs,):
         raise af.OptionError(
-            f"num_envs={call.num_envs}, but carry has {elapsed.shape[0]} environments",
+            f"num_envs is {call.num_envs}, but carry has {elapsed.shape[0]} environments",
             remedy="Pass the number of environments with which the first rollout began.",
         )
 

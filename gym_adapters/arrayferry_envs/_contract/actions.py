@@ -37,7 +37,7 @@ class Actions(Judge):
     Args:
         name: the name of the environment in messages.
         space: the space of the actions of one environment.
-        n: the number of environments; None for a single one, whose actions have no axis of environments.
+        n: the number of environments, or None for a single one, whose actions have no axis of environments.
         backend: the library.
         device: the device of the arrays.
         check: "strict", "off", or "fit", with which actions outside the space are clipped later.

@@ -114,16 +114,16 @@ class FunctionalEnv(Immutable, ABC):
 
     @property
     def _informs(self) -> bool:
-        """Whether it has infos."""
+        """Whether the environment has infos."""
         return type(self).info is not FunctionalEnv.info
 
     @property
     def _draws_params(self) -> bool:
-        """Whether it draws parameters at each reset."""
+        """Whether the environment draws parameters at each reset."""
         return type(self).sample_params is not FunctionalEnv.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
-        """Return the number of steps before truncation, given the limit of the engine; None for no limit."""
+        """Return the number of steps before truncation, given the limit of the engine, or None for no limit."""
         return limit
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:

@@ -200,7 +200,7 @@ def prepare(
     leaves, user_layout = af.flatten(user_params, everything=True, prefix="params")
     if type(user_params) is not type(defaults) or user_layout.paths != layout.paths:
         raise af.OptionError(
-            f"the parameters are {user_layout!r}, but their defaults are {layout!r}",
+            f"the parameters have the form {user_layout!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
     copy = None if backend.memory == "immutable" else True  # users may change their arrays

@@ -56,7 +56,7 @@ class SampledParams:
         if type(tree) is not type(params) or by_path.keys() != set(layout.paths):
             returned_layout = af.flatten(tree, everything=True)[1]
             raise EnvResultError(
-                f"{self._name}.sample_params() returned the parameters {returned_layout!r}, but got {layout!r}",
+                f"{self._name}.sample_params() returned the parameters {returned_layout!r}, but was given {layout!r}",
                 remedy="Return a tree with the same types and fields.",
             )
         sampled: list[Any] = []
@@ -122,7 +122,7 @@ class SampledParams:
         leaves, layout = af.flatten(params, everything=True)
         if passed.keys() != set(layout.paths):
             raise EnvResultError(
-                f"the state that was set has the parameters {list(passed)}, but {self._name} has {layout.paths}",
+                f"the state that was set has the parameters {list(passed)}, but {self._name} needs {layout.paths}",
                 remedy="Pass a tree with the fields of envs.params, or a dict of some of them.",
             )
         sampled = _by_path(like.params)

@@ -36,7 +36,7 @@ class LibraryPolicy(ABC):
         backend: the library of the policy.
         seed_prefix: numbers that, with the number of the segment, determine the policy's random numbers.
         count: the number of environments, n.
-        state: the policy's state at the beginning of an episode, (n, ...); None for a policy without a state.
+        state: the policy's state at the beginning of an episode, (n, ...), or None for a policy without a state.
         device: the device of the policy's arguments, or None for the library's default.
 
     Attributes:

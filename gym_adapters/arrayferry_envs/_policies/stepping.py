@@ -191,7 +191,7 @@ def _copied(run: Run) -> Any:
 
 
 def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
-    """Return the device of a policy: of its weights, or else of other arrays. None is the library's default."""
+    """Return the device of a policy's weights or, without weights, of other arrays. None is the library's default."""
     if library is None or library.name in ("jax", "numpy"):
         return None
     for arrays in (list(policy.parameters()) if is_module(policy) else None, *others):

@@ -104,7 +104,8 @@ class Served(ServesFunctional):
         portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
         if translate and env.library not in (None, "jax"):
             raise af.OptionError(
-                f"translate=True, but {type(self.functional).__name__} computes in {env.library}",
+                f"translate=True is for environments in JAX, but {type(self.functional).__name__} "
+                f"computes in {env.library}",
                 remedy="Leave it out: only environments in JAX can be translated.",
             )
         needed = None if translate else env.library
@@ -144,7 +145,7 @@ class Served(ServesFunctional):
         """Add the infos of kernels to the infos of the step."""
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Note that episodes begin where `rows` is true, a NumPy mask (n,); None for all."""
+        """Note that episodes begin where `rows` is true, a NumPy mask (n,), or None for all."""
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
         """Set the spaces. The function `shown` converts them to the agent's library."""

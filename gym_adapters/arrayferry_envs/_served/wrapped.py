@@ -94,7 +94,7 @@ class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
 
 
 class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
-    """A `FunctionalEnv` with kernels around it as a vector environment, as made by `wrap(...).make_vec()`.
+    """A vector environment that serves a `FunctionalEnv` with kernels. `wrap(...).make_vec()` returns it.
 
     It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, the
     environment has that of the outermost one; `state_dict` has all of them.

@@ -55,7 +55,9 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
 
 
 class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An environment whose episodes are levels: each `reset` passes it one of the seeds, which infos have as "seed".
+    """An environment whose episodes are levels.
+
+    Each `reset` passes one of the seeds to the environment, and returns the seed in infos as "seed".
 
     Args:
         env: the environment that plays the levels.

@@ -67,7 +67,7 @@ def make_functional(
 
     Args:
         env_id: the suite, a slash, and the environment's name: "gymnax/Breakout-MinAtar".
-        seeds: the seeds of levels, as for `with_seeds`; None for an environment without levels.
+        seeds: the seeds of levels, as for `with_seeds`, or None for an environment without levels.
         **options: options of the suite.
 
     Raises:

@@ -103,7 +103,7 @@ class Fitter:
 
         Args:
             value: a value with the structure of the space. Numbers, and lists of numbers, count as arrays.
-            given: the value as the user passed it, for messages; None for `value` itself.
+            given: the value as the user passed it, for messages, or None for `value` itself.
 
         Raises:
             arrayferry.ConversionError: the value is refused.

@@ -311,7 +311,7 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
 
 
 def converted_space_property(name: str) -> property:
-    """Return the property for a space: the environment's, converted, unless another was assigned."""
+    """Return a property for a space. It is the environment's space, converted, unless another was assigned."""
 
     def get(self: Any) -> Any:
         assigned = getattr(self, f"_{name}")

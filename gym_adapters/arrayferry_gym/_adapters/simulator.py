@@ -114,7 +114,7 @@ def from_simulator(
 
 @uncompiled
 class SimulatorEnvs(VectorEnv[Any, Any, Any]):
-    """What `from_simulator` returns. See there for the arguments.
+    """The vector environment that `from_simulator` returns. For the arguments, see `from_simulator`.
 
     Attributes:
         env: the simulator.
@@ -410,7 +410,7 @@ _PLAIN = {float, int, bool, str, type(None)}
 
 
 def _attribute(env: Any, name: str) -> Any:
-    """Return an attribute of a simulator, even if wrappers around it hide the attribute; None if there is none."""
+    """Return an attribute of a simulator, even if wrappers around it hide the attribute, or None if there is none."""
     attribute = getattr(env, name, None)
     return getattr(getattr(env, "unwrapped", env), name, None) if attribute is None else attribute
 

@@ -302,7 +302,7 @@ def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return this space if it is converted, else the first converted space inside; None if there is none."""
+    """Return this space if it is converted, else the first converted space inside, or None if there is none."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())

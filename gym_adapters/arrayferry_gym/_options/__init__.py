@@ -1,1 +1,1 @@
-"""What users pass: libraries, seeds, masks and modes, their types, and what is refused."""
+"""The options that users pass: libraries, seeds, masks and modes, with their types and the values that are refused."""

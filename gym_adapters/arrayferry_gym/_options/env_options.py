@@ -17,7 +17,7 @@ def reset_mask_of(mask: AnyArray, count: int) -> Any:
 
     Args:
         mask: a list, or an array of any library, with True for each environment to reset.
-        count: how many environments there are.
+        count: the number of environments.
 
     Raises:
         arrayferry.OptionError: `mask` is not such a mask.

@@ -295,7 +295,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     available = None if backend is None else backend.dtypes()
     if backend is not None and available is not None and name not in available:
         raise af.OptionError(
-            f"reward_dtype={dtype!r}: {backend.name} has no {name} here",
+            f"reward_dtype={dtype!r} is not possible: {backend.name} does not have {name} here",
             remedy=f"Pass one of {', '.join(sorted(d for d in available if 'float' in d))}.",
         )
     return name

@@ -192,7 +192,7 @@ _ELSEWHERE = {
     ),
     "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
 }
-"""What to do with environments that are not Gymnasium's, by the package that their classes come from."""
+"""The remedy for environments that are not Gymnasium's, by the package of their classes."""
 
 
 def _of_another_project(env: Any) -> str | None:

@@ -200,7 +200,7 @@ class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -237,7 +237,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
         epsilon: as given.
         discounted_reward: the discounted return of the current episode so far, (1,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.

@@ -41,7 +41,10 @@ class HasStatistics(Copied):
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume."""
+        """Whether any statistics, here or in wrappers inside, are updated.
+
+        Set False to freeze all statistics, which are still used. Set True to update them again.
+        """
         return any(each.update_running_mean for each in _updated(self))
 
     @update_running_mean.setter
@@ -240,7 +243,7 @@ class HasEpisodes:
         return self._driver.shown("l", int)
 
     def _begin(self, rows: AnyArray) -> None:
-        """Record the start of episodes, in the rows of a NumPy mask (n,); None for all."""
+        """Record the start of episodes, in the rows of a NumPy mask (n,), or None for all."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
     def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
@@ -329,7 +332,7 @@ class HasKernels(HasStatistics):
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin, in the rows of a mask (n,); None for all."""
+        """Record that episodes begin, in the rows of a mask (n,), or None for all."""
         episodes, recorders = self._recording
         episodes.begin(rows)
         for recorder in recorders:

@@ -121,7 +121,8 @@ class TransformObservation(gym.wrappers.TransformObservation):
     Args:
         env: the environment whose observations change.
         func: maps an observation to another.
-        observation_space: the space of the results, or None if it does not change. Its samples are in the agent's library.
+        observation_space: the space of the results, or None if the space does not change. Its samples are in the
+            agent's library.
 
     Examples:
         >>> from arrayferry_envs import CartPole

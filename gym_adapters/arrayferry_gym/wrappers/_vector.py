@@ -109,7 +109,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return driver.begin(driver.own(observations), rows), infos
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin, in the rows of a NumPy mask (n,); None for all."""
+        """Record that episodes begin, in the rows of a NumPy mask (n,), or None for all."""
         self._episodes.begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

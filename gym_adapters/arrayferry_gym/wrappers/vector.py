@@ -301,7 +301,7 @@ class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -337,7 +337,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         epsilon: as given.
         accumulated_reward: the discounted returns of the current episodes so far, (num_envs,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether any statistics, here or in wrappers inside, are updated. Set False to freeze all, which are still used, True to resume.
+        update_running_mean: whether any statistics, here or in wrappers inside, are updated.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.

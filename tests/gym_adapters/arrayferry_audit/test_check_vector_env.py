@@ -442,7 +442,7 @@ WRONG = {
     "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), scaled(9)), "final_obs is unlike other observations"),
     "old frames": (lambda: Changed(each(lambda: Stacked(gym.make("CartPole-v1"), 2)), reset=marked), "episodes begin with numbers of the last one"),
     "a limit sets both flags": (lambda: Changed(sync(SAME, max_episode_steps=16), both_flags), "episodes that were truncated were terminated"),
-    "a reset keeps the time": (lambda: Changed(each(lambda: LateTime(gym.make("CartPole-v1"))), reset=marked), "begins with .* in element 4 .* but after a reset with 0"),
+    "a reset keeps the time": (lambda: Changed(each(lambda: LateTime(gym.make("CartPole-v1"))), reset=marked), "begins with .* in element 4 .* but episodes after .* begin with 0"),
     "returns of several episodes": (lambda: Changed(sync(NEXT), statistics("r")), r"infos\['episode'\]\['r'\] of an episode is"),
     "statistics of Gymnasium": (lambda: gym.wrappers.vector.RecordEpisodeStatistics(sync(DISABLED)), r"infos\['episode'\]\['l'\]"),
     "no reward at a limit": (lambda: Changed(sync(SAME, max_episode_steps=9), no_last_reward), "the reward is 0 in all"),

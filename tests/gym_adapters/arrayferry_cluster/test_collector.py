@@ -368,7 +368,9 @@ def test_infos(client, count):
     assert part.info["deep"].shape == (6, 3, 2, 3)
     assert not part.info["_never"].any()
     assert part.info["never"].shape == (6, 3)
-    with pytest.raises(EnvFailedError, match=r"infos names 't', but the environment has \[\]"):
+    with pytest.raises(
+        EnvFailedError, match=r"infos names 't', but the infos of the environment are \[\]"
+    ):
         collected(CartPole, functional, WEIGHTS, client, 1, num_steps=2, num_envs=2, infos=("t",))
 
 

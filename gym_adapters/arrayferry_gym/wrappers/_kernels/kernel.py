@@ -107,7 +107,7 @@ class Kernel(Immutable):
         Args:
             xp: a namespace of the Array API standard.
             state: the state. Where an episode begins, the rows of `episode` already have the values of `init`.
-            rows: where an episode begins, bool (n,); None for everywhere.
+            rows: where an episode begins, bool (n,), or None for everywhere.
             observation: the first observations of these episodes, and the latest observations of all others.
         """
         return state, observation
@@ -152,22 +152,22 @@ class Kernel(Immutable):
 
     @property
     def observes(self) -> bool:
-        """Whether it reads or changes observations."""
+        """Whether the kernel reads or changes observations."""
         return type(self).reset is not Kernel.reset
 
     @property
     def acts(self) -> bool:
-        """Whether it reads or changes actions."""
+        """Whether the kernel reads or changes actions."""
         return type(self).action is not Kernel.action
 
     @property
     def steps(self) -> bool:
-        """Whether it reads or changes the results of steps."""
+        """Whether the kernel reads or changes the results of steps."""
         return type(self).step is not Kernel.step
 
     @property
     def any_library(self) -> bool:
-        """Whether it supports any library: it is part of this package, and calls no function of a user."""
+        """Whether the kernel supports any library: it is part of this package, and calls no function of a user."""
         is_ours = type(self).__module__.startswith("arrayferry_gym.")
         return is_ours and not any(
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
@@ -203,7 +203,7 @@ def begin_episodes(
         xp: the namespace.
         state: the state before the call.
         fresh: the state of one environment before its first episode.
-        rows: where an episode begins, bool (n,); None for everywhere.
+        rows: where an episode begins, bool (n,), or None for everywhere.
         observation: as in `Kernel.reset`.
     """
 
@@ -226,7 +226,7 @@ def take_step(
         state: the state before the call.
         fresh: the state of one environment before its first episode.
         result: the result of the step, with the observations before resets.
-        begins: where an episode begins, bool (n,); None for nowhere.
+        begins: where an episode begins, bool (n,), or None for nowhere.
         observation: the observations after resets.
         same_step: whether episodes begin in the step that ends the previous ones.
 

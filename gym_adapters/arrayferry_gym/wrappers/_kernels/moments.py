@@ -163,7 +163,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
         xp: the namespace.
         moments: the moments before.
         x: values (n, ...).
-        rows: which rows count, bool (n,); None for all.
+        rows: which rows count, bool (n,), or None for all.
     """
     count, mean, var, updating = moments
     if updating is False:
