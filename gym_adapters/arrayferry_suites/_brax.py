@@ -135,7 +135,7 @@ def _check_inside(env: Any) -> None:
     while env is not None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
-                f"this environment is wrapped in a {type(env).__name__}, but arrayferry itself resets, limits and "
+                f"this environment is wrapped in {type(env).__name__}, but arrayferry itself resets, limits and "
                 "batches environments",
                 remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
             )

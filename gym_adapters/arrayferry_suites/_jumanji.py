@@ -89,7 +89,7 @@ def _check(env: Any) -> None:
     while inner is not None:
         if type(inner).__name__ in WRAPPERS:
             raise af.OptionError(
-                f"{env!r:.80} is wrapped in a {type(inner).__name__}, but arrayferry itself resets and batches "
+                f"{env!r:.80} is wrapped in {type(inner).__name__}, but arrayferry itself resets and batches "
                 "environments",
                 remedy="Leave it out: its attribute .unwrapped is the environment without wrappers.",
             )

@@ -140,7 +140,7 @@ def test_a_module_around_a_policy_acts_itself(tmp_path):
 
 def test_spaces_of_a_model_are_not_those_inside_of_kernels(tmp_path):
     model, around = model_of("moves"), [kernels.RescaleAction(-1, 1)]
-    with pytest.raises(af.OptionError, match="but observation_space is None"):
+    with pytest.raises(af.OptionError, match="observation_space must be a space, and not None"):
         export(None, tmp_path / "model.onnx", policy=model, kernels=around)
 
 

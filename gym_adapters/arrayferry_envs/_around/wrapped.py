@@ -137,7 +137,7 @@ class WrappedEnv(AroundEnv):
         names = [name for name, _, _ in statistics]
         if not values.keys() >= set(names) or (values and not names):
             raise af.OptionError(
-                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} needs {names}",
+                f"wrapper_state has the statistics {[*values]!r:.80}, but those of {type(self).__name__} are {names}",
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",
             )
         for others in values.values():

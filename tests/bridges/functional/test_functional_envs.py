@@ -793,7 +793,7 @@ def test_wrappers_that_reset_are_not_hidden():
     class Outside(brax_base.Wrapper):
         pass
 
-    with pytest.raises(af.OptionError, match="is wrapped in a AutoResetWrapper"):
+    with pytest.raises(af.OptionError, match="is wrapped in AutoResetWrapper"):
         from_env(Outside(brax.envs.create("fast")))
     assert from_env(Outside(brax.envs.create("fast", None, auto_reset=False))) is not None
     for wrapper in (jumanji_wrappers.AutoResetWrapper, jumanji_wrappers.VmapWrapper):

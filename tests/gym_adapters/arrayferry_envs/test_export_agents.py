@@ -256,8 +256,8 @@ def branches(observation):
 WITH_STATISTICS = wrap(Pendulum(), kernels.NormalizeObservation())
 REFUSED = [
     ({"policy": None}, "env=None was passed without a policy"),
-    ({"observation_space": None}, "but observation_space is None"),
-    ({"action_space": 3}, "but action_space is 3"),
+    ({"observation_space": None}, "observation_space must be a space, and not None"),
+    ({"action_space": 3}, "action_space must be a space, and not 3"),
     ({"param_inputs": True}, "param_inputs and autoreset_mode are for an environment"),
     ({"autoreset_mode": "SameStep"}, "autoreset_mode are for an environment"),
     ({"autoreset_mode": "never"}, "autoreset_mode='never' is not valid"),
@@ -280,12 +280,12 @@ REFUSED = [
     ),
     (
         {"policy": torch.nn.Linear(3, 1), "policy_params": {"weight": WEIGHTS.T}},
-        "its module has ['bias', 'weight']",
+        "the module needs ['bias', 'weight']",
     ),
     ({"env": CartPole(), "action_space": CartPole.action_space}, "are for a policy alone"),
     ({"kernels": [3]}, "wrap() was given 3"),
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, which a file"),
-    ({"wrapper_state": NORMALIZED}, "but WrappedEnv has []"),
+    ({"wrapper_state": NORMALIZED}, "but those of WrappedEnv are []"),
     ({"policy": without_a_rule}, "cannot be translated"),
     ({"policy": Changes(3, 1)}, "changes what later ones return"),
     ({"policy_params": WEIGHTS[:2]}, "the policy cannot be exported"),
