@@ -219,7 +219,7 @@ class BridgeContract:
 
         Args:
             bridge: the result of `make`.
-            seed: the seed, None to continue the random sequence.
+            seed: the seed, or None to continue the random sequence.
         """
         return bridge.reset(seed=seed)[0]
 

@@ -34,7 +34,7 @@ class Bridged:
         bridge: the name of the class that users have called, for errors.
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
-        device: the device of results, None to keep their device.
+        device: the device of results, or None to keep their device.
         infos: whether the trainer uses infos. If not, or if no environment has any, `step` returns an empty list.
         needs_final: whether the trainer needs the last observations of episodes.
 

@@ -137,7 +137,7 @@ class Step(NamedTuple):
         valid: where the step belongs to an episode, bool (n,), or None for everywhere. False where the episode had
             already ended: in NEXT_STEP mode, another one begins; in DISABLED mode, the environment waits for `reset`.
         final_observation: in SAME_STEP mode the observations before the reset, for all environments. Otherwise None.
-        final_info: in SAME_STEP mode the infos before the reset; otherwise None.
+        final_info: in SAME_STEP mode the infos before the reset. Otherwise None.
     """
 
     observation: Any

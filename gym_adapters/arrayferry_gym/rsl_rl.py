@@ -35,7 +35,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     """A vector environment of any library as a `VecEnv` of rsl_rl.
 
     rsl_rl learns from every step, so an environment must reset in the same step (SAME_STEP) or leave resets to its
-    caller (DISABLED). In the latter mode, this class resets finished environments.
+    caller (DISABLED). In DISABLED mode, this class resets finished environments.
 
     Observations are float32, in a TensorDict: one group "policy", or one group for each key of a Dict. Actions are
     float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
@@ -50,7 +50,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         envs: the environments in PyTorch.
         num_envs: the number of environments.
         num_actions: the number of components of an action.
-        max_episode_length: the number of steps after which an episode is truncated, `sys.maxsize` if it is not
+        max_episode_length: the number of steps after which an episode is truncated, or `sys.maxsize` if it is not
             known.
         device: as given.
         cfg: empty; rsl_rl saves it with its logs.

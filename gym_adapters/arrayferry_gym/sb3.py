@@ -35,7 +35,7 @@ class SB3VecEnv(VecEnv):
     """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which supports only NumPy.
 
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
-    resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
+    resets to its caller (DISABLED). In DISABLED mode, this class resets finished environments.
 
     Infos describe the step, even if it ended an episode. Each has "TimeLimit.truncated": whether the episode was
     truncated and not terminated. At the end of an episode, "terminal_observation" is the observation before the reset.

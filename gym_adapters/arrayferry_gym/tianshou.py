@@ -113,7 +113,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Reset all environments with a seed. The next call of `reset` returns the observations and infos.
 
         Args:
-            seed: as for `reset` of vector environments; None does nothing.
+            seed: as for `reset` of vector environments. None does nothing.
 
         Returns:
             For each environment, a list with its seed.

@@ -61,7 +61,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             results.
         target_xp: the library of the agent. None detects it from its actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of results, None to keep their device.
+        target_device: the device of results, or None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
         info_xp: the library that infos are converted to, or None for the agent's.
@@ -69,7 +69,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the
             step, before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
         reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
-            library (`torch.float32`), None to keep it.
+            library (`torch.float32`), or None to keep it.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.

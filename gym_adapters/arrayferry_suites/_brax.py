@@ -30,8 +30,8 @@ class BraxEnv(JaxEnv):
 
     Args:
         env: the environment of Brax or MuJoCo Playground.
-        randomization_fn: draws physical models, as in `brax.training`; None to use one model in all episodes. The drawn
-            values are the parameters, named by their paths in the model.
+        randomization_fn: draws physical models, as in `brax.training`, or None to use one model in all episodes. The
+            drawn values are the parameters, named by their paths in the model.
 
     Raises:
         arrayferry.OptionError: a wrapper repeats actions, or is around a wrapper that must be removed.

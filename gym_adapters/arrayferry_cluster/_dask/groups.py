@@ -1,4 +1,4 @@
-"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is restarted here.
+"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which this module restarts.
 
 Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and repeated calls have the
 same result.
@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
     Attributes:
         number: the number of the next segment.
-        state: the state with which it begins, or None for ordinary environments, and to begin with resets.
+        state: the state with which this segment begins. None for ordinary environments, and to begin with resets.
         call: the future of the segment before, whose worker has that state.
     """
 
@@ -72,9 +72,9 @@ class GroupStatus(NamedTuple):
 
     Attributes:
         jobs: the segments that were requested but not yet returned to the user, in order.
-        restarts: the number of restarts, on which the seeds of ordinary environments depend.
+        restarts: the number of restarts. The seeds of ordinary environments depend on it.
         begins: the number of the first segment since the group was made or restarted.
-        losses: the number of times that its worker was lost.
+        losses: the number of times that the worker of the group was lost.
         deaths: the number of deaths of workers in a row.
         home: the future of the actor, or None without an actor.
         actor: the actor, or None until it exists.

@@ -31,7 +31,7 @@ def segment(
         plan: the `Plan`, pickled.
         setup: the `GroupSetup`, pickled.
         number: the number of the segment, on which the random numbers depend.
-        state: the carry with which it begins, or the `Segment` before; None to begin with resets.
+        state: the carry with which the segment begins, the previous `Segment`, or None to begin with resets.
         weights: the parameters of the policy, pickled.
         version: the version of the weights.
     """

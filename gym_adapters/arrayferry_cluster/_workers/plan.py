@@ -52,9 +52,9 @@ class GroupSetup:
 
     Attributes:
         index: the number of the group.
-        first: the number of its first environment.
-        num_envs: the number of its environments.
-        factories: the pickled functions that make the environments; empty for a `FunctionalEnv`.
+        first: the number of the first environment in the group.
+        num_envs: the number of environments in the group.
+        factories: the pickled functions that make the environments, or no functions for a `FunctionalEnv`.
         policy_state: the group's rows of the policy's initial state, or None for a policy without a state.
     """
 

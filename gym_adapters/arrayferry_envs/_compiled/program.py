@@ -102,7 +102,7 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def _key_of(leaf: AnyTree) -> Hashable:
-    """Return the key of a static leaf: its type, and the leaf itself, which is compared by `==`, as in JAX.
+    """Return the key of a static leaf: its type and the leaf. Leaves are compared by `==`, as in JAX.
 
     If an object equals only itself, its key includes its plain attributes, since they may change.
 

@@ -41,12 +41,12 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         extras: the policy's other results, such as log-probabilities and values.
         began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
             state.
-        episode_return: the sum of the rewards of the episode up to this step; float32, or the dtype of the rewards if
-            that is wider. At the last step, it is the return.
+        episode_return: the sum of the rewards of the episode up to this step. Its dtype is float32, or the dtype of the
+            rewards if that is wider. At the last step, it is the return.
         episode_length: the number of steps of the episode up to this one, int32.
-        info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
-            collected.
-        state: the state that `observation` shows, or None unless collected.
+        info: the result of `FunctionalEnv.info` for the state after the step, before any reset, or None if infos are
+            not collected.
+        state: the state that `observation` shows, or None if states are not collected.
     """
 
     observation: Any

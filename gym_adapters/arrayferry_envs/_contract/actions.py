@@ -173,7 +173,7 @@ def caster(
         x: an example. All arrays must have its type, dtype and device.
         space: the action space to whose dtype arrays are cast.
         convert: converts to the library of the environments.
-        in_numpy: whether results may be NumPy arrays, in memory of their own.
+        in_numpy: whether results may be NumPy arrays, in memory that nothing else uses.
     """
     backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)

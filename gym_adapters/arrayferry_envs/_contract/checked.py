@@ -306,7 +306,7 @@ def select_leaves(
         mask: which rows are new, bool (n,).
         new: the arrays of new states.
         old: the arrays of old states, (n, ...).
-        shared: the indices of arrays that all environments share. These are taken from `old`.
+        shared: the indices of arrays that all environments share. These leaves are taken from `old`.
         rows: the row of `new` for each environment, integers (n,). None if `new` has n rows in order.
     """
     return [

@@ -147,7 +147,7 @@ class Stepper:
         return env.select(mask, fresh, state)
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
-        """Return results in memory of their own, unless arrays are immutable. Gradients flow through the copies."""
+        """Return copies of results, unless arrays are immutable. Gradients flow through the copies."""
         backend = self.env.backend
         return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)
 

@@ -115,7 +115,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
     metadata: dict[str, Any]
     """The entry `"jax"` tells whether the adapter returns JAX arrays."""
     device: Any
-    """The device of observations and infos, None to keep their device."""
+    """The device of observations and infos, or None to keep their device."""
     _recorded = False
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""

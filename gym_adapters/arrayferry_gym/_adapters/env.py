@@ -51,7 +51,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
             environment's results.
         target_xp: the library of the agent. None detects it from its actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of observations and infos, None to keep their device.
+        target_device: the device of observations and infos, or None to keep their device.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
             Equinox model, or any tree with an array.
         info_xp: the library that infos are converted to, or None for the agent's.

@@ -29,8 +29,8 @@ class Libraries:
 
     Args:
         metadata: the metadata of the environment, used before it has returned anything.
-        env_xp: the library of the environment, None to detect it.
-        target_xp: the library of the agent, None to detect it from its actions.
+        env_xp: the library of the environment, or None to detect it.
+        target_xp: the library of the agent, or None to detect it from its actions.
         env_device: the device of arrays for the environment, or None for the device of the arrays that it returns.
         target_device: the device of arrays for the agent.
         like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
@@ -41,7 +41,7 @@ class Libraries:
             `arrayferry.convert`.
 
     Attributes:
-        target_device: the device of arrays for the agent, None to keep their device.
+        target_device: the device of arrays for the agent, or None to keep their device.
         observed: the type of the last observation, or None before the first of an episode.
         check_flags: called with flags that have dimensions, or None for no check.
 

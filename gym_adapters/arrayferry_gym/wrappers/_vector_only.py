@@ -34,7 +34,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         env: the vector environment.
         buffer_length: the number of episodes in the queues.
         stats_key: the key in infos.
-        gamma: the discount factor of discounted returns, "dr", None to leave them out.
+        gamma: the discount factor of discounted returns, "dr", or None to leave them out.
 
     Attributes:
         episode_count: the number of finished episodes.
