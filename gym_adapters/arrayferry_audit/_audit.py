@@ -200,7 +200,7 @@ class Audit:
                 self._add("seeds_differ", f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
-            # with one seed only, two episodes may begin alike by chance
+            # several seeds are tried, since two episodes may begin alike by chance
             lasts = seeds[-1], 99_999, 77_777
             one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
         except UnreadableError:  # many environments accept only one seed, not a list

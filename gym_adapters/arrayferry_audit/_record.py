@@ -75,7 +75,7 @@ class Call(NamedTuple):
         finals: for each environment, the last observation of the episode that has ended, or None if none has.
         firsts: the observations in a form that can be compared.
         rows: all results except infos, in a form that can be compared.
-        is_reset: whether it is a reset of all environments.
+        is_reset: whether the call is a reset of all environments.
         keeps_actions: whether the array of actions is unchanged.
     """
 
@@ -103,7 +103,7 @@ class Recorder:
 
     Args:
         envs: the vector environment to check.
-        mode: their autoreset mode.
+        mode: the autoreset mode of the environments.
     """
 
     def __init__(self, envs: Any, mode: Any) -> None:
@@ -155,7 +155,7 @@ class Recorder:
         """Take a step.
 
         Args:
-            step: its number.
+            step: the number of the step.
             actions: one for each environment.
             overwrites: as for `run`.
         """

@@ -41,7 +41,7 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         episode_length: the number of steps of the episode up to this one, int32.
         info: a dict of the requested infos, as they were after the step and before any reset. For ordinary
             environments, each info has a mask "_name": whether the environment provided it.
-        version: the version of the policy's weights, (environment,). 0 is the first version, 1 that after the first `update`.
+        version: the version of the policy's weights, (environment,). It is 0 at first, and 1 after the first `update`.
         group: the group of each environment, (environment,).
         restarted: whether the environments were restarted since the group's previous segment, because a worker was
             lost or an error occurred, bool (environment,).

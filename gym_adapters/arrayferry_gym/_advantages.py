@@ -45,7 +45,7 @@ def advantages(
         values: the values of the observations before the steps, floating-point, in the shape of the rewards.
         next_values: the values of the observations after the steps and before any reset, in the same shape.
         terminated: whether the episode terminated, (time, environment).
-        truncated: whether it was truncated, (time, environment).
+        truncated: whether the episode was truncated, (time, environment).
         gamma: the discount factor: a number, or an array for several rewards.
         lam: the weight of later errors (lambda): a number, or an array for several rewards.
         counts: which steps count, (time, environment), or None for all. In NEXT_STEP mode, steps that only reset do not

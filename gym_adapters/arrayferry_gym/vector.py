@@ -174,7 +174,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """Check that the environment returns last observations.
 
         Raises:
-            arrayferry.OptionError: it does not return them.
+            arrayferry.OptionError: the environment does not return last observations.
         """
         mode = self.autoreset_mode
         why = "loses the last observations of episodes" if loses_final(self.env) else None

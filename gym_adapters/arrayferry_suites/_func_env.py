@@ -17,7 +17,7 @@ class FuncEnvAdapter(JaxEnv):
 
     Args:
         env: the `FuncEnv` of Gymnasium.
-        params: its parameters, or None for its defaults.
+        params: the parameters of the environment, or None for the defaults.
     """
 
     def __init__(self, env: Any, params: AnyTree = None) -> None:

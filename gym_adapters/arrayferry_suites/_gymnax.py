@@ -34,7 +34,7 @@ class GymnaxEnv(JaxEnv):
 
     Args:
         env: the environment of gymnax, Craftax or Kinetix.
-        params: its parameters, or None for its defaults.
+        params: the parameters of the environment, or None for the defaults.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}

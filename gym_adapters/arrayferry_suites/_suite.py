@@ -16,9 +16,9 @@ class BuiltInSuite(Suite):
     """A suite. Its module, in this package, has the functions `ids` and `load`, and `adapt` if there are `env_types`.
 
     Args:
-        name: its name. Its module has the same name, after an underscore.
+        name: the name of the suite. The module has the same name, after an underscore.
         package: the package that it imports.
-        **stated: its other attributes.
+        **stated: the other attributes of the suite.
 
     Attributes:
         ids_of: the name of the package's function that lists ids. If set, the package's `make` replaces `load`.

@@ -1,4 +1,4 @@
-"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which this module restarts.
+"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is restarted.
 
 Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and repeated calls have the
 same result.

@@ -186,7 +186,7 @@ class Functions:
         Args:
             key: a JAX key, a different one for each step.
             env_state: the environments.
-            action: their actions, which are clipped to the action space.
+            action: the actions of all environments, which are clipped to the action space.
             params: as in `reset`.
 
         Returns:

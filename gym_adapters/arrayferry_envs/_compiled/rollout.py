@@ -264,7 +264,7 @@ class Steps:
 
     Args:
         program: the program that is compiled.
-        values: its values.
+        values: the values of the program.
         extras: whether transitions have the extras of the policy.
     """
 
@@ -324,7 +324,7 @@ class Steps:
         """Check the carry of another rollout, and return it.
 
         Raises:
-            arrayferry.OptionError: its arrays do not match this environment and policy.
+            arrayferry.OptionError: the arrays of the carry do not match this environment and policy.
         """
         carry_forms = _forms((carry.env_state, carry.observation))
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))

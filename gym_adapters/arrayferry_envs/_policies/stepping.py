@@ -179,7 +179,7 @@ def _copied(run: Run) -> Any:
     """Return a copy of a policy that is a module.
 
     Raises:
-        arrayferry.OptionError: it cannot be copied.
+        arrayferry.OptionError: the module cannot be copied.
     """
     try:
         return copy.deepcopy(run.policy)
@@ -219,7 +219,7 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     """Return a `FunctionalEnv`.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: `env` is no `FunctionalEnv`.
     """
     if is_functional(env):
         return checked_env(env)

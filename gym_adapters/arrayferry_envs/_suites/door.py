@@ -186,7 +186,7 @@ def make(
         >>> observation.shape
         (4,)
     """
-    mode = AutoresetMode.NEXT_STEP  # an environment without a limit is a batch of one in this mode
+    mode = AutoresetMode.NEXT_STEP  # a suite of batches makes a batch of one in this mode
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 

@@ -39,7 +39,7 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
 
     Raises:
         TypeError: `env` is not an environment of a suite.
-        arrayferry.OptionError: its library does not run with the installed JAX, or the suite lacks an option.
+        arrayferry.OptionError: the library of `env` does not run with the installed JAX, or the suite lacks an option.
 
     Examples:
         >>> import jax

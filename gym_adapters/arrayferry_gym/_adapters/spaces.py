@@ -39,7 +39,7 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
     Args:
         original: the environment's space, or a converted one.
         libraries: converts samples when the agent's library is known.
-        observed: whether it is a space of observations, not of actions.
+        observed: whether this is a space of observations, not of actions.
     """
     if isinstance(original, Converted):
         original = original.original

@@ -153,7 +153,7 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
     """Check that an observation belongs to one environment, if there are several inside.
 
     Raises:
-        TypeError: it is a batch of observations.
+        TypeError: the observation is a batch of observations.
     """
     count, space = num_envs_inside(env), env.observation_space
     if count is None or count == 1 or not isinstance(space, Space):

@@ -68,7 +68,7 @@ class HeldKernel:
         kernel: the kernel, bound to its spaces.
         n: the number of environments.
         name: the name of its statistics, or None if it has none.
-        state: its state, or None until its library is known.
+        state: the state of the kernel, or None until the library is known.
         updating: whether statistics are updated.
         xp: the namespace of its arrays.
         device: the device of its arrays, or None for the library's own choice.
@@ -132,10 +132,10 @@ class Driver(HeldKernel):
 
     Attributes:
         acts: whether the kernel changes actions.
-        steps: whether it reads or changes the results of steps.
-        observes: whether it reads or changes observations.
-        rewarded: whether it reads or changes rewards.
-        flagged: whether it reads or changes the flags of ended episodes.
+        steps: whether the kernel reads or changes the results of steps.
+        observes: whether the kernel reads or changes observations.
+        rewarded: whether the kernel reads or changes rewards.
+        flagged: whether the kernel reads or changes the flags of ended episodes.
         own: converts a tree to arrays of the library. Set when the library is known.
     """
 
