@@ -122,7 +122,7 @@ class Audit:
             self._variations(self._new if again else lambda: self._first)
         # list causes before their consequences
         self.problems = self.problems[first:] + self.problems[:first]
-        self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
+        self.problems.sort(key=lambda problem: problem.check != "infos_are_those_of_the_mode")
 
     def _made_now(self) -> Any:
         """Make environments, which are closed at the end."""
