@@ -755,7 +755,7 @@ def test_an_adaptive_cluster_starts_workers_when_they_are_needed(groups):
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         cluster.adapt(minimum=0, maximum=2, **times)
-        options = {"num_steps": 2, "groups": groups, "client": client, "timeout": 20}
+        options = {"num_steps": 2, "groups": groups, "client": client, "timeout": 60}
         with Collector([CARTPOLE] * 4, leaning, WEIGHTS, **options) as collector:
             assert next(collector).reward.shape == (2, 4)
             assert collector.groups == (groups or 1)
