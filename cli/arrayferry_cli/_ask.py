@@ -43,7 +43,7 @@ def ask(
             end the process, with a description, and what to do if that fails.
         timeout: the time limit in seconds.
         plugins: the names of the plugins to load. None loads those that the user has chosen.
-        output: the file descriptor that shows standard output, 1 or 2. With None, only errors quote the output.
+        output: the file descriptor of this process, 1 or 2, to which the child's standard output goes. With None, only errors quote the output.
         arguments: further arguments of the task. They and the result are sent as JSON in a file.
 
     Raises:

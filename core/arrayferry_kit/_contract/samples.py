@@ -69,7 +69,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
 
 
 def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
-    """Return a writable array whose address is a multiple of 64 bytes; if not `aligned`, one element after it."""
+    """Return a writable array that begins at a multiple of 64 bytes or, if not `aligned`, one element after one."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)

@@ -74,8 +74,8 @@ def check_functional_env(
         arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
     Warns:
-        UserWarning: there is no problem, but with random actions in NumPy, every episode ends in its first step; or none
-            ends in 10000 steps, while `max_episode_steps` is None.
+        UserWarning: no problem was found, but with random actions in NumPy, either every episode ends in its first step,
+            or `max_episode_steps` is None and no episode ends within 10000 steps.
 
     Examples:
         >>> from arrayferry_envs import CartPole, check_functional_env

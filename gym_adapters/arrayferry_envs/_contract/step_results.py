@@ -73,8 +73,8 @@ class StepResults:
     def _reward(self, reward: AnyArray) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
-        Whole numbers become float32, unless `reward_dtype` is set. If the cast loses digits, an error is raised. In JAX and
-        on a GPU, where the check would wait for the device, a warning is issued instead, once for each dtype.
+        Whole numbers become float32, unless `reward_dtype` is set. If the cast loses digits, an error is raised. In JAX, and
+        on a GPU, the check would wait for the device. There, a warning says once for each dtype that digits may be lost.
         """
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:

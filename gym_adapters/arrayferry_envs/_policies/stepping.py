@@ -279,7 +279,7 @@ def _wrappers(env: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def frozen(env: Any) -> Iterator[None]:
-    """In a block, stop updates of wrappers' statistics. Warn of wrappers in other processes, and of new statistics."""
+    """In a block, stop updates of wrappers' statistics. Warn of wrappers in other processes, and of empty statistics."""
     changed = []
     try:
         for wrapper in _wrappers(env):

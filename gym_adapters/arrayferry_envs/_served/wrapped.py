@@ -75,7 +75,7 @@ class WrappedServed(HasKernels):
         self._show(kernels, vector=isinstance(self, FunctionalVectorEnv))
         portable = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
         rounding = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
-        # compiled kernels cannot raise an error for a number
+        # compiled kernels cannot raise an error for NaN, so actions are checked before these kernels
         self._rounding = rounding if self._stepper.env.traces else []
 
     def _fitted(self, actions: AnyTree) -> Any:

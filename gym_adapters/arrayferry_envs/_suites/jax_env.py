@@ -37,8 +37,8 @@ class JaxState(NamedTuple):
     """The states of environments of another library.
 
     Attributes:
-        leaves: the arrays (n, ...), with keys as numbers.
-        structure: the structure of the states.
+        leaves: the arrays (n, ...). Random keys are stored as their numbers (`jax.random.key_data`).
+        structure: the tree structure, and the generators of the random keys.
     """
 
     leaves: tuple[Any, ...]

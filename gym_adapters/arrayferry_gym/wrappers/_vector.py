@@ -36,10 +36,10 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     Which rows count in a step depends on the environment's autoreset mode:
 
-    - NEXT_STEP: rows whose episode had not ended before. Other rows only begin a new episode. - SAME_STEP: all rows.
-    Where an episode has ended, its final observation counts, and then a new episode begins. If the environment loses
-    final observations, kernels that use only observations skip these rows. - DISABLED: rows whose episode had not ended
-    before. `reset` begins episodes, in all rows or those in `reset_mask`.
+    - NEXT_STEP: rows whose episode had not ended before. Other rows only begin a new episode.
+    - SAME_STEP: all rows. Where an episode has ended, its final observation counts, and then a new episode begins. If
+        the environment loses final observations, kernels that use only observations skip these rows.
+    - DISABLED: rows whose episode had not ended before. `reset` begins episodes, in all rows or those in `reset_mask`.
 
     Args:
         env: the vector environment, or an adapter of this package around one.

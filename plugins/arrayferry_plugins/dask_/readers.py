@@ -142,7 +142,7 @@ class DaskReader(Reader):
         return [_joined(block, owned=owned) for block in chunks]
 
     def close(self) -> None:
-        self._graph.clear()  # errors of distributed refer to the frames of cancelled tasks, and so to this object
+        self._graph.clear()  # errors of the package `distributed` keep frames of cancelled tasks alive, and so this object
 
     def _keep(self, key: Any, result: AnyTree) -> None:
         """Keep the result of a task for later steps, or note that it is not kept."""

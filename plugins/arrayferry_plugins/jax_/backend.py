@@ -142,7 +142,7 @@ class JaxBackend(Backend):
     devices: Devices = JaxDevices()
     dlpack: DLPack | None = JaxDLPack()
 
-    # these functions are called often, so no method calls them
+    # these functions are called often, so they are the methods themselves, which saves a call
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 
