@@ -254,7 +254,7 @@ class _Function:
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
-        # numbers among the arguments may differ in each call
+        # numbers among the arguments may differ in each call: compile nothing for them
         compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
         order = (*others, *places)
         call = ForeignCall(

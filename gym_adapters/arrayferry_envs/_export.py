@@ -70,7 +70,7 @@ def export(
         policy_params: the parameters of the policy, which become constants. For `flax.linen`, they are the module's
             variables. Other modules of JAX contain their parameters.
         env_params: parameters of the environment, or a dict of the parameters that differ from the defaults.
-        param_inputs: whether parameters that are numbers or arrays are inputs.
+        param_inputs: whether parameters of the environment that are numbers or arrays become inputs.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         autoreset_mode: when finished episodes are reset: SAME_STEP, NEXT_STEP, or DISABLED (only by "reset").

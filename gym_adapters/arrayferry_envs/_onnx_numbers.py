@@ -212,7 +212,7 @@ def _set_methods(methods: dict[str, Any]) -> None:
 
 
 class RawRandom(Random):
-    """Random numbers made from raw ones.
+    """Random numbers computed from raw ones, which are inputs.
 
     Args:
         xp: the namespace of the numbers.

@@ -34,7 +34,7 @@ class BraxEnv(JaxEnv):
             drawn values are the parameters, named by their paths in the model.
 
     Raises:
-        arrayferry.OptionError: a wrapper repeats actions, or is around a wrapper that must be removed.
+        arrayferry.OptionError: a wrapper repeats actions, or a wrapper that resets or batches cannot be removed.
     """
 
     def __init__(self, env: Any, randomization_fn: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""How streams read arrays in stores, and containers that cannot be rebuilt from blocks."""
+"""How streams read arrays in stores, and what they yield for containers that cannot be rebuilt."""
 
 from __future__ import annotations
 

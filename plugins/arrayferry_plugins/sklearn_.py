@@ -50,7 +50,7 @@ class Estimators(Container):
 def _learned(estimator: Any) -> dict[str, Any]:
     """Return the attributes of an estimator that contain numeric arrays, or estimators with such attributes."""
     supports = False
-    # scikit-learn has tags since 1.6, and the tags of other packages may raise
+    # scikit-learn has had tags since 1.6, and reading those of other packages may raise an error
     with suppress(Exception):
         supports = bool(estimator.__sklearn_tags__().array_api_support)
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}

@@ -35,7 +35,7 @@ class Owners:
         unused: the ids of their contributions.
 
     Raises:
-        PluginError: the plugin `refuse` claims a name or type of another one.
+        PluginError: the plugin named `refuse` claims a name or type that another plugin owns.
     """
 
     def __init__(

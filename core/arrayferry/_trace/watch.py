@@ -1,6 +1,6 @@
 """The work of a trace around a running conversion: it measures, compares and reports.
 
-The conversions themselves only know `observers`, and call `watch` of the first of them.
+Conversions know only the list `observers`, and call the method `watch` of its first entry.
 """
 
 from __future__ import annotations

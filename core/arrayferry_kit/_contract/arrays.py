@@ -38,7 +38,7 @@ class BackendTests(Runner):
         )
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Return arrays that hold more than values, each with a word that its error must contain."""
+        """Return arrays that hold more than values, each with a word that the error for it must contain."""
         return []
 
     # The backend under test.

@@ -121,7 +121,7 @@ class Group(ABC):
         self._first = SPACES  # the first segment that was not returned to the user
 
     def forget(self, number: int) -> None:
-        """Forget the segments before the first that was not returned to the user."""
+        """Forget the segments before `number`, the first that was not returned to the user."""
         self._first = number
         left = tuple(job for job in self.status.jobs if job.number >= number)
         self.status = self.status._replace(jobs=left)

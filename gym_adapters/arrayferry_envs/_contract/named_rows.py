@@ -29,7 +29,7 @@ class NamedRows(Random):
         self.comparable = True
 
     def _draw(self, shape: Any) -> Any:
-        """Return uniform numbers from 0 to 1. They depend on the number of earlier draws."""
+        """Return uniform numbers from 0 to 1. They depend on the number and the sizes of earlier draws."""
         shape = tuple(shape)
         of_rows = shape[:1] == (len(self._names),)
         self.comparable = self.comparable and (of_rows or not shape)

@@ -147,7 +147,7 @@ class Suite(Part):
             whose: the owner of the options, for the error. The default is the suite.
 
         Raises:
-            arrayferry.OptionError: the function lacks one of them.
+            arrayferry.OptionError: the function does not accept one of the options.
         """
         try:
             # no follow_wrapped, since a decorator may add options to those of the function

@@ -1,4 +1,4 @@
-"""The quick way for actions: after an action of the same type, dtype and shape, only numbers are checked.
+"""The quick way for actions: after an action of the same type, dtype and shape, only values are checked.
 
 Any other action is fitted completely, which also explains what is wrong with it.
 """
