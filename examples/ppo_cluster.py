@@ -58,8 +58,11 @@ def run(settings: Settings, client: Any, seed: int, add: Add) -> Result:
                 compiling, begun = time.perf_counter() - begun, time.perf_counter()
             over = part.terminated | part.truncated
             curve.append(float(part.episode_return[over].mean()) if over.any() else math.nan)
-            steps = Trajectory(*(getattr(part, name) for name in Trajectory._fields))
-            agent.learn_from(steps._replace(reward=part.reward.float()))
+            steps = Trajectory(
+                part.observation, part.action, part.reward.float(), part.terminated, part.truncated,
+                part.final_observation, part.extras,
+            )  # fmt: skip
+            agent.learn_from(steps)
             collector.update(agent.net.state_dict())
             show(update, curve[-1])
             if update == settings.updates:
