@@ -317,7 +317,7 @@ class PluginManager(pluggy.PluginManager):
                     "so it is no plugin",
                     remedy=f"Register an instance of one of these classes, or a plugin with hooks. {self.advice()}",
                 )
-            # a loop: in Python 3.12 and newer, an interrupt in a comprehension may skip `except`
+            # by `filter`: in Python 3.12 and newer, an interrupt in a comprehension may skip `except`
             new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))
             if point is None:
                 self._registry.update(name, parts)
