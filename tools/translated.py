@@ -90,9 +90,9 @@ def try_one(env_id: str) -> dict[str, Any]:
                 result = envs.step(action)
                 times.append(time.perf_counter() - began)
                 compared.append(_difference((result, _held(envs)), expected))
-            simulator: Any = envs._simulator
+            stepper: Any = envs._stepper
             leaves, keys = seen[SINGLE][1]
-            simulator._leaves, simulator._keys = simulator._entered((tuple(leaves), keys))
+            stepper._leaves, stepper._keys = stepper._entered((tuple(leaves), keys))
             single = _difference((envs.step(actions[SINGLE]), _held(envs)), seen[SINGLE + 1])
             free = [sum(parts[0] for parts in compared), max(parts[1] for parts in compared)]
             found[xp] = {"single": single, "free": free, "step": statistics.median(times)}
@@ -120,8 +120,8 @@ def _held(envs: Any) -> Any:
     """Return a copy of what environments hold between two steps."""
     import arrayferry as af
 
-    simulator = envs._simulator
-    return af.convert(([*simulator._leaves], simulator._keys), "numpy", copy=True)
+    stepper = envs._stepper
+    return af.convert(([*stepper._leaves], stepper._keys), "numpy", copy=True)
 
 
 def _difference(given: Any, expected: Any) -> tuple[int, float]:
@@ -152,7 +152,7 @@ def _own_differences(envs: Any, leaves: Any, actions: Any) -> dict[str, Any]:
 
     from arrayferry_gym import make_rng
 
-    env, params, held = envs.functional, envs.params, envs._simulator.env
+    env, params, held = envs.functional, envs.params, envs._stepper.env
     leaves = [jnp.asarray(x) for x in leaves[:-2]]
     shared = env._shared
 
