@@ -1,8 +1,11 @@
 """The check of the built pages finds what is wrong with them."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "https://example.com/docs"
@@ -57,3 +60,16 @@ def test_a_page_that_the_navigation_lacks_is_named(tmp_path):
     (tmp_path / "docs/how-to").mkdir(parents=True)
     (tmp_path / "docs/how-to/two.md").touch()
     assert check(tmp_path, "") == ["how-to/two.md is not in the navigation"]
+
+
+@pytest.mark.long
+def test_translated_environments_are_compared_with_jax():
+    pytest.importorskip("jax")
+    pytest.importorskip("torch")
+    command = [sys.executable, str(ROOT / "tools/translated.py"), "one", "arrayferry/CartPole-v0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["why"], found["own"]["single"][0], found["ended"] > 0) == ("", 0, True)
+    for xp in ("numpy", "torch"):
+        assert found[xp]["free"][0] == 0
+        assert found[xp]["free"][1] < 1e-4
