@@ -22,7 +22,7 @@ from timing import Block, fastest_block
 from arrayferry_envs import CartPole, rollout
 from arrayferry_gym import make_rng
 
-__all__ = ["functional_rows"]
+__all__ = ["cart_pole_by_hand", "cart_pole_step", "functional_rows"]
 
 COUNTS = (16, 256, 1_024, 4_096, 65_536)
 SECTION = "functional environments: CartPole"
@@ -122,8 +122,8 @@ def _host_row(count: int) -> Row:
     return Row(SECTION, f"a step of {count:,}", tuple(checks), note, microseconds(times))
 
 
-def cart_pole_by_hand(count: int, *, final: bool = False) -> Any:
-    """A compiled step as it is usually written: for one environment, with a key for each, and `vmap`.
+def cart_pole_step(count: int, *, final: bool = False) -> tuple[Any, list[Any]]:
+    """A step as it is usually written, for one environment, with a key for each, and `vmap`; and what it starts from.
 
     Args:
         count: the number of environments.
@@ -156,13 +156,18 @@ def cart_pole_by_hand(count: int, *, final: bool = False) -> Any:
         state = jnp.where(done, reset(key), state)
         return state, jnp.where(done, 0, elapsed), jnp.float32(1.0), fallen, cut, *last
 
-    @jax.jit
     def step(key: Any, state: Any, elapsed: Any, action: Any) -> Any:
         key, own = jax.random.split(key)
         return key, *jax.vmap(one)(jax.random.split(own, count), state, elapsed, action)
 
     key = jax.random.key(0)
-    held = [key, jax.vmap(reset)(jax.random.split(key, count)), jnp.zeros(count, jnp.int32)]
+    return step, [key, jax.vmap(reset)(jax.random.split(key, count)), jnp.zeros(count, jnp.int32)]
+
+
+def cart_pole_by_hand(count: int, *, final: bool = False) -> Any:
+    """A function of actions that takes the compiled step."""
+    step, held = cart_pole_step(count, final=final)
+    step = jax.jit(step)
 
     def advance(action: Any) -> Any:
         held[0], held[1], held[2], *rest = step(*held, action)

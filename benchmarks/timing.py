@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Statement", "fastest", "fastest_block", "fresh_process", "medians"]
+__all__ = [
+    "Block",
+    "Statement",
+    "fastest",
+    "fastest_block",
+    "fresh_process",
+    "medians",
+    "on_one_core",
+]
 
 WARM_UP = 40
 """Untimed calls at the start: plans are written and JAX compiles in the first few."""
@@ -153,3 +162,20 @@ def fresh_process(code: str, environment: dict[str, str] | None = None) -> Any:
         env=environment,
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def on_one_core(function: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+    """Call a function of a module of this folder in a fresh interpreter on one core, and return its times.
+
+    On several cores, JAX hands short programs to another thread. Waking it takes up to 25 us, or nothing for seconds on
+    end, so that the same code has ratios between 1.0 and 2.0.
+    """
+    module, name = function.__module__, function.__name__
+    code = (
+        f"import os, sys; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import json, warnings; warnings.simplefilter('ignore')\n"
+        f"from {module} import {name}\nprint(json.dumps({name}(*{arguments!r})))"
+    )
+    times: dict[str, float] = fresh_process(code)
+    return times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 from typing import Any
@@ -12,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from functional import cart_pole_by_hand, cart_pole_step
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from row import Check, Row, microseconds
-from timing import Block, Statement, fastest, fastest_block
+from timing import Block, Statement, fastest, fastest_block, on_one_core
 
 import arrayferry_gym.wrappers as ours
 from arrayferry_envs import CartPole, Functions, rollout, wrap
@@ -151,6 +153,15 @@ def _single_rows() -> list[Row]:
     return rows
 
 
+def merged(stats: Any, x: Any) -> Any:
+    """Count a batch in a running mean and variance."""
+    mean, var, size = stats
+    own, n = x.mean(axis=0), x.shape[0]
+    delta, total = own - mean, size + n
+    spread = var * size + x.var(axis=0) * n + delta**2 * size * n / total
+    return mean + delta * n / total, spread / total, total
+
+
 def _rollout_row(count: int) -> Row:
     """A rollout with normalised observations and rewards and the statistics of episodes, and one by hand."""
 
@@ -164,13 +175,6 @@ def _rollout_row(count: int) -> Row:
         kernels.NormalizeReward(),
     )
     functions = Functions(CartPole())
-
-    def merged(stats: Any, x: Any) -> Any:
-        mean, var, size = stats
-        own, n = x.mean(axis=0), x.shape[0]
-        delta, total = own - mean, size + n
-        spread = var * size + x.var(axis=0) * n + delta**2 * size * n / total
-        return mean + delta * n / total, spread / total, total
 
     def merged_rows(stats: Any, x: Any, rows: Any) -> Any:
         mean, var, size = stats
@@ -248,21 +252,72 @@ FOUR = {name: options for name, options in WRAPPERS.items() if name != "RescaleO
 
 
 def _four_row(count: int) -> Row:
-    """A step of environments in JAX with four wrappers: inside the compiled step, and around it."""
+    """A step of environments in JAX with four wrappers: inside the compiled step, around it, and by hand."""
+    times, others = on_one_core(_four_times, count), _four_times(count)
+    check = Check(times["inside"] / times["alone"], 1.3, "of a step without")
+    by_hand = times["by hand"] / times["alone by hand"]
+    note = (
+        f"by hand {by_hand:.2f}, around the environment {times['around'] / times['alone']:.2f}, "
+        f"on all cores {others['inside'] / others['alone']:.2f}"
+    )
+    what = f"four wrappers of {count:,} in JAX, on one core"
+    return Row(SECTION, what, (check,), note, microseconds(times))
+
+
+def _four_times(count: int) -> dict[str, float]:
     alone = CartPole().make_vec(count, xp="jax")
     parts = [getattr(kernels, name)(**options) for name, options in FOUR.items()]
     inside = wrap(CartPole(), *parts).make_vec(count, xp="jax")
     around = CartPole().make_vec(count, xp="jax")
     for name, options in FOUR.items():
         around = getattr(ours_vector, name)(around, **options)
-    drawn = jax.random.bernoulli(jax.random.key(0), shape=(64, count)).astype(int)
-    statements = {}
-    for way, env in {"alone": alone, "inside": inside, "around": around}.items():
+    for env in (alone, inside, around):
         env.reset(seed=0)
-        statements[way] = Statement("block(step(next(actions)))", {
-            "block": jax.block_until_ready, "step": env.step, "actions": itertools.cycle([*drawn]),
-        })  # fmt: skip
-    times = fastest(statements, 3.0)
-    check = Check(times["inside"] / times["alone"], 1.3, "of a step without")
-    note = f"around the environment {times['around'] / times['alone']:.2f}"
-    return Row(SECTION, f"four wrappers of {count:,} in JAX", (check,), note, microseconds(times))
+    ways = {
+        "alone": alone.step, "inside": inside.step, "around": around.step,
+        "alone by hand": cart_pole_by_hand(count), "by hand": _four_by_hand(count),
+    }  # fmt: skip
+    drawn = jax.random.bernoulli(jax.random.key(0), shape=(64, count)).astype(int)
+    statements = {
+        way: Statement("block(step(next(actions)))", {
+            "block": jax.block_until_ready, "step": step, "actions": itertools.cycle([*drawn]),
+        })
+        for way, step in ways.items()
+    }  # fmt: skip
+    return fastest(statements, 3.0)
+
+
+def _four_by_hand(count: int) -> Any:
+    """The same four in one compiled step, whose ends of episodes are read and recorded."""
+    step, start = cart_pole_step(count)
+    zeros, moments = jnp.zeros(count), (jnp.zeros(()), jnp.ones(()), jnp.float32(1e-4))
+    of_observations = jnp.zeros(4), jnp.ones(4), jnp.float32(1e-4)
+    held: Any = [start, (of_observations, moments, zeros, zeros, jnp.zeros(count, int))]
+    queues: Any = [collections.deque(maxlen=100) for _ in range(2)]
+
+    @jax.jit
+    def compiled(env: Any, more: Any, action: Any) -> Any:
+        observations, returns, discounted, total, length = more
+        *env, reward, fallen, cut = step(*env, action)
+        reward = jnp.broadcast_to(reward, (count,))
+        ended = fallen | cut
+        observations = merged(observations, env[1])
+        shown = (env[1] - observations[0]) / jnp.sqrt(observations[1] + 1e-8)
+        discounted = discounted * 0.99 * ~fallen + reward
+        returns = merged(returns, discounted)
+        scaled = jnp.clip(reward / jnp.sqrt(returns[1] + 1e-8), -1.0, 1.0)
+        total, length = total + reward, length + 1
+        told = ended, jnp.where(ended, total, 0), jnp.where(ended, length, 0)
+        discounted, total, length = (jnp.where(ended, 0, x) for x in (discounted, total, length))
+        more = observations, returns, discounted, total, length
+        return env, more, (shown, scaled, fallen, cut), told
+
+    def advance(action: Any) -> Any:
+        held[0], held[1], results, (ended, *told) = compiled(*held, action)
+        rows = np.asarray(ended)
+        if rows.any():
+            for queue, values in zip(queues, told, strict=True):
+                queue.extend(np.asarray(values)[rows])
+        return results
+
+    return advance
