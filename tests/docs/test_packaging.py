@@ -34,6 +34,23 @@ def test_the_oldest_versions_are_the_lower_bounds():
         assert oldest == stated + (0,) * (len(oldest) - len(stated)), name
 
 
+def test_the_page_of_versions_has_the_tested_versions():
+    def pinned(name, *files):
+        texts = "".join((ROOT / file).read_text() for file in files)
+        found = re.findall(rf"(?m)(?:^|'){name}==([\d.]+)", texts)
+        return max(found, key=lambda each: [*map(int, each.split("."))])
+
+    page = (ROOT / "docs/versions.md").read_text()
+    rows = re.findall(r"(?m)^\| (NumPy|PyTorch|JAX|Dask|Gymnasium) \| .* \| (\S+), (\S+) \|$", page)
+    assert len(rows) == 5
+    for name, *stated in rows:
+        package = {"PyTorch": "torch"}.get(name, name.lower())
+        oldest = pinned(package, "constraints-oldest.txt")
+        assert stated == [oldest, pinned(package, "constraints.txt", "Makefile")], name
+    pythons = [each[-4:] for each in PROJECT["classifiers"] if "Python :: 3." in each]
+    assert f"| {pythons[0]}, {pythons[-1]} |" in page
+
+
 def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == PROJECT["version"]
