@@ -95,7 +95,7 @@ _JAX = {
 }
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any attribute name
 
     def __getattr__(name: str) -> Any:
         if name not in _JAX:

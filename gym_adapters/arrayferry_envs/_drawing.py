@@ -22,7 +22,7 @@ class ClassicEnv(FunctionalEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
-        """Return the numbers of the state."""
+        """Return the fields of the states as columns of one array."""
         return xp.stack(list(state), axis=1)
 
     def render(self, state: AnyTree, index: int) -> Any:
@@ -32,4 +32,4 @@ class ClassicEnv(FunctionalEnv):
         env: Any = getattr(classic_control, self.drawn_by)(render_mode="rgb_array")
         env.reset(seed=0)
         env.state = np.array([float(x[index]) for x in state])
-        return env.render()  # close() would shut down pygame for the whole process
+        return env.render()  # env.close() would shut down pygame for the whole process

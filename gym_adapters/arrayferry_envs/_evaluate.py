@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._evaluate_options import EvaluateOptions
 
     class Module(Protocol):
-        """A module of PyTorch. PyTorch itself may not be installed."""
+        """A protocol for modules of PyTorch, which may not be installed."""
 
         def state_dict(self, *args: Any, **options: Any) -> Any: ...
 
@@ -72,21 +72,21 @@ def evaluate(
     long ones. The run ends when the slowest environment has finished them.
 
     A policy in JAX and a `FunctionalEnv` run in one compiled `lax.while_loop`, without reverse-mode gradients. For
-    gradients, or for a fixed number of steps, use `rollout`. Everything else is stepped from Python: a `FunctionalEnv` as
-    a vector environment in the policy's library, other environments unchanged, in any autoreset mode. They are reset first,
-    with the key as the seed, and stay open in the state after the last step. Wrappers with statistics, such as
-    `NormalizeObservation`, do not update them.
+    gradients, or for a fixed number of steps, use `rollout`. All other combinations are stepped from Python: a
+    `FunctionalEnv` as a vector environment in the policy's library, other environments unchanged, in any autoreset
+    mode. Other environments are first reset, with the key as the seed, and remain open in the state after the last
+    step. Wrappers with statistics, such as `NormalizeObservation`, do not update them.
 
     Args:
         env: a `FunctionalEnv`; a vector environment of Gymnasium, or an adapter around one; or a single environment, as a
             batch of one.
-        policy: a function as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
-            observations. With `policy_state` it is
-            `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which maps
-            observations to actions; with `policy_state`, it maps `(observation, policy_state)` to
-            `(action, policy_state)`. The module is copied, and runs in evaluation mode. State inside a module is not reset
-            between episodes: use `policy_state`. A module inside a function keeps its mode: call its `eval()`.
+        policy: a function as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch
+            of observations. With `policy_state` it is `policy(policy_params, observation, key, policy_state) ->
+            (action, extras, policy_state)`. The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other
+            library. The policy may also be a PyTorch module, which maps observations to actions; with `policy_state`,
+            it maps `(observation, policy_state)` to `(action, policy_state)`. The module is copied, and runs in
+            evaluation mode. State inside a module is not reset between episodes: use `policy_state`. If a function
+            calls a module, the module's mode does not change: call its `eval()` first.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
             `state_dict`, or None for its current weights.
         key: the seed of the environments and of the policy's key: an integer, or a JAX key. It also seeds the numbers that
@@ -98,8 +98,8 @@ def evaluate(
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
         wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
-            of the environment's `state_dict` for it. The statistics are used but not updated.
-            Without it, the environment begins with new statistics, and a warning is issued.
+            of `env.state_dict(carry.env_state)`. The statistics are used but not updated. Without `wrapper_state`, the
+            environment begins with new statistics, and a warning is issued.
         sharding: as in `rollout`.
         policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
             `FunctionalEnv` or a JAX key; and otherwise the library of the observations.

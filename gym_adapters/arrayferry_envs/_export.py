@@ -34,20 +34,20 @@ def export(
     observation_space: Space[Any] | None = None,
     action_space: Space[Any] | None = None,
 ) -> dict[str, Any]:
-    """Write an environment, a policy, or both as an ONNX file: dynamics, wrappers and policy, as one graph.
+    """Write an environment, a policy, or both to an ONNX file, with all wrappers in one graph.
 
-    Each run of the graph is a step of all environments, or a reset of the environments in its input "reset". ONNX has no
-    state and no random numbers, so both are inputs:
+    Each run of the graph takes a step in all environments, or resets the environments that its input "reset" selects.
+    ONNX has no state and no random numbers, so both are inputs:
 
-    - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the last
+    - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the previous
       run. In the first run they are zeros, and "reset" is true everywhere.
     - "reset", bool (n,), begins episodes: at a reset, the reward is 0, and no action is taken.
     - "action..." are the actions, which are clipped to their space. With a policy, they are outputs, and
-      "last.observation..." are the observations of the last run.
+      "last.observation..." are the observations of the previous run.
     - "random..." are random numbers, new in each run: uniform in [0, 1) or normal. The metadata says which.
-    - "last.key", uint32 (2,), for environments in JAX, is the key of all random numbers of their steps and resets. In the
-      first run, pass the key data of any key, such as `jax.random.key(0)`; later, the output "key" of the last run. A run
-      splits it into three keys: the next "key", a key for steps, and a key for resets.
+    - "last.key", uint32 (2,), for environments in JAX, is the key of all random numbers of their steps and resets. In
+      the first run, pass the key data of any key, such as `jax.random.key(0)`, and in later runs the output "key" of
+      the previous run. A run splits it into three keys: the next "key", a key for steps, and a key for resets.
     - "params...", with `param_inputs`, are parameters that are otherwise constants. Their values are in the metadata.
       Parameters that the environment draws are inputs only if they have an effect.
 
@@ -55,25 +55,26 @@ def export(
     "info...", and in SAME_STEP mode "final_observation...". Names of parts of trees have dots: "last.state.position".
 
     **A policy alone**, with `env=None`, maps the environment's "observation..." to "action...": kernels change the
-    observation, the policy acts, kernels change the action, and it is clipped to its space. Kernels with a memory, such as
-    a stack of frames, have "reset" and "last.wrappers..." as above. The metadata has "test_vectors": the inputs, the
-    outputs, and the policy's observations and actions in three consecutive runs.
+    observation, the policy acts, kernels change the action, and the action is clipped to its space. If kernels have a
+    memory, such as a stack of frames, "reset" and "last.wrappers..." are further inputs, as above. The metadata has
+    "test_vectors": the inputs, the outputs, and the policy's observations and actions in eight consecutive runs.
 
     Args:
         env: the environment, which may be wrapped by `wrap`, in Array API code or in JAX. None for a policy alone.
         path: the file to write.
-        num_envs: the number of environments that a run of the graph steps, n.
+        num_envs: the number of environments in the graph, n.
         policy: a function in Array API code, NumPy or JAX, `policy(policy_params, observation, rng) -> action, extras`; a
             module of PyTorch or Flax that returns actions, in evaluation mode; a module of Equinox, for one observation; or
             a model or policy of Stable-Baselines3, exported as its `predict` with deterministic=True. A model includes the
-            statistics of its `VecNormalize`. None to leave actions to the caller.
+            statistics of its `VecNormalize`. With None, actions are inputs.
         policy_params: the parameters of the policy, which become constants. For `flax.linen`, they are the module's
             variables. Other modules of JAX contain their parameters.
         env_params: parameters of the environment, or a dict of the parameters that differ from the defaults.
         param_inputs: whether parameters of the environment that are numbers or arrays become inputs.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
-        autoreset_mode: when finished episodes are reset: SAME_STEP, NEXT_STEP, or DISABLED (only by "reset").
+        autoreset_mode: when environments are reset after an episode: SAME_STEP, NEXT_STEP, or DISABLED (only by the
+            input "reset").
         wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.
             They become constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
@@ -88,7 +89,7 @@ def export(
 
     Raises:
         arrayferry.OptionError: the environment or the policy cannot be exported: it needs a library other than JAX, or an
-            operation that ONNX lacks. The message names the line.
+            operation that ONNX lacks. The message names the line of code.
         arrayferry.BackendUnavailableError: ndonnx is not installed; or a PyTorch module needs onnxscript.
 
     Examples:
@@ -141,14 +142,14 @@ def export(
         raise af.OptionError(
             "env_params, param_inputs and autoreset_mode are for an environment; kernels, observation_space and "
             "action_space are for a policy alone",
-            remedy="Leave out the others. To put kernels around an environment, use wrap(env, *kernels).",
+            remedy="Leave out those that do not apply. To put kernels around an environment, use wrap(env, *kernels).",
         )
     graph: Any
     if env is None:
         from ._onnx_agents import AgentGraph
 
         spaces = {"observation_space": observation_space, "action_space": action_space}
-        if not kernels:  # the spaces of a model are those outside the kernels
+        if not kernels:  # the spaces of a model are outside the kernels, so kernels may change them
             spaces = {k: getattr(policy, k, None) if x is None else x for k, x in spaces.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
         graph = AgentGraph(spaces, kernels, num_envs, limit, wrapper_state, policy, policy_params)
@@ -173,12 +174,12 @@ def check_export(
 
     Args:
         path: a file that `export` wrote for a policy alone.
-        policy: the policy. If it is passed, it is also called with its observations in the test vectors, and the result
-            includes the largest difference from its actions there.
+        policy: the policy, or None. The policy is also called with the observations in the test vectors, and its
+            actions are compared with the actions there.
         policy_params: the policy's parameters, as for `export`.
 
     Returns:
-        The largest absolute difference of two numbers; inf if only one is NaN, or shapes or names differ.
+        The largest absolute difference of two numbers; inf if only one of them is NaN, or if shapes or names differ.
 
     Raises:
         arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws different random numbers.

@@ -51,9 +51,9 @@ class Stored(NamedTuple):
 def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     """Store trajectories as a Minari data set of whole episodes.
 
-    Episodes are joined across segments. An episode of n steps has n + 1 observations, the last one from before the
-    reset, and n actions, rewards, terminations and truncations, with unchanged dtypes. Actions are stored as the policy
-    chose them. Images are stored without loss. Infos are omitted.
+    Episodes are joined across consecutive trajectories, the segments. An episode of n steps has n + 1 observations, the
+    last one from before the reset, and n actions, rewards, terminations and truncations, with unchanged dtypes. Actions
+    are stored as the policy chose them. Images are stored without loss. Infos are omitted.
 
     Episodes are in the order in which they end. Each segment is written before the next is read, so that `steps` may be
     larger than memory. If an error occurs, the data set keeps the episodes written before.
@@ -91,7 +91,9 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     create, buffer = _minari()
     trajectories = [steps] if hasattr(steps, "terminated") else steps
     if not isinstance(trajectories, Iterable):
-        raise _wrong(f"steps is {steps!r:.80}", "Pass a Trajectory, or an iterable of them.")
+        raise _wrong(
+            f"steps={steps!r:.80} is no Trajectory", "Pass a Trajectory, or an iterable of them."
+        )
     described = _described(env)
     spaces = described.observation_space, described.action_space
     dataset, counts = None, Counter[str]()
@@ -158,9 +160,9 @@ def _described(env: Any) -> gym.Env[Any, Any]:
 def _joined(
     trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the episodes that end in each trajectory, and count episodes and steps."""
-    # maps each environment to the parts of its current episode: [] if it has ended, or None if its
-    # beginning is missing
+    """Yield a list of the episodes that end in each trajectory, and count episodes and steps in `counts`."""
+    # maps each environment to the parts of its current episode: [] if the episode has ended, or
+    # None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
     def drop(parts: list[Any]) -> None:
@@ -175,14 +177,14 @@ def _joined(
             for first, last in pairwise(sorted({0, len(done), *starts, *ends})):
                 parts = episodes.get(key)
                 if began[first, row]:
-                    if parts:  # the environment of this episode was restarted
+                    if parts:  # the episode has no end, since its environment was restarted
                         drop(parts)
                     parts = []
                 elif key not in episodes:
                     counts["begun_before"] += 1
                 elif parts is not None and lengths[first, row] != _length(parts) + 1:
                     raise _wrong(
-                        f"step {first} of segment {number} does not follow in environment {row}",
+                        f"step {first} of segment {number} does not continue the episode of environment {row}",
                         "Pass segments in the order in which they were collected, each once.",
                     )
                 if parts is None:
@@ -220,9 +222,10 @@ def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[st
 
 
 def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
-    """Return the arrays of a trajectory to store, a key for each environment, and three arrays of steps, all in NumPy.
+    """Return (arrays to store, keys of the environments, done, began, lengths) of a trajectory, in NumPy.
 
-    The three arrays tell which steps end an episode, which begin one, and the number of each step in its episode.
+    `done` and `began` are true at the last and the first step of an episode. `lengths` numbers the steps of an episode,
+    from 1.
     """
     for name in FIELDS:
         if getattr(trajectory, name, None) is None:
@@ -243,7 +246,7 @@ def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) 
         for (leaf, path), x in zip(leaves(space), split(space, tree, unlike), strict=True):
             shape = (*terminated.shape, *(leaf.shape or ()))
             if getattr(x, "shape", None) != shape:
-                raise unlike(x, path, f"{leaf}, of which arrays of shape {shape} are needed")
+                raise unlike(x, path, f"{leaf}, which needs arrays of shape {shape}")
             columns.append(x)
     seen, groups = Counter[Any](), getattr(trajectory, "group", None)
     keys = []

@@ -55,7 +55,7 @@ Arrays = dict[str, Any]
 """Arrays by the names of inputs or outputs."""
 
 FEW = 64
-"""The maximum number of numbers of a constant in the metadata."""
+"""The largest size of a parameter whose value is in the metadata."""
 
 
 class OnnxGraph:
@@ -64,7 +64,7 @@ class OnnxGraph:
     Args:
         env: the environment to export.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
-        library: the library of its arrays.
+        library: the library of the arrays in a run.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OnnxGraph:
         self.draws_keys = of_jax = base.library == "jax"
         if base.library is not None and not of_jax:
             raise af.OptionError(
-                f"{env!r:.80} needs {base.library}, and cannot be exported",
+                f"{env!r:.80} needs {base.library}, so it cannot be exported",
                 remedy="Write it in Array API code or in JAX.",
             )
         self.env = env
@@ -110,7 +110,7 @@ class OnnxGraph:
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
-                    f"{env!r:.80} has statistics, which a file does not update",
+                    f"{env!r:.80} has statistics, but wrapper_state is None, and a file does not update statistics",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.env_state) after a rollout.",
                 )
             self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
@@ -124,14 +124,14 @@ class OnnxGraph:
         )
 
     def act_by(self, policy: Any, params: AnyTree) -> None:
-        """Let a policy act."""
+        """Include a policy in the graph, which chooses the actions."""
         sample = sampler(self.chain.outside.observation, self.n)
         examples = sample(), sample()
         acts = functools.cache(lambda: acting(policy, params, examples))
 
         def act(observation: AnyTree, rng: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):  # samples may differ from observations
+                with np.errstate(all="ignore"):  # samples may overflow where observations do not
                     return acts()(self.xp, observation, rng)
             except TranslationError as error:
                 raise of_policy(error.reason, error.remedy) from error
@@ -151,7 +151,7 @@ class OnnxGraph:
 
         def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
             return of_policy(
-                f"its action{path} is {value!r:.80}, but {space} asks for {wanted}",
+                f"its action{path} is {value!r:.80}, but {space} requires {wanted}",
                 "Let it return actions of this space. For a Discrete space, an action is a number, not logits.",
             )
 
@@ -185,7 +185,7 @@ class OnnxGraph:
                     f"{self.env!r:.80} cannot be exported: it gives different results for the same arguments",
                     remedy="Draw all random numbers from rng. check_functional_env names the method.",
                 )
-        # the environment may replace parameters by sampled ones
+        # parameters that the environment replaces by sampled ones are not read
         for name in self.inputs.keys() - _read(model.graph):
             if name.startswith("params."):
                 del self.inputs[name]
@@ -219,12 +219,16 @@ class OnnxGraph:
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
         outputs, after = self._run(form)
-        if _form(after) != _form(form):  # vector rewards change the shapes of statistics
+        # vector rewards change the shape of statistics in the first run
+        if _form(after) != _form(form):
             outputs, after = self._run(after)
         return outputs
 
     def _run(self, form: Any) -> tuple[Arrays, Any]:
-        """Trace one run, given arrays in the form that a run hands on. With None, trace only a reset."""
+        """Trace one run. Return its outputs, and the arrays that it passes to the next run.
+
+        `form` is an example of the arrays that the previous run passed. With None, only a reset is traced.
+        """
         env, xp, engine = self.checked, self.xp, self.engine
         self.inputs = {}
         begins = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
@@ -246,7 +250,7 @@ class OnnxGraph:
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        # where an episode begins, the last state may be invalid
+        # where an episode begins, the input state may be invalid
         state = env.select(begins, fresh, last["state"])
         env_state = EnvState(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
@@ -266,7 +270,7 @@ class OnnxGraph:
         state = env.select(begins, fresh, env_state.state)
         again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
         observation = before_resets(xp, begins, first, outcome.observation)
-        # where there was no step, its results are zeros
+        # where an episode begins, no step was taken: its results are zeros
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
         added, reward, terminated, truncated = mapped(
             lambda x: select(xp, begins, xp.zeros_like(x), x), said
@@ -288,7 +292,7 @@ class OnnxGraph:
         return outputs, handed_on
 
     def _handed_on(self, env_state: EnvState, observation: AnyTree) -> dict[str, Any]:
-        """Return the arrays that a run hands on to the next run."""
+        """Return the arrays that a run passes to the next run."""
         tree = {
             "state": env_state.state, "elapsed": env_state.elapsed, "ended": env_state.ended,
             "wrappers": [state.episode for state in env_state.wrappers],
@@ -300,13 +304,13 @@ class OnnxGraph:
         return tree
 
     def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
-        """Return raw random numbers as an input of the graph."""
+        """Add an input of random numbers to the graph, and return it. `kind` is "uniform" or "normal"."""
         self.kinds[name] = kind
         self.inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
         return raw
 
     def _params(self) -> Any:
-        """Return the parameters, as inputs with `param_inputs`."""
+        """Return the parameters as constants, or with `param_inputs` as inputs of the graph."""
         if not self.param_inputs:
             return self.params.tree
         numbers = {float: np.float32, int: np.int64, bool: np.bool_}
@@ -314,7 +318,7 @@ class OnnxGraph:
         return self._arguments({"params": self.params.static_part.join(values)})["params"]
 
     def _arguments(self, tree: AnyTree) -> Any:
-        """Return inputs with the structure of a tree of arrays. Their names are their paths."""
+        """Add an input to the graph for each array in a tree, named by its path, and return the inputs as a tree."""
         arrays, layout = af.flatten(tree)
         forms = ((tuple(x.shape), getattr(ndx, dtype_name(x.dtype))) for x in arrays)
         tree = layout.unflatten(ndx.argument(shape=shape, dtype=dtype) for shape, dtype in forms)
@@ -353,7 +357,7 @@ OF_JAX = "Write it with functions that jax.jit can trace."
 
 
 def _refuse(kernel: Kernel, error: Exception) -> None:
-    """Refuse a kernel, given the error that it raised."""
+    """Explain an error that a kernel raised, unless it is an `ArrayFerryError`."""
     line = authors_line(error) or line_of(type(kernel).step)
     if not isinstance(error, af.ArrayFerryError):
         raise af.OptionError(
@@ -369,7 +373,7 @@ def _reason(error: Exception) -> str:
         function = next((frame.name for frame in frames if hasattr(ndx, frame.name)), "this")
         return f"ndonnx does not compute {function}" + (f": {error}" if str(error) else "")
     if isinstance(error, Warning):
-        return f"digits would be lost. {error}. Cast to another dtype before"
+        return f"digits would be lost. {error}. Cast to a dtype with enough digits first"
     return f"{type(error).__name__}: {error}"
 
 
@@ -388,7 +392,7 @@ def described(name: str, x: AnyArray) -> dict[str, Any]:
 
 
 def sampler(space: Any, n: int) -> Callable[[], Any]:
-    """Return a function that draws n samples of a space. Samples of wide float ranges are near 0, as observations are."""
+    """Return a function that draws n samples of a space. Floats with wide bounds are near 0, like observations."""
     batch: Any = batch_space(space, n)
     batch.seed(0)
     rng = np.random.default_rng(0)

@@ -30,7 +30,7 @@ RUNS = 8
 
 
 class _Outside(FunctionalEnv):
-    """An environment with spaces only."""
+    """An environment that has spaces, but no dynamics."""
 
     def reset(self, xp: Namespace, rng: Any, n: Any, params: AnyTree = None, *_: Any) -> Any: ...
 
@@ -44,7 +44,7 @@ class AgentGraph(OnnxGraph):
     Args:
         *options: a dict of the spaces of the environment inside the wrappers, and `kernels`, `num_envs`,
             `max_episode_steps`, `wrapper_state`, `policy` and `policy_params` as for `export`.
-        library: the library of its arrays. With "numpy", it computes the expected results of the graph.
+        library: the library of the arrays in a run. "numpy" computes the expected results of the graph.
     """
 
     def __init__(self, *options: Any, library: str = "ndonnx") -> None:
@@ -57,7 +57,7 @@ class AgentGraph(OnnxGraph):
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
         whole = wrap(type("Outside", (_Outside,), env_spaces), *kernels)
-        # kernels that only change rewards have no effect here
+        # kernels that only change rewards have no effect on a policy
         env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
         super().__init__(env, num_envs, None, False, limit, "Disabled", library)
         values = None if wrapper_state is None else whole._numbers(wrapper_state)
@@ -69,8 +69,9 @@ class AgentGraph(OnnxGraph):
         """Return the results of a run, and the observations and actions of the policy.
 
         Args:
-            inputs: the observation, where an episode begins, and the kernel states that the last run handed on.
-            take: returns raw random numbers.
+            inputs: "observation", "last.wrappers" (kernel states of the previous run) and, for kernels with a memory,
+                "reset" (whether an episode begins).
+            take: returns random numbers, as for `RawRandom`.
         """
         xp, begins = self.xp, inputs.get("reset")
         acts, chooses = (RawRandom(xp, name, take) for name in ("wrappers", "policy"))
@@ -87,7 +88,7 @@ class AgentGraph(OnnxGraph):
         return {"action": self.checked.clip(action), "wrappers": handed_on}, seen, chosen
 
     def _first(self) -> Arrays:
-        """Return the inputs of a first run without random numbers. Observations are samples."""
+        """Return the inputs of a first run except random numbers. Observations are samples of their space."""
         handed_on = [state.episode for state in self.kernels]
         begins = {"reset": np.ones(self.n, bool)} if af.flatten(handed_on)[0] else {}
         return {"observation": self._sample(), **begins, "last.wrappers": handed_on}
@@ -109,7 +110,7 @@ class AgentGraph(OnnxGraph):
         return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
-        """Return the test vectors: the inputs and results of some runs."""
+        """Return the test vectors: the inputs and results of RUNS consecutive runs."""
         rng, vectors, handed_on = np.random.default_rng(0), [], None
         for number in range(RUNS):
             run_inputs = self._first()
@@ -133,7 +134,7 @@ def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: st
 
 
 def difference(path: Any, policy: Any, params: AnyTree) -> float:
-    """Return the result of `check_export`."""
+    """Return the result of `check_export`, given its arguments."""
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
@@ -173,7 +174,7 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
             raise
         except Exception as error:
             raise af.OptionError(
-                f"the policy fails for what the policy of {path} has seen: {describe_error(error)}",
+                f"the policy fails for the observations in {path}: {describe_error(error)}",
                 remedy="Pass the policy that was exported, and its policy_params.",
             ) from error
         apart.append(_apart(named({"action": action}), chosen))

@@ -1,4 +1,4 @@
-"""`RecordedEnv` makes an environment in JAX part of an ONNX graph. Policies in JAX are handled here too.
+"""Exports environments and policies in JAX: `RecordedEnv` records the methods of an environment in an ONNX graph.
 
 This module imports JAX.
 """
@@ -31,7 +31,7 @@ def _typed(key: Any) -> Any:
 
 
 class RecordedEnv:
-    """The methods of a `CheckedEnv` that the engine uses, traced by JAX and recorded by ndonnx. They take JAX keys.
+    """A `CheckedEnv` whose methods are traced by JAX and recorded by ndonnx. They accept JAX keys as random numbers.
 
     Args:
         inner: the environments, in JAX.
@@ -48,7 +48,7 @@ class RecordedEnv:
         self.clip = clipper(inner.functional.action_space, backend, None)
 
     def split(self, key: Any) -> Any:
-        """Return three keys: for the next run, for the step, and for resets."""
+        """Split a raw key into three: for the next run, for the step, and for resets."""
         keys = translate(
             lambda x: jax.random.key_data(jax.random.split(_typed(x), 3)), self.backend
         )
@@ -72,7 +72,7 @@ class RecordedEnv:
         return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Record a function of JAX. Its arguments and results are trees of the environment."""
+        """Trace a method in JAX, record it in the graph, and return its result as a tree of ndonnx arrays."""
         arrays, layout = af.flatten(arguments)
         form: Any = None
 
@@ -85,7 +85,7 @@ class RecordedEnv:
 
 
 def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool:
-    """Tell whether a policy is in JAX: a module, a function with a key, or one that returns JAX arrays for NumPy arrays.
+    """Return whether a policy is in JAX: a JAX module, or a function that needs a JAX key or returns JAX arrays.
 
     Args:
         policy: the policy, a function or a JAX module.
@@ -107,7 +107,7 @@ def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool
 
 
 def is_jax_module(policy: Any) -> bool:
-    """Tell whether something is a module of Flax or Equinox."""
+    """Return whether a policy is a module of Flax or Equinox."""
     origins = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
     return bool(origins & {"flax", "equinox"})
 
@@ -120,7 +120,7 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
             of Equinox for one observation.
         params: the parameters of the policy.
         example: a batch of observations in NumPy.
-        in_graph: the namespace of the graph.
+        in_graph: the namespace with which the policy is called inside the graph.
     """
 
     def call(observation: AnyTree, key: Any) -> Any:
@@ -130,13 +130,13 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
         if hasattr(policy, "apply"):  # the policy is a module of flax.linen
             if params is None:
                 raise af.OptionError(
-                    f"{type(policy).__name__} has no variables",
-                    remedy="Pass them, the result of its init(), as policy_params.",
+                    f"{type(policy).__name__} needs variables, but policy_params is None",
+                    remedy="Pass the result of its init() as policy_params.",
                 )
             return policy.apply(params, observation)
         if params is not None:
             raise af.OptionError(
-                f"policy_params was passed, but {type(policy).__name__} holds its own parameters",
+                f"policy_params was passed, but {type(policy).__name__} contains its own parameters",
                 remedy="Leave it out.",
             )
         alone = any(kind.__module__.startswith("equinox") for kind in type(policy).__mro__)
@@ -161,5 +161,5 @@ def _takes_three(policy: Any) -> bool:
         bound = inspect.signature(policy).bind("params", "observation", "key")
     except TypeError:
         return False
-    # a variable argument such as *args of flax.linen.Sequential counts as one
+    # *args, as in flax.linen.Sequential, counts as one argument
     return len(bound.arguments) == 3

@@ -1,7 +1,7 @@
-"""Makes ndonnx compute as NumPy does, and makes random numbers from raw ones. This module imports ndonnx.
+"""Makes ndonnx compute as NumPy does, and computes random numbers from inputs. This module imports ndonnx.
 
-onnxruntime adds 64-bit integers as floats, selects uint64 as float64, and its argmax ignores NaN. Functions that this
-affects are replaced here by other operations, or refused.
+onnxruntime adds 64-bit integers as floats, selects uint64 as float64, and its argmax ignores NaN. Here, functions that
+these faults affect are replaced by other operations, or refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Namespace(ModuleType):
 
 
 XP = _Namespace("ndonnx")
-"""The namespace of exported functions."""
+"""The namespace that is passed to functions that are exported."""
 
 
 def _constant(x: AnyArray) -> Any:
@@ -74,7 +74,7 @@ def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     if not _is_whole(x):
         return ndx.sum(x, **options)
     whole = ndx.astype(x, ndx.int64)
-    high = whole // 2**32  # the sums of the upper and lower 32 bits are exact in float64
+    high = whole // 2**32  # sums of 32-bit halves are exact in float64
     low = ndx.sum(whole - high * 2**32, **options)
     return ndx.astype(ndx.sum(high, **options) * 2**32 + low, x.dtype)
 
@@ -122,7 +122,7 @@ def _var(
 
 
 def _logaddexp(x: AnyArray, y: AnyArray, /) -> Any:
-    most = ndx.maximum(x, y)  # the difference of equal infinities would be NaN
+    most = ndx.maximum(x, y)  # equal infinities, whose difference is NaN, are separate
     return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
 
 
@@ -187,7 +187,7 @@ _tracing = threading.RLock()
 
 @contextlib.contextmanager
 def exact(**more: Any) -> Iterator[None]:
-    """In a block, make `XP` the namespace of ndonnx arrays, with matching power operators.
+    """In a block, make `XP` the namespace of ndonnx arrays, and replace their power operators to match `XP`.
 
     A warning of ndonnx about a cast to a dtype with fewer digits becomes an error.
 
@@ -212,12 +212,12 @@ def _set_methods(methods: dict[str, Any]) -> None:
 
 
 class RawRandom(Random):
-    """Random numbers computed from raw ones, which are inputs.
+    """Random numbers that are computed from raw ones, the inputs of a graph.
 
     Args:
         xp: the namespace of the numbers.
         name: the part of the run that uses them, such as "policy".
-        take: returns raw numbers, given their name, kind ("uniform" or "normal"), shape and dtype.
+        take: a function (name, kind, shape, dtype) that returns raw numbers. The kind is "uniform" or "normal".
     """
 
     def __init__(self, xp: Namespace, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
@@ -232,7 +232,7 @@ class RawRandom(Random):
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
 
     def _floats(self, *bounds: Any) -> Any:
-        """Return bounds, with integer arrays as float64, since their difference may overflow."""
+        """Return bounds. Integer arrays become float64, since the difference of two of them may overflow."""
         uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
         return (x if k else self._cast(x, "float64") for x, k in zip(bounds, uncast, strict=True))
 
@@ -255,9 +255,11 @@ class RawRandom(Random):
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
         if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
-            raise NotImplementedError("a file draws from fewer than 2**63 integers")
+            raise NotImplementedError(
+                "an exported function can draw from fewer than 2**63 integers"
+            )
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
-        # the difference of these integers is exact
+        # as int64, the difference of the bounds is exact
         low, high = (self._cast(x, "int64") for x in (low, high))
         numbers = self._raw("uniform", shape, "float64")  # float32 lacks odd numbers above 2**24
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")

@@ -25,12 +25,12 @@ from ._policies.policies import is_module
 
 
 def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
-    """Return a function `act(xp, observation, rng) -> action` that calls a policy: with XP in the graph, else in NumPy.
+    """Return `act(xp, observation, rng) -> action`, which calls a policy: in the graph if xp is XP, else in NumPy.
 
     Args:
         policy: as for `export`.
         params: the parameters of the policy, as for `export`.
-        examples: batches of observations in NumPy, with which the policy is called: two for an export, else one.
+        examples: batches of observations in NumPy to call the policy with: two for an export, one for a check.
 
     Raises:
         arrayferry.OptionError: the policy cannot be exported.
@@ -56,7 +56,7 @@ def _check_repeats(act: Any, one: Any, other: Any) -> None:
 
     first, _, again = map(called, (one, other, one))
     if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
-        reason = "a call changes what later ones return, or draws numbers by itself"
+        reason = "a call changes what later calls return, or draws numbers by itself"
         raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
 
 
@@ -85,11 +85,12 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
 
 
 def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = None) -> Any:
-    """Do what `acting` does, for a module of PyTorch, which is not changed. Names in `params` lack the prefix."""
+    """Do what `acting` does for a module of PyTorch, without changing the module. Names in `params` lack `prefix`."""
     import torch
     from torch.distributions import Distribution
 
-    state = {}  # a shared module has only one name here, since each name is restored by itself
+    # a shared module has only one name here, since functional_call restores each name separately
+    state = {}
     for path, submodule in module.named_modules():
         for name, x in (
             *submodule.named_parameters("", False, False),
@@ -111,12 +112,12 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         return torch.func.functional_call(module, state, (copies,), tie_weights=False)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        # only one thread at a time may change the modules
+        # exact() holds a lock, since only one thread at a time may change the modules
         with exact(), contextlib.ExitStack() as after:
             for submodule in module.modules():
                 after.callback(setattr, submodule, "training", submodule.training)
             after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
-            # the checks of a Distribution depend on values
+            # the checks of a Distribution depend on values, which a graph does not have
             Distribution.set_default_validate_args(False)
             module.eval()
             after.enter_context(torch.no_grad())
@@ -127,7 +128,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
             action = af.convert(call(af.convert(observation, "torch")), "numpy")
         written = [name for name, x in state.items() if x is not before[name] or x._version]
         if written:
-            reason = f"a call changes what later ones return {written}"
+            reason = f"a call changes what later calls return {written}"
             raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
         return action
 
@@ -162,7 +163,7 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
             program: Any = torch.onnx.export(module, (), **options)
         except torch.onnx.errors.OnnxExporterError as error:
             cause = str(error.__cause__ or error).strip().partition("\n")[0]
-            raise of_policy(f"PyTorch cannot export it: {cause}", ALONE) from error
+            raise of_policy(f"PyTorch cannot export the module: {cause}", ALONE) from error
     graph = program.model_proto.graph
     random = "Random", "Bernoulli", "Multinomial", "Dropout"
     draws = {node.op_type for node in graph.node if node.op_type.startswith(random)}
@@ -188,7 +189,7 @@ def _predicting(policy: Any, model: Any) -> Any:
         wanted = (seen if key is None else seen[key]).shape
         if statistics.mean.shape != wanted:
             raise of_policy(
-                f"its VecNormalize has statistics of shape {statistics.mean.shape}, inside other wrappers, but the policy observes {wanted}",
+                f"its VecNormalize has statistics of shape {statistics.mean.shape} inside other wrappers, but the policy's observations have the shape {wanted}",
                 "Put VecNormalize outside the wrappers that change observations, or export model.policy.",
             )
 
@@ -231,7 +232,7 @@ def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
 
 
 def dotted(path: str) -> str:
-    """Return a path such as "['state'][0]" in the form with dots: "state.0"."""
+    """Return a path such as "['state'][0]" with dots instead of brackets: "state.0"."""
     return re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".")
 
 
@@ -241,6 +242,7 @@ def named(tree: AnyTree) -> dict[str, Any]:
     by_name = dict(zip(map(dotted, layout.paths), arrays, strict=True))
     if len(by_name) < len(arrays):
         raise af.OptionError(
-            f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."
+            f"two of the paths {layout.paths!r:.200} have the same name with dots",
+            remedy="Rename a key.",
         )
     return by_name

@@ -15,7 +15,7 @@ def shown(progress: bool, what: str, total: int | None) -> Iterator[Callable[[in
     """Show progress in a terminal, and yield a function that updates it to a number of completed units.
 
     Args:
-        progress: whether to show it.
+        progress: whether to show progress.
         what: the name of the work, such as "drawing".
         total: the total number of units, or None if it is not known.
 

@@ -1,4 +1,4 @@
-"""`AroundEnv`: the common base of environments around another."""
+"""`AroundEnv`: the base class of environments that contain another environment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 
 @dataclasses.dataclass(eq=False, repr=False)
 class AroundEnv(FunctionalEnv):
-    """An environment around another, with the same parameters, metadata and library.
+    """An environment that contains another one and has the same parameters, metadata and library.
 
     Attributes:
         env: the inner environment.
     """
 
-    # the other fields follow from the inner environment, so they are not compared
+    # `env` determines the fields below it, so only `env` is compared
     env: FunctionalEnv
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
@@ -48,7 +48,7 @@ class AroundEnv(FunctionalEnv):
 
     @property
     def reward_dtype(self) -> str | None:  # type: ignore[override]
-        """The name of the dtype of rewards, or None if no dtype is stated."""
+        """The name of the dtype of rewards, or None if the environment does not state it."""
         return self._rewards()[1]
 
     def _rewards(self) -> tuple[tuple[int, ...], str | None]:
@@ -62,5 +62,5 @@ class AroundEnv(FunctionalEnv):
         return self.env._random(xp, rng, n)
 
     def render(self, state: AnyTree, index: int) -> Any:
-        """Draw the inner environment, whose states are `state.state`."""
+        """Call `render` of the inner environment with its states, `state.state`."""
         return self.env.render(state.state, index)

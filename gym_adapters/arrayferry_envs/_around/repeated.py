@@ -21,7 +21,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the observation before the last inner step, or None if observations are not maxima
+    last: Any  # the observation before the last inner step, or None without `maximum`
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -31,7 +31,7 @@ class RepeatedEnv(AroundEnv):
     Attributes:
         env: the inner environment.
         num_repeats: the number of inner steps in one step.
-        maximum: whether observations are maxima of the last two inner observations.
+        maximum: whether observations are elementwise maxima of the last two inner observations.
     """
 
     num_repeats: int
@@ -39,7 +39,7 @@ class RepeatedEnv(AroundEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.max_episode_steps: int | None = None  # the limit applies to inner steps, in step()
+        self.max_episode_steps: int | None = None  # step() applies the inner limit
 
     @property
     def _informs(self) -> bool:
@@ -59,9 +59,9 @@ class RepeatedEnv(AroundEnv):
     def step(
         self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> Any:
-        """Take several steps, until an episode ends, and return the sum of the rewards."""
+        """Take `num_repeats` inner steps, fewer where an episode ends. Rewards are sums of the inner rewards."""
         inner, elapsed, last = state
-        terminated = truncated = over = elapsed < 0  # flags that are false everywhere
+        terminated = truncated = over = elapsed < 0  # all false, since elapsed >= 0
         results = StepResults(self.env, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):
@@ -85,7 +85,7 @@ class RepeatedEnv(AroundEnv):
         return _State(inner, elapsed, last), total, terminated, truncated
 
     def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
-        """Return the observations of the inner environment, or the maxima of its last two."""
+        """Return the inner observations or, with `maximum`, the elementwise maxima of the last two."""
         observation = self.env.observe(xp, state.state, params)
         if not self.maximum:
             return observation
@@ -119,7 +119,7 @@ def repeat_action(
             `MaxAndSkipObservation`. The first observation of an episode is unchanged.
 
     Raises:
-        arrayferry.OptionError: an argument is invalid, or the environment has kernels around it.
+        arrayferry.OptionError: an argument is invalid, or the environment has wrapper kernels (see `wrap`).
 
     Examples:
         >>> from arrayferry_envs import CartPole, repeat_action
@@ -131,7 +131,7 @@ def repeat_action(
     env = checked_env(env)
     if env.kernels:
         raise af.OptionError(
-            f"{env!r} is wrapped, but kernels must be outside of repeat_action",
+            f"{env!r} has wrapper kernels, but repeat_action() needs an environment without kernels",
             remedy="Call repeat_action() first, and then wrap() on the result.",
         )
     check_flag("maximum", maximum)

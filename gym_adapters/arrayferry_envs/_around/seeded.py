@@ -18,7 +18,7 @@ from arrayferry_gym import Random, make_rng
 from .around import AroundEnv
 
 LARGEST = 2**31 - 1
-"""The largest seed, which fits into int32."""
+"""The largest valid seed of a level: the maximum of int32."""
 
 
 class WithSeed(NamedTuple):
@@ -45,7 +45,7 @@ class SeededEnv(AroundEnv):
     seeds: range | tuple[int, ...]
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
-        """Return the seeds of `n` new episodes, which determine both their parameters and their states."""
+        """Return the seeds of `n` new episodes, int32 (n,). If `rng` is not a `Random`, it already is these seeds."""
         if not isinstance(rng, Random):
             return rng
         chosen = rng.integers((n,), 0, len(self.seeds))
@@ -77,8 +77,9 @@ class SeededEnv(AroundEnv):
         if backend.name == "jax":
             import jax
 
-            device, join = None, jax.numpy.concatenate  # concatenate joins along the axis of vmap
-            # with other generators, vmap makes numbers depend on the batch
+            # results of vmap are (n, 1, ...), results here (n, ...)
+            device, join = None, jax.numpy.concatenate
+            # under vmap, the numbers of other generators than threefry would depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
             columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
@@ -92,20 +93,20 @@ class SeededEnv(AroundEnv):
         return forms[0].unflatten(leaves)
 
     def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
-        """Return the parameters that the inner environment draws for these levels."""
+        """Return the parameters that the inner environment draws for `n` levels."""
         inner, seeds = SampledParams(self.env, keeps=False), self._random(xp, rng, n)
         sampled = self._each(xp, 0, inner.draw, seeds, params)
         return inner.whole(WithParams(None, sampled), params).params
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> WithSeed:
-        """Return the states at the start of levels."""
+        """Return the first states of `n` levels."""
         seeds = self._random(xp, rng, n)
         return WithSeed(self._each(xp, 1, self.env.reset, seeds, params), seeds)
 
     def step(
         self, xp: Namespace, rng: Random, state: WithSeed, action: AnyTree, params: AnyTree
     ) -> Any:
-        """Take a step of the inner environment. Its random numbers do not depend on the seeds of levels."""
+        """Take a step of the inner environment. The random numbers of steps do not depend on the seeds of levels."""
         after, *results = self.env.step(xp, rng, state.state, action, params)
         return WithSeed(after, state.seed), *results
 
@@ -122,17 +123,18 @@ class SeededEnv(AroundEnv):
 
 
 def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -> FunctionalEnv:
-    """Make an environment whose episodes are levels, each identified by a seed, so that some can be reserved for tests.
+    """Make an environment whose episodes are levels with seeds, so that some levels can be reserved for tests.
 
-    Each reset chooses one of the seeds at random. The seed determines the first state of the level and the parameters
-    that the environment draws, given the parameters that were passed. The row, the number of environments and earlier
-    resets have no effect. `reset(seed=)` and the keys of rollouts seed the choice of levels, and the random numbers of
-    steps, which are drawn for the whole batch.
+    Each reset chooses one of the seeds at random. The seed and the parameters passed determine the first state of the
+    level and the parameters that the environment draws. The index of the environment, the number of environments and
+    earlier resets have no effect on them. `reset(seed=)` and the keys of rollouts seed the choice of levels and the
+    random numbers of steps. The latter are drawn for the whole batch.
 
-    Infos have the seeds of the current episodes, "seed", int32 (n,). States have the form `(state, seed)`.
+    Infos contain "seed", the seeds of the current episodes, int32 (n,). States are pairs of the inner state and this
+    seed.
 
-    In NumPy and PyTorch, the environment's `reset` is called separately for each level. PyTorch on a GPU or with
-    `differentiable=True` resets all environments in each step, which is slow.
+    In NumPy and PyTorch, the environment's `reset` is called separately for each level. With PyTorch on a GPU or with
+    `differentiable=True`, each step computes a reset of all environments, which is slow.
 
     Args:
         env: the environment, or its class.
@@ -155,7 +157,7 @@ def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -
 
 
 def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
-    """Return the seeds of levels.
+    """Check the seeds of levels, and return them as a range or a tuple of integers.
 
     Raises:
         arrayferry.OptionError: there are no seeds, or a seed is invalid.
@@ -169,5 +171,5 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
         levels, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
-        raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
+        raise af.OptionError(f"seeds={seeds!r:.80} are not valid seeds", remedy=remedy)
     return levels if isinstance(levels, range) else ends

@@ -53,7 +53,10 @@ class WrappedEnv(AroundEnv):
         return self._any_chain()[0].rewards(*super()._rewards())
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the kernels, and whether a step limit that they need is known. If not, they are for a limit of 1."""
+        """Return the chain of kernels for the environment's step limit, and True.
+
+        If the kernels need a limit and the environment has none, return their chain for a limit of 1, and False.
+        """
         try:
             return self.chain(self.max_episode_steps), True
         except Exception:  # a kernel may raise any error
@@ -61,7 +64,7 @@ class WrappedEnv(AroundEnv):
                 raise
             return self.chain(1), False
 
-    if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+    if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -73,13 +76,13 @@ class WrappedEnv(AroundEnv):
             raise AttributeError(message, name=name, obj=self)
 
     def chain(self, limit: int | None) -> Chain:
-        """Return the kernels around the environment's spaces, for episodes with a step limit."""
+        """Return the chain of kernels for episodes with a step limit, or None for no limit."""
         return chain_of(self, limit)
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
-        """Serve it as a vector environment with the kernels' attributes. For the options, see `FunctionalVectorEnv`."""
+        """Return a `FunctionalVectorEnv` that also has the kernels' attributes. The options are the same."""
         from arrayferry_envs._served.wrapped import WrappedVectorEnv
 
         if not self.kernels:
@@ -87,7 +90,7 @@ class WrappedEnv(AroundEnv):
         return WrappedVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
-        """Serve it as a single environment with the kernels' attributes. For the options, see `FunctionalSingleEnv`."""
+        """Return a `FunctionalSingleEnv` that also has the kernels' attributes. The options are the same."""
         from arrayferry_envs._served.wrapped import WrappedSingleEnv
 
         if not self.kernels:
@@ -98,19 +101,20 @@ class WrappedEnv(AroundEnv):
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
 
         Args:
-            env_state: the environments, such as `carry.env_state` of a rollout.
+            env_state: the states of the environments, such as `carry.env_state` of a rollout.
 
         Returns:
             The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
-            environments. If several kernels use one name, later names have a number at the end: "obs_rms_2".
+            environments. If several kernels have statistics of one name, a number is appended to the later names:
+            "obs_rms_2".
 
         Raises:
-            arrayferry.OptionError: `env_state` has several runs, mapped by `jax.vmap`, or is traced, as inside `jax.jit`.
+            arrayferry.OptionError: `env_state` contains several runs of `jax.vmap`, or is traced, as in `jax.jit`.
         """
         return self._numbers(env_state.wrappers)
 
     def _numbers(self, values: AnyTree) -> dict[str, Any]:
-        """Return the result of `state_dict`, given kernel states or such a result.
+        """Return the result of `state_dict`. `values` are kernel states, or already a result of `state_dict`.
 
         Raises:
             arrayferry.OptionError: the values are from another environment.
@@ -122,16 +126,16 @@ class WrappedEnv(AroundEnv):
         return {name: values[index].lasting[own].read() for name, index, own in self._statistics()}
 
     def _statistics(self) -> list[tuple[str, int, str]]:
-        """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
+        """Return (unique name, index of the kernel, name in the kernel) for each statistic of the kernels."""
         pairs = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
         names = numbered(own for _, own in pairs)
         return [(name, *each) for name, each in zip(names, pairs, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
-        """Check a result of `state_dict`, and return `_statistics()`. Statistics of further kernels are ignored.
+        """Check a result of `state_dict`, and return `_statistics()`. Statistics of other names are ignored.
 
         Raises:
-            arrayferry.OptionError: a statistic is missing, or this environment has none.
+            arrayferry.OptionError: a statistic is missing, or `values` has statistics and this environment has none.
         """
         statistics = self._statistics()
         names = [name for name, _, _ in statistics]
@@ -145,7 +149,7 @@ class WrappedEnv(AroundEnv):
         return statistics
 
     def wrapper_state(self, values: AnyTree) -> Any:
-        """Return kernel states with the statistics of a `state_dict`. Only their `lasting` part is meaningful.
+        """Return kernel states with the statistics in `values`. Only the field `lasting` of these states is meaningful.
 
         Args:
             values: the result of `state_dict`, or the kernel states of a rollout.
@@ -155,16 +159,16 @@ class WrappedEnv(AroundEnv):
         """
         import jax
 
-        # the states of one environment before its first episode, with dtypes that depend on x64
+        # the memo has the kernel states before the first episode, whose dtypes depend on x64
         memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
-        # the values are computed at once even in a traced call, since later calls use them too
+        # the memo outlives a traced call, so it must contain arrays instead of tracers
         with jax.ensure_compile_time_eval():
             if key not in memo:
                 memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
             return self.given(jax.numpy, memo[key], values)
 
     def given(self, xp: Namespace, fresh: Any, values: AnyTree) -> Any:
-        """Return fresh kernel states, with the statistics in `values` as their `lasting` part.
+        """Return the kernel states in `fresh` with the statistics in `values` as their field `lasting`.
 
         Args:
             xp: the namespace.
@@ -185,7 +189,7 @@ class WrappedEnv(AroundEnv):
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
             forms, other = _form(new.lasting), _form(old.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
-                # the shape of rewards is not known before the first one
+                # before the first step, the shape of rewards is unknown
                 other = other[0], [((), dtype) for _, dtype in other[1]]
             if forms != other:
                 raise af.OptionError(
@@ -206,7 +210,7 @@ class WrappedEnv(AroundEnv):
             )
 
     def reset(self, *_given: Any, **_options: Any) -> Any:
-        """Raise an error: only the engine can run the kernels."""
+        """Raise an error, since only the engine, not this method, can apply the kernels."""
         raise EnvResultError(
             f"{self!r} has no methods reset(), step() and observe()",
             remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
@@ -229,12 +233,12 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
 
     Returns:
         An environment with the same dynamics. Its spaces, observations, actions and rewards are those outside the
-        outermost kernel. If a kernel needs a step limit and the environment has none, pass `max_episode_steps` to the
-        function that runs the environment; its spaces are unknown before.
+        outermost kernel. If a kernel needs a step limit and the environment has none, its spaces are unknown: pass
+        `max_episode_steps` to the function that runs the environment.
 
     Raises:
-        arrayferry.OptionError: an argument is not a kernel, or a function in it contains an array. Compiled code would
-            not see changes of such an array.
+        arrayferry.OptionError: an argument is not a kernel, or a function in a kernel contains an array. Compiled code
+            would not see changes of such an array.
 
     Examples:
         >>> import jax
@@ -251,7 +255,7 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
     for kernel in kernels:
         if not isinstance(kernel, Kernel):
             raise af.OptionError(
-                f"wrap() was given {kernel!r:.80}",
+                f"wrap() needs kernels, but was given {kernel!r:.80}",
                 remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
             )
         for name, value in vars(kernel).items():
@@ -269,7 +273,7 @@ def _refuse_arrays(function: Any, name: str) -> None:
     owner = getattr(function, "__self__", function)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
-    # empty cells have no contents
+    # reading the contents of an empty cell would raise an error
     contents = [cell.cell_contents for cell in cells if cell != CellType()]
     if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
@@ -287,7 +291,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
         wrapper_state: the states, such as `carry.env_state.wrappers`.
 
     Raises:
-        arrayferry.OptionError: the argument is no state of kernels.
+        arrayferry.OptionError: the argument is not a tuple of kernel states.
 
     Examples:
         >>> import jax
@@ -320,7 +324,7 @@ def _is_state(value: AnyTree) -> bool:
 
 
 def _form(tree: AnyTree) -> tuple[Any, ...]:
-    """Return the structure of a tree of arrays, and their shapes and dtypes."""
+    """Return the structure of a tree of arrays, and the shape and dtype of each array."""
     import jax
 
     arrays, structure = jax.tree.flatten(tree)
@@ -340,7 +344,7 @@ def check_wrapped(env: Any, wrapper_state: Any) -> None:
 
 
 def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
-    """Warn if an agent would use new statistics."""
+    """Warn if the kernels have statistics that would start anew, since no `wrapper_state` is passed."""
     if wrapper_state is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
             f"{env!r:.80} begins with new statistics. To use trained statistics, pass wrapper_state=env.state_dict(carry.env_state)",
@@ -349,7 +353,7 @@ def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
 
 
 def lasting_state(env: Any, wrapper_state: Any) -> Any:
-    """Return the option `wrapper_state` for compiled code, which checks kernel states when it is traced."""
+    """Return the option `wrapper_state` as kernel states or None. Compiled code checks the states when it is traced."""
     check_wrapped(env, wrapper_state)
     if _is_state(wrapper_state):
         return tuple(State(lasting=state.lasting) for state in wrapper_state)

@@ -22,14 +22,14 @@ from .program import in_trace, partition
 
 
 class Values(NamedTuple):
-    """The arguments that may change without a new compilation, in the form for compiled code.
+    """The arguments of compiled code that may change without a new compilation.
 
     Attributes:
         leaves: the arrays and floats in the environment, the policy and its parameters.
         env_params: the arrays and floats in the parameters of the environment.
         key: the JAX key of the run.
-        policy_state: the initial state of the policy in each episode.
-        wrapper_state: the states of the kernels.
+        policy_state: the state of the policy at the start of each episode, or None.
+        wrapper_state: the states of the kernels to continue from, or None.
     """
 
     leaves: list[Any]
@@ -40,10 +40,10 @@ class Values(NamedTuple):
 
 
 class Call:
-    """A run in JAX, with checked arguments that are partitioned into values and a static part.
+    """The checked arguments of a run in JAX, partitioned into values and a static part.
 
     Args:
-        run: the run with its arguments, as the user passed them.
+        run: the arguments as the user passed them.
         *options: static options of the compiled function.
 
     Attributes:
@@ -73,11 +73,11 @@ class Call:
         try:
             return compiled(program, self.values, *args)
         finally:
-            del program.call  # JAX keeps the program, which must not keep the call alive
+            del program.call  # JAX caches the program, whose `call` would keep the values in memory
 
 
 def _prepared(env: FunctionalEnv, env_params: Any, n: int) -> Params:
-    """Return parameters in JAX. Defaults are cached as arrays, which are faster to pass than numbers."""
+    """Return the parameters for JAX. Defaults are cached as arrays, which JAX passes faster than numbers."""
     backend, defaults = af.registry.backend("jax"), env.default_params
     if env_params is not None:
         return prepare(env_params, defaults, n, backend, None, draws=env._draws_params)
@@ -103,7 +103,7 @@ class Program(Key):
     """The static part of a call. Calls with equal static parts share compiled code.
 
     Attributes:
-        call: the call, which is read while code is compiled, and deleted when it returns.
+        call: the call. Compilation reads it, and it is deleted when the call returns.
     """
 
     __slots__ = ("call",)

@@ -18,7 +18,7 @@ from .arguments import Call, Program, Values
 from .rollout import Steps
 
 _SHOW: list[Callable[[int], None]] = []
-"""Functions that show the progress of running evaluations. The last one belongs to the innermost evaluation."""
+"""For each running evaluation, the function that shows its progress. The innermost evaluation is the last."""
 
 
 @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # no hidden transfers
@@ -40,12 +40,13 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
         jax.block_until_ready(results)
         jax.effects_barrier()
     finally:
-        _SHOW.remove(show)  # `pop` could remove the function of another thread
+        _SHOW.remove(show)  # `pop` could remove another thread's function
     return results  # type: ignore[no-any-return]
 
 
 def _show(count: Any) -> None:
-    for show in _SHOW[-1:]:  # the list is empty if another thread has removed the last one
+    # other threads may have emptied the list
+    for show in _SHOW[-1:]:
         show(int(count))
 
 
@@ -77,7 +78,7 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
         latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
-            at = jnp.where(ended, count, episodes)  # writes beyond the last column are dropped
+            at = jnp.where(ended, count, episodes)  # column `episodes` is out of bounds: dropped
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 
         results = jax.tree.map(recorded, results, latest)

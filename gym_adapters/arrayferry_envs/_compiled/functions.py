@@ -28,7 +28,7 @@ from arrayferry_gym.wrappers.kernels import Step
 
 
 class Packed:
-    """A pytree of the arrays of states whose container JAX does not know, such as a plain dataclass.
+    """States in a container that JAX does not know, such as a plain dataclass, as a pytree of their arrays.
 
     Attributes:
         leaves: the arrays.
@@ -57,18 +57,18 @@ jax.tree_util.register_pytree_node(
 
 
 def as_pytree(state: AnyTree) -> Any:
-    """Return states as a pytree of arrays."""
+    """Return states as a pytree of arrays: unchanged if JAX knows all containers in it, and otherwise as `Packed`."""
     leaves, layout = af.flatten(state)
     visible = jax.tree.leaves(state)
     if len(visible) == len(leaves) and all(a is b for a, b in zip(visible, leaves, strict=True)):
         tree = jax.tree.map(without_weak_type, state)
-        if af.flatten(tree)[1] == layout:  # the layouts may differ, since JAX sorts dicts
+        if af.flatten(tree)[1] == layout:  # layouts differ if JAX has sorted a dict
             return tree
     return Packed([without_weak_type(leaf) for leaf in leaves], layout)
 
 
 def as_returned(state: AnyTree) -> Any:
-    """Return states as the environment returned them, if JAX knows their containers."""
+    """Return the states in `Packed` as the environment returned them, if JAX finds the same arrays in them."""
     if type(state) is not Packed:
         return state
     jax_ids = set(map(id, jax.tree.leaves(state.tree)))
@@ -85,8 +85,8 @@ class Functions:
 
     Args:
         env: the `FunctionalEnv` that provides the functions.
-        autoreset_mode: when finished episodes are reset, as in Gymnasium. By default in the same step, so that each step
-            is a transition.
+        autoreset_mode: when environments are reset after an episode, as in Gymnasium. By default, the step that ends an
+            episode also resets, so that each step is a transition.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         sharding: as in `rollout`.
@@ -132,17 +132,17 @@ class Functions:
     def reset(
         self, key: Any, num_envs: int, params: AnyTree = None, *, wrapper_state: AnyTree = None
     ) -> tuple[EnvState, Any]:
-        """Start `num_envs` environments.
+        """Begin an episode in each of `num_envs` environments.
 
         Args:
             key: a JAX key.
             num_envs: the number of environments.
             params: parameters, or a dict of the parameters that differ from the defaults.
-            wrapper_state: for a wrapped environment: the `wrappers` of another `EnvState`, or its `state_dict`, from
-                which the statistics continue.
+            wrapper_state: for a wrapped environment, statistics to continue from: `wrappers` of another `EnvState`, or
+                the result of `env.state_dict` for it.
 
         Returns:
-            The environments, and their observations.
+            The states of the environments, and the observations.
         """
         num_envs = count_of("num_envs", num_envs)
         rng, engine = random_of(checked_key(key)), self._engine(num_envs, None)
@@ -160,7 +160,8 @@ class Functions:
 
         Args:
             n: the number of environments.
-            step: a function that takes a step. If no dtype of rewards is stated, it is evaluated abstractly.
+            step: a function that takes a step. If the environment states no dtype of rewards, JAX traces this function
+                to find it.
         """
         base = self.env.base
         shape, dtype = self._chain.rewards(base.reward_shape, base.reward_dtype)
@@ -172,7 +173,7 @@ class Functions:
             return jnp.zeros((n, *shape), jnp.promote_types(reward_dtype, jnp.float32))
 
     def _for_caller(self, env_state: EnvState, result: AnyTree, n: int) -> Any:
-        """Return environments as a pytree, and a result, both spread over the devices."""
+        """Return the states as a pytree, and `result`. The sharding determines the devices of all their arrays."""
         tree = env_state._replace(state=as_pytree(env_state.state)), result
         if self._chain.kernels:
             tree = jax.tree.map(without_weak_type, tree)
@@ -181,7 +182,7 @@ class Functions:
     def step(
         self, key: Any, env_state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[EnvState, Step]:
-        """Take a step in all environments, and reset those whose episode has ended.
+        """Take a step in all environments, and reset environments whose episode has ended.
 
         Args:
             key: a JAX key, a different one for each step.
@@ -190,7 +191,7 @@ class Functions:
             params: as in `reset`.
 
         Returns:
-            The environments after the step, and its outcome.
+            The states of the environments after the step, and the outcome of the step.
 
         Raises:
             arrayferry.ArrayFerryError: the key or the actions are invalid.

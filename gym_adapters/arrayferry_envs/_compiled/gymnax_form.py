@@ -33,14 +33,14 @@ class GymnaxParams:
     """Parameters of an environment and its step limit, as a pytree.
 
     Its leaves are the floats and arrays among the parameters. Other parameters and the step limit are static: `jit`
-    compiles for each of their values. The fields of the parameters are attributes.
+    compiles anew for each of their values. Each parameter is also an attribute.
 
     Args:
         static_part: the static part of the parameters.
-        values: the parameters that are leaves.
+        values: the leaves: floats and arrays.
         limit: the step limit, or None for no limit.
-        pinned: for each parameter, whether it was replaced, so that the environment must not draw it. () if the
-            environment draws no parameters.
+        pinned: for each parameter, whether `replace` has set it. The environment does not draw such a parameter. () if
+            the environment draws no parameters.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GymnaxParams:
         pinned: tuple[bool, ...],
         names: Any = (),
     ) -> GymnaxParams:
-        """Return the parameters in a tree. The types of the defaults determine which leaves are values."""
+        """Return the parameters in `tree`. A leaf is a value or static according to the type of its default."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
         static_part, values = partitioned(layout, leaves, wanted)
@@ -74,33 +74,34 @@ class GymnaxParams:
 
     @property
     def _prepared(self) -> Params:
-        """The parameters, for `Functions`."""
+        """The parameters in the class that `Functions` accepts."""
         return Params(self._static_part, self._values, [False] * len(self._values), self._pinned)
 
     @property
     def tree(self) -> Any:
-        """The parameters in the form that the environment's methods accept."""
+        """The parameters in the container that the environment's methods accept."""
         return self._static_part.join(self._values)
 
     @property
     def max_steps_in_episode(self) -> int:
-        """The step limit, 2**31 - 1 without a limit."""
+        """The step limit, or 2**31 - 1 if there is no limit."""
         return 2**31 - 1 if self._limit is None else self._limit
 
     def replace(self, **fields: Any) -> GymnaxParams:
-        """Return a copy with other values for some fields, or for `max_steps_in_episode` (None for no limit).
+        """Return a copy with other values for some parameters, or for `max_steps_in_episode` (None for no limit).
 
-        For `vmap`, a value may be an array with more axes.
+        A value may be an array with additional axes in front, for `vmap`.
 
         Raises:
-            arrayferry.OptionError: there is no such field, or a static field cannot have this value.
+            arrayferry.OptionError: there is no parameter of this name, or the value is not valid for a static
+                parameter.
         """
         limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
         tree = self.tree
         return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy.copy, for example, looks up names with an underscore
+        if name.startswith("_"):  # copy.copy looks up names before `tree` works
             raise AttributeError(name)
         tree = self.tree
         return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
@@ -118,11 +119,11 @@ jax.tree_util.register_pytree_node(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GymnaxForm:
-    """An environment with the methods of gymnax, as returned by `to_gymnax`. Forms with equal attributes are equal.
+    """An environment with the methods of gymnax, as returned by `to_gymnax`. Equal attributes make it equal to another.
 
     Attributes:
-        env: the `FunctionalEnv` inside.
-        max_episode_steps: the step limit in its default parameters, or None for no limit.
+        env: the `FunctionalEnv` to which the methods apply.
+        max_episode_steps: the step limit in `default_params`, or None for no limit.
     """
 
     env: FunctionalEnv
@@ -135,7 +136,7 @@ class GymnaxForm:
 
     @property
     def default_params(self) -> GymnaxParams:
-        """The parameters and the step limit, as a pytree whose leaves are floats and arrays."""
+        """The environment's default parameters and the step limit, as a pytree whose leaves are floats and arrays."""
         defaults = self.env.default_params
         leaves = af.flatten(defaults, everything=True)[0] if self.env._draws_params else ()
         pinned = (False,) * len(leaves)
@@ -150,11 +151,11 @@ class GymnaxForm:
     def step(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Take a step. If the episode has ended, begin the next one, in the state of `reset_env(split(key)[1])`.
+        """Take a step. If it ends the episode, begin the next episode in the state of `reset_env(split(key)[1])`.
 
         Args:
             key: a JAX key, a different one for each step.
-            state: the state from `reset` or from the last step.
+            state: the state from `reset` or from the previous step.
             action: the action, which is clipped to the action space.
             params: the parameters, by default `default_params`.
 
@@ -167,12 +168,12 @@ class GymnaxForm:
     def step_env(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Do what `step` does, without a reset. Return observation, state, reward, done and infos."""
+        """Take a step without a reset. Arguments and results are as in `step`."""
         return _step(self, DISABLED, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     @property
     def num_actions(self) -> int:
-        """The number of discrete actions, or of the numbers in an action."""
+        """The number of actions of a Discrete space, or for other spaces the number of elements of an action."""
         space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
@@ -193,8 +194,8 @@ class GymnaxForm:
     def _params(self, params: AnyTree) -> GymnaxParams:
         if params is not None and not isinstance(params, GymnaxParams):
             raise af.OptionError(
-                f"params={params!r:.80} are not parameters of this environment",
-                remedy="Pass its default_params, or default_params.replace(...) with the fields that differ.",
+                f"params={params!r:.80} is not a GymnaxParams",
+                remedy="Pass env.default_params, or env.default_params.replace(...) with the fields that differ.",
             )
         return self.default_params if params is None else params
 
@@ -210,23 +211,24 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
     - `reset(key, params)` returns an observation and a state.
     - `step(key, state, action, params)` returns observation, state, reward, done and infos. After the last step of an
       episode, observation and state are those of the next episode.
-    - `reset_env` is the same as `reset`; `step_env` is a step without a reset.
-    - `default_params` is a pytree whose leaves are floats and arrays. Its other fields are static, so that it can be passed
-      to `jit`, and the leaves can differ under `vmap`. `params.replace(...)` changes fields, also `max_steps_in_episode`.
-    - `observation_space(params)` and `action_space(params)` are spaces of gymnax, and need gymnax.
+    - `reset_env` is the same as `reset`; `step_env` is `step` without the reset at the end of an episode.
+    - `default_params` is a pytree whose leaves are floats and arrays. Its other fields are static. It can be passed to
+      `jit`, and its leaves can be mapped by `vmap`. `params.replace(...)` returns a copy with other fields, such as
+      `max_steps_in_episode`.
+    - `observation_space(params)` and `action_space(params)` return spaces of gymnax, which must be installed.
 
     Infos have the environment's infos on the state before a reset, and also "terminated", "truncated",
-    "final_observation" (before a reset), "discount" (0 where the episode has terminated, 1 elsewhere), and
-    "next_info" (infos on the returned state, if the environment has infos).
+    "final_observation" (the observation before a reset), "discount" (0 if the episode has terminated, otherwise 1), and
+    "next_info" (the environment's infos on the returned state, if there are any).
 
-    The same key gives the same results with and without `vmap`, except keys of "rbg" and "unsafe_rbg", whose random
-    numbers depend on the batch. Under `vmap`, each step computes a reset of each environment, as in gymnax. Statistics of
-    wrappers are those of one environment. Gradients flow through steps and resets.
+    A key gives the same results with and without `vmap`, except keys of the generators "rbg" and "unsafe_rbg", whose
+    random numbers depend on the batch. Under `vmap`, each step computes a reset of each environment, as in gymnax. Each
+    environment has its own statistics of wrappers. Gradients flow through steps and resets.
 
     Args:
         env: the environment, which may have wrappers (see `wrap`).
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's. The state counts the steps.
+            the environment's.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
@@ -285,7 +287,7 @@ def _step(
 
 
 def _gymnax_space(space: Space[Any]) -> Any:
-    """Convert a space to gymnax.
+    """Convert a space to the corresponding space of gymnax.
 
     Raises:
         arrayferry.BackendUnavailableError: gymnax cannot be imported.
@@ -302,9 +304,12 @@ def _gymnax_space(space: Space[Any]) -> Any:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return of.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
-        # other spaces were refused when the environment was checked
-        raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
-    # bounds that are equal everywhere become numbers, which can be hashed
+        # only a Discrete space with another start can occur here: checked_env refuses other types
+        raise af.OptionError(
+            f"gymnax has no space like {space}: its Discrete spaces start at 0",
+            remedy="Let the space start at 0.",
+        )
+    # bounds that are equal for all elements become numbers, so that the space can be hashed
     low, high = (
         x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
     )

@@ -15,7 +15,7 @@ from arrayferry_envs._engine.autoreset import without_weak_type
 from arrayferry_gym.extending import select
 
 PolicyState = Any
-"""A pytree of arrays (n, ...), one row for each environment, or None."""
+"""A pytree of arrays (n, ...), one row for each environment, or None for a policy without a state."""
 
 
 def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
@@ -35,7 +35,7 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
 def acted(
     policy: Policy, params: AnyTree, observation: AnyTree, key: Any, state: PolicyState = None
 ) -> tuple[Any, Any, PolicyState]:
-    """Return the action of a policy, its extras, and its next state.
+    """Call a policy. Return its action, its extras and its next state (None for a policy without a state).
 
     Raises:
         arrayferry.OptionError: the policy returned an invalid result.
@@ -45,7 +45,8 @@ def acted(
         result = policy(params, observation, key, *optional_state)
     except Exception as error:
         error.add_note(
-            "The policy, which JAX compiles, raised it. For a policy of another library, pass policy_xp= to evaluate."
+            "The policy, which JAX compiles, raised this error. For a policy of another library, pass policy_xp= to "
+            "evaluate."
         )
         raise
     names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]
@@ -65,7 +66,7 @@ def acted(
 
 
 def checked_extras(extras: AnyTree) -> Any:
-    """Return the extras of a policy, after a check that transitions can hold them.
+    """Check that the extras of a policy are arrays or numbers, and return them.
 
     Raises:
         arrayferry.OptionError: a leaf is neither an array nor a number.
@@ -74,19 +75,19 @@ def checked_extras(extras: AnyTree) -> Any:
         numbers = jax.Array, np.ndarray, np.generic, bool, int, float, complex
         if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
             raise af.OptionError(
-                f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which a transition cannot hold",
+                f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which is neither an array nor a number",
                 remedy="Return arrays (num_envs, ...), in any pytree, or None.",
             )
     return extras
 
 
 def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
-    """Return the states of a policy, reset to the initial rows where an episode begins."""
+    """Return the states of a policy, with the rows of `first` where `mask` is true: there, an episode begins."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 
 
 def _same(before: PolicyState, after: PolicyState) -> PolicyState:
-    """Return the next states of a policy, after a check that structure, dtypes and shapes are unchanged."""
+    """Check that `after` has the structure, dtypes and shapes of `before`, and return it as JAX arrays."""
 
     def forms(tree: PolicyState) -> list[tuple[str, Any, Any]]:
         leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -32,13 +32,13 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function of a policy, and the arguments that are bound to it.
+    """Return the function that a policy calls, and the positional and keyword arguments that are bound to it.
 
-    A partial binds arguments. A method of a pytree binds `self`.
+    A partial binds its arguments. A method of a pytree binds `self`.
     """
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
-    if isinstance(policy, functools.partial):  # a Partial of JAX is a functools.partial too
+    if isinstance(policy, functools.partial):  # jax.tree_util.Partial is a subclass
         function, args, options = _function_and_bound(policy.func)
         return function, (*args, *policy.args), {**options, **policy.keywords}
     return policy, (), {}
@@ -48,10 +48,11 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
     """Partition the arguments of a rollout into values and a static part.
 
     Returns:
-        The values: all arrays, and the floats in `policy_params`. And the static part, in which the policy is a partial.
+        The values: all arrays, and the floats and complex numbers in `policy_params`. The static part: all other leaves
+        and the structure, in which the policy is a partial.
 
     Raises:
-        arrayferry.OptionError: a leaf is neither a value for JAX nor hashable.
+        arrayferry.OptionError: a leaf of the static part cannot be hashed, or an array has no equivalent in JAX.
     """
     tree = env, _function_and_bound(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
@@ -76,7 +77,7 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
 
 
 def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
-    """Convert a NumPy array to JAX, with a check that JAX itself lacks: numbers must fit. Other values are unchanged.
+    """Convert a NumPy array to JAX, and check that its numbers fit the dtype in JAX. Return other values unchanged.
 
     Raises:
         arrayferry.OptionError: JAX has no such dtype, or a number does not fit.
@@ -102,9 +103,10 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def _key_of(leaf: AnyTree) -> Hashable:
-    """Return the key of a static leaf: its type and the leaf. Leaves are compared by `==`, as in JAX.
+    """Return a hashable key of a static leaf. Code is compiled again if a key differs.
 
-    If an object equals only itself, its key includes its plain attributes, since they may change.
+    Most leaves are compared by their type and `==`, as in JAX. If an object equals only itself, its key includes those
+    of its attributes that are NumPy arrays or satisfy `_is_plain`, since they may change.
 
     Raises:
         TypeError: the leaf cannot be hashed, or is an array of another library.
@@ -132,7 +134,7 @@ def _by_identity(value: AnyTree) -> Hashable:
 
 
 def _is_plain(value: AnyTree) -> bool:
-    """Return whether a value is a number or text, or a short container of them."""
+    """Return whether a value is None, a number, text or bytes, or a container of at most 100 such values."""
     if type(value) is dict:
         value = (*value.items(),)
     if type(value) in (tuple, list, set, frozenset):
@@ -141,7 +143,7 @@ def _is_plain(value: AnyTree) -> bool:
 
 
 def _place(tree: AnyTree, index: int) -> str:
-    """Return the place of a leaf as a Python expression."""
+    """Return a Python expression for the leaf with this index, such as "policy_params['weight']"."""
     first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
     name = ("env", "policy", "policy_params")[first.idx]
     return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
@@ -151,9 +153,9 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
     """Refuse a policy that contains constant arrays, since compiled code would not see their changes.
 
     Args:
-        policy: the policy, in which arrays that are values are traced.
-        act: a jitted function of the policy with its parameters.
-        *args: the other arguments of the policy.
+        policy: the policy, in which arrays that are values are tracers.
+        act: a jitted function that calls the policy with its parameters.
+        *args: the arguments of `act`.
 
     Raises:
         arrayferry.OptionError: the policy is a method, an object or a closure that contains arrays.
@@ -187,7 +189,7 @@ def _is_closure(function: Any) -> bool:
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """Yield the constants of a program, and of the programs in it."""
+    """Yield the constants in a jaxpr and in the jaxprs nested in it."""
     if isinstance(jaxpr, ClosedJaxpr):
         yield from jaxpr.consts
     for equation in jaxpr.eqns:
@@ -201,5 +203,5 @@ _OUTSIDE = trace_here()
 
 
 def in_trace() -> bool:
-    """Tell whether JAX traces the code that runs."""
+    """Return whether JAX is tracing the calling code."""
     return bool(trace_here() != _OUTSIDE)

@@ -105,7 +105,7 @@ def rollout(
 ) -> tuple[Carry, Trajectory[JaxArray]]:
     """Take steps in many environments with a policy, in one compiled `lax.scan`.
 
-    Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
+    Episodes that end are reset in the same step. `rollout` may be called inside `jit`, `vmap` and `grad`.
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
     the same. Functions count as the same only if they are the same object. A policy must not contain arrays in a closure,
@@ -128,8 +128,9 @@ def rollout(
         policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
             episode, a pytree of arrays (num_envs, ...). A carry already contains it: do not pass both.
         wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
-            of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
-        collect: additional fields of the transitions: "info", "state".
+            of `env.state_dict(carry.env_state)`. The statistics continue from these values, unless `freeze` was called
+            on them.
+        collect: additional fields of the transitions: "info", "state" or both.
         final_observation: whether transitions include the observations before resets. They need as much memory as the
             observations.
         sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
@@ -183,10 +184,10 @@ def first_carry(
     num_envs: int,
     **options: Any,
 ) -> Carry:
-    """Return the initial carry of a rollout. If the first rollout gets it, `rollout` compiles only the form with a carry.
+    """Return the initial carry of a rollout. With it, the first rollout and those that continue share compiled code.
 
-    The arguments are those of the rollout, whose results stay the same. The options are `env_params`,
-    `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
+    The arguments are those of the rollout. Its results are the same with and without this carry. The options are
+    `env_params`, `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
 
     Raises:
         arrayferry.OptionError: an argument is invalid.
@@ -210,13 +211,13 @@ def first_carry(
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
     steps = Steps(program, values)
-    # any valid action; the policy is not called here
+    # any valid action shows the dtype of rewards, so the policy is not called
     action = batch_space(steps.action_space, program.call.num_envs).sample()
     return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
 def _check_carry(carry: Any, call: Call) -> None:
-    """Check that a rollout can continue from a carry, without other initial states."""
+    """Check the type and the number of environments of a carry, and that no other initial state was passed."""
     if not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
@@ -306,7 +307,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Restart all environments. To find the dtype of rewards, a step is traced, with the policy or else `action`."""
+        """Begin episodes. If a step has to be traced for the dtype of rewards, `action` replaces the policy's."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(
@@ -321,7 +322,7 @@ class Steps:
         return Carry(env_state, observation, jnp.ones(n, bool), total, length, state, state)
 
     def resumed(self, carry: Carry, key: Any) -> Carry:
-        """Check the carry of another rollout, and return it.
+        """Check the carry of another rollout, and return it with all fields.
 
         Raises:
             arrayferry.OptionError: the arrays of the carry do not match this environment and policy.
@@ -333,7 +334,7 @@ class Steps:
                 f"carry is from another environment than {self._name}: it has {', '.join(carry_forms)}, but {self._name} has {', '.join(fresh)}",
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
-        if carry.began is None:  # a user made a carry with only its first two fields
+        if carry.began is None:  # the user called Carry(env_state, observation)
             elapsed = carry.env_state.elapsed
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(
@@ -367,7 +368,7 @@ def _forms(tree: AnyTree) -> list[str]:
 
 
 def _collected(collect: Any) -> tuple[str, ...]:
-    """Check the option `collect`, and return its names in order."""
+    """Check the option `collect`, and return its names, sorted and without duplicates."""
     names = (collect,) if isinstance(collect, str) else tuple(collect)
     for name in names:
         if name not in ("info", "state"):

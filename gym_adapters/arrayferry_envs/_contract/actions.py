@@ -40,7 +40,7 @@ class Actions(Judge):
         n: the number of environments, or None for a single one, whose actions have no axis of environments.
         backend: the library.
         device: the device of the arrays.
-        check: "strict", "off", or "fit", with which actions outside the space are clipped later.
+        check: "strict", "off" or "fit". With "fit", the engine later clips actions to the space.
 
     Raises:
         arrayferry.OptionError: the check is unknown, or the library computes on demand.
@@ -58,7 +58,7 @@ class Actions(Judge):
     ) -> None:
         if backend.memory == "lazy":
             raise af.OptionError(
-                f"xp={backend.name!r}: its arrays are computed on demand, and the states would never be computed",
+                f"xp={backend.name!r}: its arrays are computed on demand, so the states of environments would never be computed",
                 remedy='Use another library, such as "numpy".',
             )
         self._noun = f"an action for {name}"
@@ -76,13 +76,13 @@ class Actions(Judge):
     __call__ = Judge._act
 
     def discrete_row(self, action: AnyTree) -> Any:
-        """Return an action of a Discrete space as a NumPy array with one row, or None for other actions."""
+        """Return a valid integer action of a Discrete space as a NumPy array (1,), or None for any other action."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)
         return None
 
     def _fit(self, action: AnyTree) -> Any:
-        """Fit an action with all checks, and learn the quick way for actions of its form.
+        """Fit an action with all checks, and store a quick function for further actions like it.
 
         Raises:
             arrayferry.ConversionError: the action does not fit.
@@ -105,18 +105,18 @@ class Actions(Judge):
         return fitted
 
     def _way(self, action: AnyTree, fitted: Any) -> Callable[[Any], Any] | None:
-        """Return the quick way for actions of the form of one that was fitted. Numbers are clipped later."""
+        """Return a quick function that fits actions like `action`, or None if they need all checks."""
         if fitted is action:
             return lambda x: x
         is_number = isinstance(action, (int, np.generic))
         x = np.asarray(action) if is_number else action
         if not hasattr(x, "dtype") or (isinstance(x, np.ndarray) and type(x) is not np.ndarray):
-            return None  # an array of a subclass may have a mask
+            return None  # a masked array, for example, needs all checks
         space, dtype = self._space, x.dtype
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
-                return None  # a float must be whole, so each number is checked
+                return None  # floats for an integer space must be whole, which all checks include
             compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
@@ -135,11 +135,11 @@ _NUMPY = (np.ndarray, np.generic)
 
 
 class _ClippingFitter(Fitter):
-    """Clips numbers outside the space instead of refusing them. It reads only NumPy arrays and Python numbers.
+    """A `Fitter` that clips numbers outside the space instead of refusing them. It reads values only in host memory.
 
     Args:
         space: as in `Fitter`.
-        convert: converts to the library of the results.
+        convert: the conversion to the library of the results.
         **options: as in `Fitter`.
     """
 
@@ -151,14 +151,14 @@ class _ClippingFitter(Fitter):
         if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
-            # the comparison is true for NaN
+            # NaN is refused too, since NaN != NaN
             if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():
                 raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
         return caster(x, space, self._convert)(x)
 
 
 SMALL = 64 * 1024
-"""The largest size in bytes for which JAX copies a NumPy array as fast as a conversion does."""
+"""The largest size in bytes of NumPy arrays that are passed to compiled code. Converting larger arrays is faster."""
 
 
 def caster(
@@ -166,14 +166,14 @@ def caster(
 ) -> Callable[[Any], Any]:
     """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
-    If numbers could overflow the dtype, they are first clipped to the space; finite numbers stay finite. Arrays of other
-    libraries in host memory are read by NumPy, which is fast, and can clip all dtypes.
+    If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite. Arrays of
+    any library in host memory are cast by NumPy, which is fast and can clip all dtypes.
 
     Args:
-        x: an example. All arrays must have its type, dtype and device.
+        x: an example of the arrays. All of them must have its type, dtype and device.
         space: the action space to whose dtype arrays are cast.
         convert: converts to the library of the environments.
-        in_numpy: whether results may be NumPy arrays, in memory that nothing else uses.
+        in_numpy: whether the function may return NumPy arrays, in memory that nothing else uses.
     """
     backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
@@ -204,9 +204,9 @@ def caster(
 
         return cast_in_numpy
     if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
-        edges = None  # PyTorch cannot clip these dtypes, but the cast clips them
+        edges = None  # PyTorch cannot clip these dtypes, so only cast_clipped clips
     elif edges is not None and edges[0].ndim:
-        # JAX may be configured to refuse operands with fewer dimensions
+        # the bounds get all dimensions of x, since JAX can be configured to refuse other operands
         wide = (None,) * (x.ndim - edges[0].ndim)
         edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
     elif edges is not None:
@@ -236,7 +236,8 @@ def _compiled_cast() -> Any:
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:
     """Return finite bounds of a space as NumPy arrays, for a cast from dtype `kind` to dtype `name`."""
     low, high = lowest_and_highest(space, name)
-    if high.dtype.kind == "f":  # finite numbers stay finite; the exact bounds are applied later
+    # finite bounds, rounded outwards; the engine clips to the exact bounds
+    if high.dtype.kind == "f":
         largest = np.finfo(high.dtype).max
         low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
     return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)
@@ -275,14 +276,14 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
     from jax import numpy_dtype_promotion
 
     def clip(x: AnyArray) -> Any:
-        with numpy_dtype_promotion("standard"):  # unchecked actions may have another dtype
+        with numpy_dtype_promotion("standard"):  # actions may differ in dtype from the bounds
             return xp.clip(x, low, high)
 
     return clip
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the bounds of a space as NumPy arrays of a dtype, 0-d if both are uniform."""
+    """Return the bounds of a space as NumPy arrays of a dtype, of shape () if all elements have the same bounds."""
     edges = []
     for edge in map(np.asarray, bounds_of(space)):
         if edge.size and np.all(edge == edge.flat[0]):

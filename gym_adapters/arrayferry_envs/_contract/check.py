@@ -40,7 +40,7 @@ STEPS = 12
 LONG = 10_000
 """The number of steps after which a warning says that no episode ends."""
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
-"""Errors that mean that there is no image. Both images and their packages are optional."""
+"""Errors of `render` that are no problem, since images and the packages that draw them are optional."""
 
 _FILTERING = threading.RLock()
 """A lock for filtering warnings. Filters belong to the process, so threads would restore each other's filters."""
@@ -54,20 +54,20 @@ def check_functional_env(
 ) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
-    Each method is called with a batch, in JAX inside `jit`. Its result must have the right shapes and dtypes, and depend
-    only on its arguments. In NumPy, an environment's result must also not depend on its index, on the other environments
-    in its batch, or on their number. Finished episodes are reset. If there are no problems, kernels of `wrap` are tried
-    too.
+    Each method is called with a batch, in JAX inside `jit`. Its result must have valid shapes and dtypes, and depend
+    only on its arguments. In NumPy, an environment's result must also not depend on its index, on the other
+    environments in its batch, or on their number. Environments are reset after an episode. If there are no problems,
+    steps with the kernels of `wrap` are also tried.
 
     Args:
         env: the environment, or its class.
         libraries: the libraries to try. Libraries that are not installed or not usable here are skipped. If the
-            environment needs a library, all others are skipped.
+            environment has a `library`, only that one is tried.
         params: parameters other than the defaults.
 
     Returns:
-        A list of the problems, empty if there are none. Its text has a line for each problem, with the method, the place
-        and the remedy.
+        A list of the problems, empty if there are none. Printed, the list has a line for each problem, with the method,
+        the line of code and the remedy.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
@@ -118,7 +118,7 @@ def check_functional_env(
 
 
 def _usable(name: str) -> af.Backend | None:
-    """Return a library, or None if it is not usable here.
+    """Return the backend of a library, or None if the library is not usable here.
 
     Raises:
         arrayferry.ArrayFerryError: there is no such library.
@@ -136,7 +136,7 @@ def _usable(name: str) -> af.Backend | None:
 
 
 class _FoundError(Exception):
-    """A problem, its only argument, ends the trial of a library."""
+    """Ends the trial of a library. Its only argument is the problem that was found."""
 
 
 class _Trial:
@@ -170,7 +170,7 @@ class _Trial:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
 
     def problems(self) -> list[Problem]:
-        """Try all methods, and return the first problem, if there is one, in a list."""
+        """Try all methods. Return a list with the first problem, or an empty list."""
         with _FILTERING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -222,7 +222,7 @@ class _Trial:
             self._warn_of_lengths(np.stack(ended))
 
     def _found(self, method: str, what: str, remedy: str, line: str | None = None) -> _FoundError:
-        """Return the error for a problem. By default, it names the first line of the method."""
+        """Return the error for a problem. `line` is by default the first line of the method."""
         line = line or first_line(self._dynamics, method)
         return _FoundError(Problem(method, line, what, remedy, (self._backend.name,)))
 
@@ -241,13 +241,13 @@ class _Trial:
                 )
             except af.NarrowingError as error:
                 raise self._found(method, error.reason,
-                                  "Clip it, or choose a dtype that holds it.") from None  # fmt: skip
+                                  "Clip the numbers, or choose a dtype with a sufficient range.") from None  # fmt: skip
         return result
 
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
     ) -> Any:
-        """Call a function, and explain its error. Errors of the types in `passed_on` are raised unchanged."""
+        """Call a function, and explain an error of it as a problem. Errors in `passed_on` are raised unchanged."""
         try:
             return call()
         except passed_on:
@@ -297,7 +297,7 @@ class _Trial:
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
     def _check_not_nan(self, rewards: AnyArray) -> None:
-        """Check that no reward is NaN in all environments and steps."""
+        """Check that no element of the reward is NaN in every environment and step."""
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
@@ -305,7 +305,7 @@ class _Trial:
         """Record a warning if every episode ends in its first step, or if no episode ends.
 
         Args:
-            ended: which episodes ended in their first step.
+            ended: whether episodes ended in their first step, bool (steps, n).
         """
         where = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
         if ended.all():
@@ -321,7 +321,7 @@ class _Trial:
                            "terminated become true.")  # fmt: skip
 
     def _check_image(self, state: AnyTree) -> None:
-        """Check the image of an environment, if there is one."""
+        """Check the shape and dtype of an image, if the environment can be rendered."""
         render, state = self._dynamics.render, self._env.shown(state)
         try:
             image = self._explained("render", lambda: render(state, 0), NO_IMAGE)
@@ -352,10 +352,11 @@ class _Trial:
             raise self._found(method,
                               f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
                               "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
-                              "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
+                              "action[:, 0], and stack them. To combine a parameter x with an array (n, d), use "
+                              "xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
 
     def _pure(self, method: str, call: Callable[[], Any]) -> None:
-        """Check that repeated calls of a method give the same result. Hidden randomness may affect few calls."""
+        """Check that 500 calls of a method return equal results. Hidden randomness may affect only a few calls."""
         result = call()
         if not all(_agree(result, call()) for _ in range(500)):
             raise self._found(method, "it gives different results for the same arguments",
@@ -386,7 +387,7 @@ class _Trial:
         for what, index in _BATCHES:
             rng = NamedRows(seed, index)
             actual, expected = run(rng, index), _rows(whole, index)
-            if what is None:  # compare only the rows that were not replaced
+            if what is None:  # one row was replaced: compare the others
                 others = np.flatnonzero(index == everyone)
                 if not _agree(_rows(actual, others), _rows(expected, others)):
                     self._pure(method, again)
@@ -400,7 +401,7 @@ class _Trial:
                                   "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
 
     def _sized(self, n: int) -> CheckedEnv:
-        """Return a batch of another size."""
+        """Return the environment as a batch of `n`."""
         if n == N:
             return self._env
         env = CheckedEnv(self._dynamics, self._backend, n, None)
@@ -423,7 +424,7 @@ def _result(env: CheckedEnv, method: str, rng: Any, pair: tuple[Any, Any], param
 
 
 def _ended(results: tuple[Any, ...]) -> Any:
-    """Return which episodes have ended, as a NumPy array, given the result of `_result` for a step."""
+    """Return whether episodes have ended, a bool NumPy array (n,), from the result of a step."""
     return np.any(af.convert(results[2:], "numpy"), axis=0)
 
 
@@ -443,7 +444,7 @@ def _problems_of_kernels(env: FunctionalEnv, library: Any, params: AnyTree) -> I
 
 
 def _replaced(row: int) -> Any:
-    """Return the indices of the rows of a batch in which one row is replaced by another."""
+    """Return the indices of the rows of a batch, in which `row` is replaced by the index after it."""
     index = np.arange(N)
     index[row] = (row + 1) % N
     return index
@@ -455,8 +456,8 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""Batches to compare with the whole one, by row indices. The text names the cause of a difference; it is None for
-other rows."""
+"""Batches that are compared with the whole batch: (cause of a difference for messages, indices of rows). The cause is
+None if one row is replaced, since the other rows must then be equal."""
 
 
 def _frozen(x: AnyArray) -> Any:
@@ -471,7 +472,7 @@ def _rows(tree: AnyTree, index: Any) -> Any:
 
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
-    """Tell whether results agree: floats up to a tolerance, and other dtypes exactly, unless `others` is False."""
+    """Return whether trees agree: floats up to `floats`, and other dtypes exactly or, without `others`, not at all."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)
@@ -484,7 +485,7 @@ def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
 def _different_dtypes(
     functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
-    """Find arrays in states whose dtype differs between libraries. JAX is left out, since it defaults to 32 bits."""
+    """Yield a problem for each array in states whose dtype differs between libraries other than JAX (32 bits)."""
     compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
     for parts in zip(*compared.values(), strict=False):
         names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))

@@ -63,7 +63,7 @@ class CheckedEnv:
         for function in ("astype", "where", "clip", "stack"):
             if not hasattr(self.xp, function):
                 raise af.OptionError(
-                    f"xp={backend.name!r}: environments need the Array API standard, but there is no {function}",
+                    f"xp={backend.name!r}: environments need the Array API standard, but this library has no {function}()",
                     remedy='Use another library, such as "numpy".',
                 )
         self.layout: af.TreeSpec | None = None
@@ -92,7 +92,7 @@ class CheckedEnv:
                     f"{self.name} has the space {part}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
-        # the dtype, the shape and the place of each array of an observation
+        # the dtype, the shape and the path of each array in a batch of observations
         self._casts: list[tuple[Any, tuple[int, ...], str]] = []
         for part, path in leaves(space):
             dtype = backend.from_numpy(np.zeros((), held_dtype(part.dtype, backend))).dtype
@@ -125,7 +125,7 @@ class CheckedEnv:
 
         Args:
             state: the states that the user passed.
-            fit: casts floats of another precision, given an array, a dtype, and the name of the array.
+            fit: a function (array, dtype, name of the array for messages) that casts floats of another precision.
 
         Raises:
             EnvResultError: the states do not fit.

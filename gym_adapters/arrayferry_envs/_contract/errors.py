@@ -30,7 +30,7 @@ class UnknownEnvError(ArrayFerryError, LookupError):
 
 
 def usable(backend: Backend) -> Backend:
-    """Return a library, after a check that it is usable here.
+    """Check that a library is usable here, and return its backend.
 
     Raises:
         arrayferry.ArrayFerryError: the library is not usable here.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         translate: bool
 
     class VectorServed(Served, total=False):
-        """The options of a batch of a `FunctionalEnv`."""
+        """The options of a `FunctionalEnv` that is served as a vector environment."""
 
         autoreset_mode: AutoresetMode | str
 
@@ -66,7 +66,7 @@ class FunctionalEnv(Immutable, ABC):
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit.
         default_params: a tree of parameters: numbers, arrays, and other objects. Integers, booleans and strings are
             static: they may determine shapes and branches, and JAX compiles for each of their values. Floats and arrays
-            are values: for a number, users may pass an array with one number for each environment.
+                are values. For a float, users may pass an array with one number for each environment.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
         library: the library that the methods need, or None for any. With "jax", for example, methods receive and return
             JAX arrays, and results are converted for agents in other libraries.
@@ -101,7 +101,7 @@ class FunctionalEnv(Immutable, ABC):
     default_params: Any = None
     metadata: dict[str, Any] = {"render_modes": []}
     library: str | None = None
-    """The library that the methods need, such as "jax". None for any, which agents choose."""
+    """The library that the methods need, such as "jax", or None for any library."""
     kernels: tuple[Any, ...] = ()
     """The wrapper kernels around the environment: see `wrap`."""
     _shared: frozenset[int] = frozenset()
@@ -123,7 +123,7 @@ class FunctionalEnv(Immutable, ABC):
         return type(self).sample_params is not FunctionalEnv.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
-        """Return the number of steps before truncation, given the limit of the engine, or None for no limit."""
+        """Return the step limit of episodes, given the limit of the engine. None means no limit."""
         return limit
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
@@ -197,13 +197,13 @@ class FunctionalEnv(Immutable, ABC):
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> FunctionalVectorEnv:
-        """Serve it as a vector environment. For the options, see `FunctionalVectorEnv`."""
+        """Serve this environment as a `FunctionalVectorEnv`, which documents the options."""
         from arrayferry_envs import FunctionalVectorEnv
 
         return FunctionalVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> FunctionalSingleEnv:
-        """Serve it as a single environment. For the options, see `FunctionalSingleEnv`."""
+        """Serve this environment as a `FunctionalSingleEnv`, which documents the options."""
         from arrayferry_envs import FunctionalSingleEnv
 
         return FunctionalSingleEnv(self, xp=xp, **options)
@@ -221,16 +221,16 @@ class FunctionalEnv(Immutable, ABC):
 
 
 def is_functional(env: Any) -> bool:
-    """Tell whether an environment is a `FunctionalEnv`, or its class."""
+    """Return whether `env` is a `FunctionalEnv` or a subclass of it."""
     is_instance = isinstance(env, FunctionalEnv)
     return is_instance or (isinstance(env, type) and issubclass(env, FunctionalEnv))
 
 
 def checked_env(env: Any) -> FunctionalEnv:
-    """Return an environment. If its class was given, make one.
+    """Return `env` or, for a class, an instance of it.
 
     Raises:
-        TypeError: the argument is neither a `FunctionalEnv` nor its class.
+        TypeError: `env` is neither a `FunctionalEnv` nor a subclass of it.
     """
     if is_functional(env):
         return env() if isinstance(env, type) else env  # type: ignore[no-any-return]

@@ -29,30 +29,30 @@ SIGNATURES = {
 def wrong_signatures(
     functional: FunctionalEnv, methods: Iterable[str] = SIGNATURES
 ) -> Iterator[tuple[str, str]]:
-    """Find methods that cannot be called with their arguments. Yield their names and the right definitions."""
+    """Yield (name, correct definition) for each method that cannot be called with its arguments in SIGNATURES."""
     for name in methods:
         wanted = SIGNATURES[name]
         try:
             inspect.signature(getattr(functional, name)).bind(*wanted)
         except TypeError:
             yield name, f"def {name}(self, {', '.join(wanted)})"
-        except ValueError:  # the method has no signature
+        except ValueError:  # a builtin may have no signature
             continue
 
 
 def line_of(method: Any) -> str:
-    """Return the place of a method in the author's code."""
+    """Return the "file:line" at which a method begins, or "without source"."""
     code = getattr(inspect.unwrap(method), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
 
 
 def first_line(functional: FunctionalEnv, method: str) -> str:
-    """Return the first line of a method, as "file:line"."""
+    """Return the "file:line" at which a method begins, without the folders of the file."""
     return Path(line_of(getattr(type(functional), method))).name
 
 
 def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> str:
-    """Return the last line of the author's code in a traceback, or the first line of the method."""
+    """Return the last line of the author's code in a traceback as "file:line", or else the first line of the method."""
     codes = {
         function.__code__
         for kind in type(functional).__mro__
@@ -64,7 +64,7 @@ def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> s
 
 
 def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
-    """Return a description of the mistake, and the remedy."""
+    """Return a description of the mistake that led to an error, and the remedy."""
     if isinstance(error, af.ArrayFerryError):
         return error.reason, error.remedy
     text, kind = str(error), type(error).__name__
@@ -72,7 +72,7 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        # the key may be missing in the parameters or in another dict
+        # a KeyError does not name its dict, so the line of code shows whether it was the parameters
         if isinstance(error, KeyError):
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
             name, of = error.args[0], params if "params" in line else None
@@ -125,7 +125,7 @@ _MISTAKES = [
     ),
     (
         ("be broadcast together", "must match the size of tensor", "Incompatible shapes for broadcasting"),
-        "it combines arrays of other shapes: {text}",
+        "it combines arrays of incompatible shapes: {text}",
         "One number for each environment has the shape (n,). To combine it with an array (n, d), use xp.reshape(x, (-1, 1)).",
     ),
 ]  # fmt: skip
@@ -154,7 +154,7 @@ class Problem(NamedTuple):
 
 
 class Problems(list[Problem]):
-    """The problems that `check_functional_env` found. Its text has a line for each problem."""
+    """The problems that `check_functional_env` found. Printed, the list has a line for each problem."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "[]"
@@ -164,7 +164,7 @@ def merged(problems: list[Problem]) -> list[Problem]:
     """Merge equal problems into one, with all libraries in which it was found."""
     unique: dict[Any, Problem] = {}
     for problem in problems:
-        # the first words do not name libraries
+        # equal problems may differ in later words, such as names of libraries
         key = problem.method, problem.place, *problem.what.split()[:4]
         if key in unique:
             libraries = dict.fromkeys((*unique[key].libraries, *problem.libraries))

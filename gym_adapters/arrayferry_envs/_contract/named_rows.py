@@ -16,10 +16,10 @@ class NamedRows(Random):
 
     Args:
         seed: the seed that, with the names, determines all numbers.
-        names: the name of each row, a number.
+        names: the name of each row, integers (n,).
 
     Attributes:
-        comparable: whether all draws so far had an axis of rows, or no axes.
+        comparable: whether results of batches are comparable, since all draws so far had an axis of rows, or no axes.
     """
 
     def __init__(self, seed: int, names: Any) -> None:

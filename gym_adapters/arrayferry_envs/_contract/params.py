@@ -16,7 +16,7 @@ from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, se
 
 
 def identity(value: AnyTree) -> Hashable:
-    """Return the key of a value: its type and contents, with arrays of any size."""
+    """Return a hashable key of a value: its type and contents, including arrays of any size."""
     return exact_key(value, parts_of)
 
 
@@ -26,11 +26,11 @@ class StaticPart:
     Args:
         leaves: the leaves, with `DYNAMIC` in place of values.
         structure: the structure of the tree.
-        build: makes a tree from all leaves.
+        build: a function that makes a tree from a list of all leaves.
         key: the key for comparisons. None makes one from the structure and the `identity` of each leaf.
 
     Attributes:
-        key: as given.
+        key: the key for comparisons.
     """
 
     __slots__ = ("_build", "_leaves", "_structure", "key")
@@ -85,9 +85,9 @@ class Params:
 
     Attributes:
         tree: the tree of parameters, for the methods of an environment.
-        static_part: what is no value: the static leaves, and the structure of the tree.
+        static_part: the static leaves, and the structure of the tree.
         values: the values, in order: numbers, and arrays of the library.
-        batched: for each value, whether it has one number for each environment.
+        batched: for each value, whether it has an axis of environments.
         any_batched: whether any value is batched.
         arrays: the values that are arrays.
         pinned: for each leaf of the tree, whether the environment must not draw it. () if none is pinned.
@@ -109,7 +109,7 @@ class Params:
         self.arrays = [value for value in self.values if hasattr(value, "dtype")]
 
     def rows(self, index: Any) -> Any:
-        """Return the tree for some of the environments."""
+        """Return the tree of parameters for the environments with these indices."""
         if not self.any_batched:
             return self.tree
         pairs = zip(self.values, self.batched, strict=True)
@@ -120,7 +120,7 @@ class Params:
         return Params(self.static_part, values, self.batched, self.pinned)
 
     def where(self, mask: AnyArray, other: Params, xp: Namespace) -> Params:
-        """Return these parameters for the environments in a mask, and the `other` ones elsewhere.
+        """Return parameters that equal `self` where the mask is true, and `other` elsewhere.
 
         Raises:
             arrayferry.OptionError: a static parameter differs.
@@ -154,7 +154,7 @@ def _as_rows(x: AnyArray, batched: bool, mask: AnyArray, xp: Namespace) -> Any:
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
-"""Prepared default parameters by the id of the defaults, if they have no arrays and so are the same in all libraries."""
+"""Prepared default parameters by the id of the defaults, for defaults without arrays, which suit all libraries."""
 
 _HELD = {float: "float32", complex: "complex64"}
 """The dtypes of arrays that replace Python numbers."""
@@ -203,7 +203,7 @@ def prepare(
             f"the parameters have the form {user_layout!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
-    copy = None if backend.memory == "immutable" else True  # users may change their arrays
+    copy = None if backend.memory == "immutable" else True  # users may later change mutable arrays
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
     static_part, _ = partitioned(user_layout, leaves, wanted)
     values: list[Any] = []
@@ -241,17 +241,17 @@ def _pinned(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    # () as for default parameters, so that code is compiled only once
+    # () as for default parameters, since another value would compile the same code again
     return pinned if any(pinned) else ()
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Tell whether two parameters of any type are equal. Floats are compared in the narrower of their dtypes."""
+    """Return whether two parameters of any type are equal. Floats are compared in the narrower of their dtypes."""
     if a is b:
         return True
     try:
         a, b = map(np.asarray, af.convert((a, b), "numpy"))
-    except af.ArrayFerryError:  # the values are traced, so they are unknown
+    except af.ArrayFerryError:  # traced values cannot be compared
         return False
     if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
@@ -261,13 +261,13 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
-    """Tell whether the path of a parameter begins with one of some field names."""
+    """Return whether a path belongs to one of the fields in `names`, or to a leaf inside such a field."""
     fields = [part for name in names for part in (f"params.{name}", f"params[{name!r}]")]
     return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in fields)
 
 
 def is_dynamic(default: Any) -> bool:
-    """Tell whether parameters with this default are values."""
+    """Return whether a parameter with this default is a value."""
     category = af.registry.kind(default).category
     return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")
 
@@ -283,7 +283,7 @@ def _value(path: str, default: Any, value: AnyTree, convert: Any, backend: af.Ba
         if isinstance(value, (int, float, complex)):
             value = np.asarray(value)
         if type(value) is np.ndarray and value.dtype == object and name != "object":
-            value = value.astype(float)  # large integers, for example, become an array of objects
+            value = value.astype(float)  # NumPy makes an array of objects from large integers
         value = convert(value)
         dtype = getattr(af.namespace_of(value), name, None) or name
         return value if value.dtype == dtype else cast_fitting(value, dtype, "it")
@@ -294,7 +294,7 @@ def _value(path: str, default: Any, value: AnyTree, convert: Any, backend: af.Ba
 
 
 def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
-    """Return a parameter that is static."""
+    """Check a static parameter, and return it."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
     fraction = isinstance(default, int) and isinstance(value, (float, np.floating))
@@ -309,7 +309,7 @@ def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
     except TypeError:
         raise af.OptionError(
             f"{path} is static, but {value!r:.80} cannot be hashed",
-            remedy="Pass a tuple, for instance.",
+            remedy="Pass a hashable value, such as a tuple.",
         ) from None
     return value
 
@@ -340,7 +340,7 @@ def completed(overrides: Any, defaults: Any) -> Any:
                 f"there is no parameter {name!r}",
                 remedy=f"The parameters are {', '.join(map(str, fields))}."
                 if fields
-                else "There are none.",
+                else "The environment has no parameters.",
             )
     if isinstance(defaults, Mapping):
         return type(defaults)({**defaults, **overrides})  # type: ignore[call-arg]

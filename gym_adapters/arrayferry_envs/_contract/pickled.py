@@ -8,7 +8,7 @@ import arrayferry as af
 
 
 class PickledArrays:
-    """Pickles the arrays in its attributes as NumPy arrays, since PyTorch cannot pickle uint32."""
+    """A base class whose instances pickle their arrays as NumPy arrays, since PyTorch cannot pickle uint32."""
 
     _held: tuple[str, ...]
     """The names of the attributes with arrays."""

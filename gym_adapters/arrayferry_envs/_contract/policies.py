@@ -13,7 +13,7 @@ from arrayferry._utilities.options import UNSET
 from arrayferry.typing import AnyTree
 
 Policy = Callable[..., tuple[Any, ...]]
-"""`policy(params, observation, key) -> action, extras`. A policy with a state also takes and returns the state."""
+"""`policy(params, observation, key) -> action, extras`. With a state: `policy(..., state) -> action, extras, state`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def check_policy(policy: Any) -> None:
     """
     if not callable(policy):
         remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
-        if hasattr(policy, "predict"):  # the policy is a model of Stable-Baselines3
+        if hasattr(policy, "predict"):  # such as a model of Stable-Baselines3
             remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
         raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
 
@@ -60,14 +60,14 @@ def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
     if not isinstance(policy, type):
         try:
             signature = inspect.signature(policy, follow_wrapped=False)
-        except (TypeError, ValueError):  # the policy has no signature
+        except (TypeError, ValueError):  # a builtin may have no signature
             return
         with contextlib.suppress(TypeError):
             signature.bind(*names)
             return
     name = getattr(getattr(policy, "func", policy), "__qualname__", None) or f"{policy!r:.80}"
     raise af.OptionError(
-        f"{what} calls policy({', '.join(names)}), which {name} does not take",
+        f"{what} calls policy({', '.join(names)}), but {name} does not accept these arguments",
         remedy="For a PyTorch agent, pass the module itself. A function must accept these arguments and return "
         f"({', '.join(('action', 'extras', *names[3:]))}).",
     )

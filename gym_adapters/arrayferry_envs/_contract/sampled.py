@@ -139,7 +139,7 @@ class SampledParams:
 
 
 def _rows_like(xp: Namespace, value: AnyTree, like: Any, name: str) -> Any:
-    """Return a parameter as an array with the shape and dtype of another, which has a row for each environment."""
+    """Return a parameter as an array with the shape (n, ...) and dtype of `like`. Errors contain `name`."""
     if not hasattr(value, "dtype"):
         cast_fitting(np.asarray(value), np.dtype(dtype_name(like.dtype)), name)
         return xp.full_like(like, value)

@@ -85,7 +85,7 @@ class StepResults:
         dtype = getattr(reward, "dtype", None)
         if dtype is None or tuple(reward.shape) != self._shape:
             raise self._of_another_shape(reward)
-        # in NumPy, None compares equal to float64
+        # None is excluded first, since np.dtype("float64") == None is true
         if self._float is not None and dtype == self._float:
             return reward
         kind = dtype_name(dtype)
@@ -166,7 +166,7 @@ class StepResults:
 
 
 def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
-    """Return the name of a stated dtype of rewards in the library."""
+    """Check `reward_dtype`, and return the name of this dtype in the library, which may lack 64 bits."""
     try:
         kind = np.dtype(dtype).kind
     except TypeError:

@@ -25,12 +25,12 @@ def random_of(key: Any) -> Any:
 
 
 def without_weak_type(x: AnyArray) -> Any:
-    """Return an array without a weak type, so that code is not compiled for weak types too."""
+    """Return an array without a weak type, so that code is not compiled again for weak types."""
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
 
 
 def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> Any:
-    """Return the initial states of kernels, broadcast to their shapes after a step, which depend on the rewards' shape.
+    """Return initial states of kernels in their shapes after a step. These depend on the shape of rewards.
 
     Args:
         engine: the engine of the environments and the kernels.
@@ -59,8 +59,9 @@ def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> 
 class AutoReset:
     """Resets the environments in a mask.
 
-    Random numbers are most of the work of a reset. If no environment is in the mask, none are drawn. If at most an eighth
-    of the environments is in the mask, they are drawn for an eighth. Under `vmap`, they are drawn for all.
+    Drawing random numbers takes most of the time of a reset. If the mask is false everywhere, no numbers are drawn. If
+    at most an eighth of a large batch with unbatched parameters is in the mask, numbers are drawn for an eighth.
+    Otherwise, and under `vmap`, numbers are drawn for all environments.
 
     Args:
         env: the environments to reset.
@@ -92,10 +93,10 @@ class AutoReset:
             return before, observation, key
 
         def put(count: int, key: Any) -> Any:
-            """Make fresh states, and replace the states in the mask by them."""
+            """Draw fresh states of `count` environments, and replace the states in the mask by them."""
             rng = random_of(key)
             fresh = env.leaves(env.reset(rng, count, self._params, self._pinned))
-            # if there are fewer fresh states than environments, number the rows in the mask
+            # with fewer fresh states than environments, the i-th row in the mask gets fresh state i
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
             chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)
             leaves = tuple(map(without_weak_type, chosen))
@@ -104,7 +105,8 @@ class AutoReset:
         branches = [keep, *(functools.partial(put, count) for count in self._counts)]
         chosen: Any = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
         if not isinstance(chosen, jax.core.Tracer):
-            # the branches are new functions in each call, so a switch with several would be compiled again
+            # outside compiled code, a switch with several branches would be compiled in each call,
+            # since the branches are new functions
             branches, chosen = [branches[int(chosen)]], 0
         leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
         return env.join(leaves), observation

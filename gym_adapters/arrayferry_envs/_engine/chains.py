@@ -15,11 +15,11 @@ from arrayferry_gym.wrappers.kernels import Kernel, Spaces
 
 
 def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain:
-    """Return the kernels of an environment around its spaces, for episodes with a step limit.
+    """Return the chain of an environment's kernels around its spaces, for episodes with a step limit.
 
     Args:
         env: the environment with the kernels.
-        limit: the step limit.
+        limit: the step limit, or None for no limit.
         refuse: as for `Chain`. By default, `refuse_untraceable`.
     """
     base = env.base
@@ -28,7 +28,7 @@ def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain
 
 
 def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
-    """Refuse a kernel that JAX cannot trace, given the error that it raised.
+    """Explain an error that a kernel raised because JAX cannot trace the kernel. Other errors have no effect.
 
     Raises:
         EnvResultError: the error means that JAX cannot trace the kernel.
@@ -39,6 +39,6 @@ def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
         line = authors_line(error) or line_of(type(kernel).step)
         raise EnvResultError(
             f"the kernel {kernel!r:.80} cannot be compiled by JAX, because of {line}: {str(error).partition(chr(10))[0]}",
-            remedy="Write it with functions of xp, without branches on values. Or leave it out of wrap(), and put "
-            "KernelVectorWrapper(envs, kernel) around the environments, which does not compile it.",
+            remedy="Write the kernel with functions of xp, without branches on values. Or leave it out of wrap(), and "
+            "apply it without compilation, by KernelVectorWrapper(envs, kernel).",
         ) from error

@@ -33,17 +33,17 @@ class EnvState(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""A function of a mask, states, and their observations or None. It resets the states in the mask, and observes all."""
+"""A function (mask, states, observations or None). It resets states in the mask, and returns all with observations."""
 
 
 class Engine:
     """Resets and advances a batch of environments and the kernels around them, by functions without side effects.
 
-    All shapes are fixed. All code that runs a `FunctionalEnv` uses the engine.
+    Shapes do not depend on values. All code that runs a `FunctionalEnv` uses the engine.
 
     Args:
         env: the environments without their kernels.
-        mode: when finished episodes are reset.
+        mode: the autoreset mode: when environments are reset after an episode.
         chain: the kernels.
         tells_masks: whether infos include the "action_mask" of observations.
     """
@@ -90,7 +90,7 @@ class Engine:
             state: the states of all environments, which are fresh where episodes begin.
             params: the parameters.
             kernels: the states of the kernels. Their statistics continue.
-            before: the environments before, or None if episodes begin in all.
+            before: the environments before the reset, or None if an episode begins in each of them.
             mask: which environments begin an episode, bool (n,).
         """
         env, xp = self.env, self.env.xp
@@ -122,11 +122,11 @@ class Engine:
             env_state: the environments.
             action: the actions of the agent.
             params: the parameters.
-            renew: resets the environments in a mask.
+            renew: a function that resets the environments in a mask.
             acting: random numbers for kernels that change actions.
 
         Returns:
-            The environments, the outcome, and the infos that kernels added.
+            The environments after the step, the outcome of the step, and the infos that kernels added.
         """
         env, xp, kernels = self.env, self.env.xp, env_state.wrappers
         rule = RULES[self.mode]
@@ -140,7 +140,7 @@ class Engine:
             late = elapsed >= min(env.limit, LAST)
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
-            truncated = elapsed < 0  # flags that are false everywhere
+            truncated = elapsed < 0  # all false, since elapsed > 0
         masks = rule.masks(env_state.ended, terminated, truncated)
         final = final_info = None
         if rule.same_step:
@@ -173,7 +173,7 @@ class Engine:
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
-        # these states of kernels are used where episodes begin
+        # initial states for the kernels of environments whose episode begins, unused if none begins
         fresh = kernels if begins is None else self._fresh()
         kernels, result, observation = self.chain.take(
             self.env.xp, kernels, fresh, result, begins, outcome.observation, same
@@ -205,7 +205,7 @@ def with_added(outcome: Step, added: dict[str, Any]) -> Step:
 
 
 def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """Return the outcome of a step in the form of the results of `VectorEnv.step`."""
+    """Return the outcome of a step as the tuple that `VectorEnv.step` returns."""
     infos = with_masks(env, outcome.info) if outcome.info else {}
     if outcome.final_observation is not None:
         final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}

@@ -24,7 +24,7 @@ from .tracing import has_tracers, stages, trace_here
 
 
 class JaxStepper(Stepper):
-    """Takes each step in one compiled call, to which it donates the states."""
+    """A stepper that takes each step in one compiled call, which may reuse the memory of the states ("donation")."""
 
     PROGRAMS = 8
     """The number of combinations of static parameters for which compiled code is cached."""
@@ -50,12 +50,12 @@ class JaxStepper(Stepper):
         self._keys = jax.random.key_data(keys)
 
     def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
-        """Return the values of the parameters, and the functions compiled for the static ones.
+        """Return the values of the parameters, and the functions that are compiled for the static parameters.
 
-        Numbers are joined into one array, since each argument of compiled code takes time.
+        Values that are numbers are joined into one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            # the values are cached, so they are computed at once
+            # the values are cached, so they must be arrays instead of tracers
             with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
@@ -71,7 +71,7 @@ class JaxStepper(Stepper):
         return values if device is None else af.convert(values, "jax", device=device)
 
     def _made(self, *static: Any) -> tuple[Any, Any]:
-        """Make the programs for static parameters and a generator of random numbers."""
+        """Return the functions (begin, step) for static parameters and a generator of random numbers."""
         begin, step = functions(self.engine, self._sharding, *static)
         return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
 
@@ -99,11 +99,11 @@ class JaxStepper(Stepper):
         values, (_, program) = self._prepared(params)
         if has_tracers(action):
             self.refuse_traced("step()", action)
-            self._donates = False  # gradients need the old states
+            self._donates = False  # gradients need the states before the step
         run = program
         if not self._donates:
             run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)
-        before, self._leaves = self._leaves, ()  # the call may consume the arrays
+        before, self._leaves = self._leaves, ()  # if the call fails, donated arrays are invalid
         after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):
             self._leaves = before
@@ -126,7 +126,7 @@ class JaxStepper(Stepper):
         self._leaves = () if env_state is None else _packed(self.env, env_state)
 
     def _kept(self, state: AnyTree) -> Any:
-        # the next step reuses the memory of the states
+        # the next step may reuse the memory of the states
         return map_arrays(self.env.backend.copy, state)
 
     first = staticmethod(jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)))
@@ -162,7 +162,7 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> EnvStat
 def functions(
     engine: Engine, sharding: Any, static_part: StaticPart, batched: bool, pinned: tuple[bool, ...], generator: Any
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the functions of a stepper, one to begin episodes and one to take a step, for keys of a generator."""
+    """Return the functions (begin, step) of a stepper before compilation. Their keys are of `generator`."""
     env = engine.env
 
     def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:

@@ -16,7 +16,7 @@ from .stepper import Result, Stepper, unmasked
 
 
 class NumpyStepper(Stepper):
-    """Computes resets only for environments that have ended, and copies only results that share memory with other arrays."""
+    """A stepper that resets only environments whose episode has ended, and copies only results that share memory."""
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         result, added = self._advance(action, params)
@@ -68,7 +68,7 @@ def _hold(tree: AnyTree, ids: set[int]) -> None:
 
 
 def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
-    """Return a value that shares no memory with other objects: arrays that do are copied.
+    """Return a value in which arrays that share memory with other objects are copied.
 
     Args:
         value: an array, or a tree of arrays.

@@ -12,7 +12,7 @@ from arrayferry.typing import AnyArray, AnyTree
 
 
 def batch_sharding(sharding: Any, n: int) -> Any:
-    """Return the sharding of a batch in the form for compiled code, or None without a sharding.
+    """Check the sharding of a batch, and return it for compiled code, or None without a sharding.
 
     Args:
         sharding: a sharding that splits only the axis of environments.
@@ -33,8 +33,8 @@ def batch_sharding(sharding: Any, n: int) -> Any:
             f"sharding={sharding!r:.80} splits more than the axis of environments",
             remedy="Name axes of the mesh only in the first part of the PartitionSpec.",
         )
-    # the mesh is new, since Explicit axes would require shardings in all code of the environment
-    # and the policy
+    # the new mesh has Auto axes: with Explicit axes, all code of the environment and the policy
+    # would need shardings
     mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
     sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     try:

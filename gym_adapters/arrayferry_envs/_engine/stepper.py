@@ -1,7 +1,8 @@
 """Steppers store the states of a batch of environments between steps, and advance them in one library.
 
-`Stepper`, for any library, makes fresh states for all environments and selects by a mask, without waiting for values on
-an accelerator. `NumpyStepper` makes fresh states only for environments that have ended. `JaxStepper` is compiled.
+`Stepper`, for any library, makes fresh states for all environments and selects by a mask, so that no step waits for
+values on an accelerator. `NumpyStepper` makes fresh states only for environments whose episode has ended. `JaxStepper`
+is compiled.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Stepper:
             return self.fresh(params)
 
     def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
-        """Return the states, replaced where a mask is true: by `initial`, or by fresh states if that is None."""
+        """Return the states, with rows of `initial` where the mask is true, or of fresh states if `initial` is None."""
         env = self.env
         fresh = self.fresh(params) if initial is None else initial
         return env.select(mask, fresh, state)
@@ -161,7 +162,7 @@ class Stepper:
         self.env_state = self.env_state._replace(state=self._kept(state))
 
     def _kept(self, state: AnyTree) -> Any:
-        """Return states in memory that no step reuses."""
+        """Return the states in memory that later steps do not change or reuse."""
         return state
 
     def first(self, tree: AnyTree) -> Any:
@@ -169,7 +170,7 @@ class Stepper:
         return map_arrays(lambda x: x[0, ...], tree)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy, with the values of arrays but without gradients."""
+        """Return the attributes for a copy or a pickle. Arrays are copied, without gradients."""
         backend = self.env.backend
 
         def detached(x: AnyArray) -> Any:

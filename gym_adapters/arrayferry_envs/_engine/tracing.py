@@ -18,18 +18,18 @@ except ImportError:  # older versions of JAX have this function in jax.core
 
 
 def trace_here() -> Any:
-    """Return an object that identifies the innermost traced function here, and can be compared."""
+    """Return a comparable object that identifies the innermost function that JAX is tracing."""
     return get_opaque_trace_state(convention="flax")
 
 
 def stages() -> bool:
-    """Tell whether JAX records all computations here, as in `jit` and `scan`, but not in `vmap` and `grad`."""
+    """Return whether JAX records all computations here, as in `jit` and `scan`, but not in `vmap` and `grad`."""
     with jax.transfer_guard("allow"):
         return isinstance(jnp.zeros(()), jax.core.Tracer)
 
 
 def has_tracers(tree: AnyTree) -> bool:
-    """Tell whether a tree contains traced values."""
+    """Return whether a tree contains traced values."""
     if isinstance(tree, jax.Array) or (isinstance(tree, np.ndarray) and tree.dtype.kind != "O"):
         return isinstance(tree, jax.core.Tracer)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in af.flatten(tree)[0])

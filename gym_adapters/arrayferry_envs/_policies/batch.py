@@ -1,4 +1,4 @@
-"""`EnvBatch`: ordinary environments as a batch, with rewards of any shape and unchanged infos."""
+"""`EnvBatch`: environments of Gymnasium as a batch, with rewards of any shape and unchanged infos."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arrayferry_gym.extending import RULES, as_rewards
 
 
 class RewardedBatch(SyncVectorEnv):
-    """Gymnasium's batch of environments, with rewards of any shape."""
+    """A `SyncVectorEnv` of Gymnasium, with rewards of any shape."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -27,12 +27,12 @@ class RewardedBatch(SyncVectorEnv):
 
 
 class EnvBatch(RewardedBatch):
-    """Environments that are stepped one after the other. Unlike Gymnasium's batch, it does not merge infos.
+    """Environments that are stepped one after the other. Unlike in a `SyncVectorEnv`, infos are not merged.
 
     Args:
         envs: the environments, with results in NumPy.
         copied: whether observations are copies.
-        mode: when finished episodes are reset.
+        mode: when environments are reset after an episode.
 
     Attributes:
         infos: the infos of the last step of each environment, before any reset.
@@ -54,13 +54,13 @@ class EnvBatch(RewardedBatch):
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Store the infos of one environment separately, since not all infos can be merged."""
-        # already stored: these infos are of the reset after the last step
+        # the infos of the step are already stored, and `env_info` is of the reset after it
         if env_num in vector_infos:
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
         if not ended or not RULES[self.autoreset_mode].same_step:
             self.infos[env_num] = env_info
             return vector_infos
-        # the reset may have reused the arrays
+        # copied, since the environment may overwrite its arrays
         last, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
         return {**vector_infos, env_num: last}

@@ -1,4 +1,4 @@
-"""Policies in JAX, for ordinary environments."""
+"""Policies in JAX that are called from Python."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .policies import LibraryPolicy
 
 
 def jax_weights(weights: AnyArray) -> Any:
-    """Return the parameters of a policy with arrays of any library, as JAX arrays."""
+    """Return the parameters of a policy, a tree with arrays of any library, with JAX arrays."""
     arrays = af.flatten(weights)[0]
-    # returned as it is: `convert` may not know its pytree types
+    # `convert` may not know the pytree types in `weights`
     if all(isinstance(x, jax.Array) for x in arrays):
         return weights
     return af.convert(weights, "jax", unsupported="keep", unknown="keep")

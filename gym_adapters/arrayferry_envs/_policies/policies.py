@@ -23,7 +23,7 @@ TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 
 def is_module(policy: Any) -> bool:
-    """Tell whether a policy is a module of PyTorch."""
+    """Return whether a policy is a module of PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(policy, torch.nn.Module)
 
@@ -84,7 +84,7 @@ class LibraryPolicy(ABC):
         return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
 
     def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
-        """Return the results of a call in NumPy."""
+        """Return the actions and extras of a call as NumPy arrays."""
         if type(action) is np.ndarray and self.library == "numpy":
             return action, extras
         return TO_NUMPY((action, extras))
@@ -122,7 +122,7 @@ class FunctionPolicy(LibraryPolicy):
 
 
 class ModulePolicy(FunctionPolicy):
-    """A module of PyTorch that maps observations to actions. With a state, it also takes and returns the state."""
+    """A module of PyTorch that maps observations to actions. Its state, if any, is a further argument and result."""
 
     def load(self, params: AnyTree) -> None:
         if params is not None:
@@ -139,7 +139,7 @@ class ModulePolicy(FunctionPolicy):
 
 
 class TorchNumbers:
-    """Seeds the numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`.
+    """Seeds the random numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`.
 
     PyTorch's own generators are restored after each call.
 

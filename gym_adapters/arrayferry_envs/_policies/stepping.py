@@ -82,7 +82,7 @@ class Stepping:
     """Steps environments with a policy.
 
     Args:
-        run: the policy, and the environment, of any kind.
+        run: the arguments of the user, with an environment of any kind.
         library: the library of the policy, or None for the library of the observations.
         mode: the autoreset mode of a `FunctionalEnv`.
         render_mode: the render mode of a `FunctionalEnv`.
@@ -104,7 +104,7 @@ class Stepping:
         self._seed = seed_of_key(run.key)
         self._library = library
         device = _device(library, run.policy, run.policy_params)
-        if is_module(run.policy):  # the user's module keeps its mode, weights and statistics
+        if is_module(run.policy):  # a copy, since evaluation changes the mode and the weights
             run = dataclasses.replace(run, policy=_copied(run).eval())
         self._run, self._anew = run, False
         if isinstance(run.env, (Env, VectorEnv)):
@@ -120,7 +120,7 @@ class Stepping:
         Flags and rewards are NumPy arrays; rewards are float64.
         """
         envs, episodes = self.envs, self.episodes
-        # new statistics are updated, as in compiled code
+        # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
@@ -168,7 +168,7 @@ class Stepping:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
                 # `given` fails if the observations cannot be converted
                 with contextlib.suppress(Exception):
-                    note = f"The policy raised it, in step {number} of {self._run.what}, which passes {policy.given(observation)}."
+                    note = f"The policy raised this error in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     if not is_module(self._run.policy):
                         note += " For another library, pass policy_xp=."
                     error.add_note(note)
@@ -216,7 +216,7 @@ class _BatchOfOne(EnvBatch):
 
 
 def _checked(what: str, env: Any) -> FunctionalEnv:
-    """Return a `FunctionalEnv`.
+    """Return `env` or, for a class, an instance of it.
 
     Raises:
         TypeError: `env` is no `FunctionalEnv`.
@@ -239,13 +239,13 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
         option = getattr(run, name)
         if option is not getattr(Run, name) and (name != "num_envs" or option != n):
             raise af.OptionError(
-                f"{name}={option!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
+                f"{name}={option!r:.80} was passed, but this option is for a FunctionalEnv, and env is {env!r:.80}",
                 remedy="Leave it out.",
             )
     if isinstance(env, VectorEnv):
         return env
     one: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
-    one.metadata = dict(env.metadata or {})  # older versions of Gymnasium change the metadata
+    one.metadata = dict(env.metadata or {})  # a copy, which older versions of Gymnasium change
     return _BatchOfOne([one], True, AutoresetMode.DISABLED)
 
 
@@ -259,7 +259,8 @@ def _served(
     wrapped.check_wrapped(env, run.wrapper_state)
     envs = env.make_vec(
         count_of("num_envs", run.num_envs), xp=library, autoreset_mode=mode, params=run.env_params,
-        device=device if run.sharding is None else run.sharding,  # only JAX has shardings
+        # in JAX, a sharding replaces the device
+        device=device if run.sharding is None else run.sharding,
         max_episode_steps=run.max_episode_steps, render_mode=render_mode,
     )  # fmt: skip
     if run.wrapper_state is not None:
@@ -295,7 +296,7 @@ def frozen(env: Any) -> Iterator[None]:
                     f"{wrapper!r:.80} has new statistics, which are not updated here. Load trained statistics with load_state_dict",
                     stacklevel=caller_level(),
                 )
-            # the parts of this wrapper, and not the environments inside
+            # the parts of this wrapper alone, since `_wrappers` also yields the environments inside
             for part in HasKernels.held_by(wrapper) or [wrapper]:
                 if hasattr(type(part), "update_running_mean") and part.update_running_mean:
                     part.update_running_mean = False

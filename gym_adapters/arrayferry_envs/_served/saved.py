@@ -143,7 +143,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         return f"SavedVectorEnv({self._name!r}, num_envs={self.num_envs}, xp={self._entered.target.name!r})"
 
     def _key(self, stream: list[Any]) -> Any:
-        """Return the next key of a stream, the same as that of random numbers in JAX."""
+        """Return the next key of a stream of keys, which are the same as in JAX."""
         if len(stream) == 1:
             keys = self._programs["split"](stream[0])
             stream[:] = [keys[number, ...] for number in range(keys.shape[0])]

@@ -42,14 +42,15 @@ from arrayferry_gym.extending import (
 class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
-    A stepper advances them in that library, in the library that they need, or in NumPy for PyTorch on the CPU.
+    A stepper advances them in the library that they need. If they need none, it is NumPy for an agent in PyTorch on the
+    CPU, and the agent's library otherwise.
 
     Attributes:
         functional: the environment.
-        check_actions: as given.
+        check_actions: the option as passed.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
-        render_mode: as given.
-        suite_id: the id with which it was made, or "" for an environment without a suite.
+        render_mode: the option as passed.
+        suite_id: the id of the environment in its suite, or "" for an environment without a suite.
     """
 
     functional: FunctionalEnv
@@ -145,14 +146,14 @@ class Served(ServesFunctional):
         """Add the infos of kernels to the infos of the step."""
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Note that episodes begin where `rows` is true, a NumPy mask (n,), or None for all."""
+        """Record that episodes begin where `rows` is true: a NumPy mask (n,), or None for all environments."""
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
         """Set the spaces. The function `shown` converts them to the agent's library."""
         raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the mask of the options.
+        """Reset all environments, or those in "reset_mask" of the options.
 
         Returns:
             The observations and the infos, in the library that computes.

@@ -640,7 +640,7 @@ WRONG_OPTIONS = [
     ({"env_params": {}}, "FunctionalEnv"),
     ({"infos": (1,)}, "infos"),
     ({"policy": 3}, "cannot be called"),
-    ({"policy": lambda observation: observation}, "does not take"),
+    ({"policy": lambda observation: observation}, "does not accept"),
     ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "must be written in JAX"),
     ({"envs": CartPole}, "num_envs"),
     ({"policy": functools.partial(leaning, lock=threading.Lock())}, "pickled"),

@@ -183,7 +183,7 @@ WRONG = [
 ]  # fmt: skip
 MORE = [
     ("step", counts_a_flag, "computes with a flag", {"array_api_strict"}),
-    ("step", broadcasts, "it combines arrays of other shapes", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", broadcasts, "it combines arrays of incompatible shapes", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", adds, "changes an array in place", {"numpy"}),
     ("step", uses_numpy, "a function of NumPy was called", {"jax"}),
     ("step", misspells_the_state, "KeyError: 'y'", {"numpy", "array_api_strict", "torch", "jax"}),

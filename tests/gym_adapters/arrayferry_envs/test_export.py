@@ -496,7 +496,7 @@ REFUSED = [
     (CartPole, {"policy": branching}, line_of(branching, "if").partition(":")[2]),
     (CartPole, {"policy": 3}, "cannot be called"),
     (CartPole, {"wrapper_state": {}}, "has no wrappers"),
-    (wrap(CartPole(), kernels.NormalizeObservation()), {}, "has statistics, which a file"),
+    (wrap(CartPole(), kernels.NormalizeObservation()), {}, "has statistics, but wrapper_state is None"),
     (CartPole, {"num_envs": 0}, "num_envs"),
     (CartPole, {"param_inputs": 2}, "param_inputs"),
     (CartPole, {"policy_params": WEIGHTS}, "without a policy"),

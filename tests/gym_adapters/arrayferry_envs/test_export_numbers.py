@@ -342,7 +342,7 @@ class Counts(torch.nn.Linear):
 )
 def test_modules_that_keep_something_are_refused(way, name, tmp_path):
     module = Counts(way)
-    words = f"changes what later ones return{f' {[name]}' if name else ', or draws'}"
+    words = f"changes what later calls return{f' {[name]}' if name else ', or draws'}"
     with pytest.raises(af.OptionError, match=re.escape(words)):
         export(CartPole(), tmp_path / "env.onnx", policy=module)
     assert module.count == 0

@@ -246,7 +246,7 @@ def test_what_was_saved_cannot_be_changed(path):
         ({"acts": False}, "acts was passed, but saved environments have no such option"),
         ({"max_episode_steps": np.array([500, 500])}, r"max_episode_steps=array.* is not valid"),
         ({"check_actions": "strikt"}, "check_actions='strikt' is not valid. Pass one of 'fit'"),
-        ({"xp": "dask"}, "computed on demand, and the states would never"),
+        ({"xp": "dask"}, "computed on demand, so the states of environments would never"),
     ):
         with pytest.raises(af.OptionError, match=words):
             make_vec(path, **{"num_envs": 4, **options})

@@ -259,7 +259,7 @@ def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(many.high, [1, 2])
     assert many.low == 0
     assert odd.num_actions == 2
-    with pytest.raises(af.OptionError, match=r"no space like Discrete.*Let it start at 0"):
+    with pytest.raises(af.OptionError, match=r"no space like Discrete.*Let the space start at 0"):
         odd.observation_space()
 
 
