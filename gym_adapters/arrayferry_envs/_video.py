@@ -153,7 +153,7 @@ def _images(
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
             if step is None and last is not None and not last.ended[index]:
-                continue  # this is the reset of another environment
+                continue  # another environment was reset, so the image is unchanged
             last = step
             ended += 0 if step is None else bool(step.ended[index])
             if ended == episodes and steps.episodes.rule.same_step:

@@ -20,8 +20,8 @@ called with batches, and `is_module` recognizes modules of PyTorch. `policy_rows
     >>> policy_rows({"memory": np.zeros((2, 5))}, 2)[0][0].shape, jax_weights({"w": np.ones(1, np.float32)})
     ((2, 5), {'w': Array([1.], dtype=float32)})
 
-**Environments.** `EnvBatch` steps ordinary environments, with rewards of any shape. `first_carry` is the initial carry of
-a rollout.
+**Environments.** `EnvBatch` steps environments of Gymnasium, with rewards of any shape. `first_carry` is the initial
+carry of a rollout.
 
     >>> import gymnasium as gym
     >>> from gymnasium.vector import AutoresetMode
@@ -59,7 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "first_carry":

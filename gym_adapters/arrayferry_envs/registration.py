@@ -45,7 +45,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     if "num_envs" in options:
         raise af.OptionError(
             "num_envs cannot be registered",
-            remedy="Pass it to gymnasium.make_vec, which could not override a registered one.",
+            remedy="Pass it to gymnasium.make_vec, which could not override a registered num_envs.",
         )
     limit = options.get("max_episode_steps", getattr(env, "max_episode_steps", None))
     if limit is not None:
@@ -74,11 +74,12 @@ def _single(functional: Any, **options: Any) -> Any:
 
 
 def _unlimited(functional: Any, **options: Any) -> Any:
-    """Make a single environment whose steps Gymnasium limits."""
+    """Make a single environment without a step limit, since Gymnasium adds a TimeLimit."""
     return _single(functional, max_episode_steps=None, **options)
 
 
-for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" and "rgb_array_list"
+# gymnasium.make adds the modes "human" and "rgb_array_list" to these render modes
+for _entry in (_single, _unlimited):
     _entry.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
 
 

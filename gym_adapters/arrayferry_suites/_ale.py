@@ -1,4 +1,4 @@
-"""Atari games, by the vector environment of ALE, which steps many in one process."""
+"""Atari games: the vector environment of ALE, which steps many games in one process."""
 
 from __future__ import annotations
 

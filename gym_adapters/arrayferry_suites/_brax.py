@@ -77,7 +77,7 @@ class BraxEnv(JaxEnv):
         return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
     def shared(self, example: AnyTree) -> frozenset[int]:
-        """Return the arrays without an axis of environments, such as MuJoCo Warp's list of all contacts of a batch."""
+        """Return the indices of arrays without an axis of environments, such as MuJoCo Warp's contacts of a batch."""
         keys = jax.random.split(jax.random.PRNGKey(0), 2)
         many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
         pairs = zip(jax.tree.leaves(example), many, strict=True)
@@ -126,7 +126,7 @@ class BraxEnv(JaxEnv):
         return kept.metrics  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw the environment by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
+        """Draw the environment with MuJoCo, which needs OpenGL: see the variable `MUJOCO_GL` of MuJoCo."""
         return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
 
 
@@ -137,13 +137,14 @@ def _check_inside(env: Any) -> None:
             raise af.OptionError(
                 f"this environment is wrapped in {type(env).__name__}, but arrayferry itself resets, limits and "
                 "batches environments",
-                remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
+                remedy="Leave out the wrapper. For models that differ between environments, pass randomization_fn to "
+                "from_env.",
             )
         env = vars(env).get("env")
 
 
 class _Reached(Exception):  # noqa: N818
-    """A step has reached the actuators. The argument is their controls."""
+    """Raised when a step reaches the actuators. The argument is the controls of the actuators."""
 
 
 def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
@@ -163,7 +164,7 @@ def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
         except _Reached as reached:
             if not np.allclose(reached.args[0], action, atol=1e-6):
                 return False
-        except Exception:  # a state of zeros may cause any error
+        except Exception:  # a step from a state of zeros may raise any error
             return True
     return True
 
@@ -199,8 +200,8 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
     """Return the values that a randomization function of Brax draws for one environment, by path.
 
     Args:
-        randomization_fn: maps the model and keys to models and to the axis of environments in each array. The axis is
-            None for arrays without one.
+        randomization_fn: a function (model, keys) -> (models, axes). `axes` has the axis of environments of each array,
+            or None for arrays without this axis.
         model: the physical model of the environment.
         key: a JAX key that determines the values.
     """

@@ -38,7 +38,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     Args:
         pool: the batch, made with `env_type="gymnasium"`.
-        autoreset_mode: when finished episodes are reset.
+        autoreset_mode: when environments are reset after an episode.
 
     Raises:
         arrayferry.OptionError: the batch is asynchronous, has several players, or combines the mode DISABLED with
@@ -82,12 +82,12 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             seed: an integer below 2**31, or one for each environment. If given, a new batch is made.
-            options: "reset_mask".
+            options: "reset_mask", bool (n,), for DISABLED mode.
         """
         (mask,) = known_options("reset() of EnvPool", options, "reset_mask")
         mask = reset_mask_of(mask, self.num_envs)
         if mask is None or not self._last:
-            # the old batch may still return results of a failed step
+            # after a failed step, the old batch may still return results of that step
             if self._last is False and seed is None:
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
@@ -114,7 +114,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Take a step in all environments."""
         if not self._last:
             raise gym.error.ResetNeeded(
-                "Call reset() before the first step, and after an error in one."
+                "Call reset() before the first step, and after an error in a step."
             )
         rule, actions = self._rule, np.asarray(actions)
         last, self._last = self._last, False
@@ -159,7 +159,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self._last = True if self._rule.by_itself else map_arrays(np.copy, results)
 
     def _make_anew(self, seed: Any) -> None:
-        """Make a new batch with these seeds, if there are any."""
+        """Replace the batch by a new one with this seed, unless the seed is None."""
         if seed is None:
             return
         several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
@@ -217,7 +217,7 @@ def _with_true_bounds(space: Space[Any]) -> Space[Any]:
 
 
 def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
-    """Return trees of arrays with new values in some rows."""
+    """Return the trees in `before`, with `part` as the values in some rows."""
     if isinstance(part, dict):
         return {key: _merged(before[key], rows, x) for key, x in part.items()}
     if isinstance(part, tuple):
@@ -251,5 +251,5 @@ def load(
 
 
 def adapt(pool: Any, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> EnvPoolVectorEnv:
-    """Turn a batch of EnvPool into a vector environment of Gymnasium."""
+    """Convert a batch of EnvPool to a vector environment of Gymnasium."""
     return EnvPoolVectorEnv(pool, autoreset_mode)

@@ -33,7 +33,7 @@ def _register_games() -> None:
 
 
 def adapt(env: Any, params: AnyTree = None) -> Any:
-    """Turn a `FuncEnv` into a `FunctionalEnv`."""
+    """Convert a `FuncEnv` to a `FunctionalEnv`."""
     from ._func_env import FuncEnvAdapter
 
     return FuncEnvAdapter(env, params)

@@ -30,7 +30,7 @@ class GymnaxEnv(JaxEnv):
     """An environment of gymnax, Craftax or Kinetix.
 
     `step_env` computes the steps. The step limit in the parameters becomes `max_episode_steps`, so it truncates
-    episodes instead of terminating them. Truncations that gymnax itself reports count too.
+    episodes instead of terminating them. Episodes that gymnax itself truncates are also truncated.
 
     Args:
         env: the environment of gymnax, Craftax or Kinetix.
@@ -54,7 +54,7 @@ class GymnaxEnv(JaxEnv):
         return gymnasium_space(self.env.action_space(self.default_params))
 
     def observations(self, example: AnyTree) -> Any:
-        """Return the declared space, or one made from the example if the example does not fit it."""
+        """Return the declared space, or a space made from the example if the example does not fit the declared one."""
         if getattr(self.env, "name", None) in WRONG_BOUNDS:
             return space_of(example)
         try:
@@ -84,7 +84,7 @@ class GymnaxEnv(JaxEnv):
         return observation, state, info
 
     def _step(self, key: Any, state: AnyTree, action: AnyTree, params: AnyTree) -> Any:
-        """Take a step. Return observation and infos, the state, the reward, and the flags terminated and truncated.
+        """Take a step. Return (observation, infos), the state, the reward, terminated and truncated.
 
         Observation and infos are computed with the step limit, since they may show the remaining time or results of the
         whole episode. Everything else is computed without the limit.
@@ -100,7 +100,8 @@ class GymnaxEnv(JaxEnv):
 
         if self._limit is None:
             return taken(params)
-        # with one vmap for both limits, what does not depend on the limit is computed only once
+        # in one vmap over both limits, operations that do not depend on the limit are computed only
+        # once
         name: str = self._limit
         limits = jnp.asarray([getattr(params, name), UNLIMITED])
         both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))

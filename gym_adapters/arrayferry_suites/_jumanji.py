@@ -25,9 +25,9 @@ UNLIMITED = 2**30
 class JumanjiEnv(JaxEnv):
     """An environment of Jumanji.
 
-    In Jumanji, an episode that reaches its step limit (`time_limit`) terminates. Here it is truncated if it would go on
-    without the limit, or if its last discount is not 0. Observations are computed with the limit. Infos are the extras
-    and the discount of the time step.
+    In Jumanji, an episode that reaches its step limit (`time_limit`) terminates. Here it is truncated if it would
+    continue without the limit, or if its last discount is not 0. Observations are computed with the limit. Infos are
+    the extras and the discount of the time step.
 
     Args:
         env: the environment of Jumanji.
@@ -77,7 +77,7 @@ class JumanjiEnv(JaxEnv):
             raise NotImplementedError(
                 f"{self!r} cannot be rendered: its viewer does not use matplotlib"
             )
-        # user-defined viewers may open windows
+        # viewers may open windows, unless they draw into an array
         viewer._display = viewer._display_rgb_array
         viewer._get_fig_ax = functools.partial(viewer._get_fig_ax, show=False)
         return np.array(viewer.render(kept[0]))
@@ -91,7 +91,7 @@ def _check(env: Any) -> None:
             raise af.OptionError(
                 f"{env!r:.80} is wrapped in {type(inner).__name__}, but arrayferry itself resets and batches "
                 "environments",
-                remedy="Leave it out: its attribute .unwrapped is the environment without wrappers.",
+                remedy="Leave out the wrapper: env.unwrapped is the environment without wrappers.",
             )
         inner = vars(inner).get("_env")
 

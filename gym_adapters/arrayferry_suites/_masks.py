@@ -1,4 +1,4 @@
-"""Masks of infos."""
+"""Masks for the infos of vector environments."""
 
 from __future__ import annotations
 

@@ -60,5 +60,5 @@ class NavixEnv(JaxEnv):
 
 
 def adapt(env: Any) -> Any:
-    """Turn an environment into a `FunctionalEnv`."""
+    """Convert an environment to a `FunctionalEnv`."""
     return NavixEnv(env)

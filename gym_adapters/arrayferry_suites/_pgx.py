@@ -73,5 +73,5 @@ class PgxEnv(JaxEnv):
 
 
 def adapt(env: Any) -> Any:
-    """Turn a game into a `FunctionalEnv`."""
+    """Convert a game to a `FunctionalEnv`."""
     return PgxEnv(env)

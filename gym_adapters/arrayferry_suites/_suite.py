@@ -46,7 +46,7 @@ class BuiltInSuite(Suite):
         return load(name, *args, **options)
 
     def adapt(self, env: Any, **options: Any) -> Any:
-        """Turn an environment of the project into a `FunctionalEnv` or a vector environment."""
+        """Convert an environment of the project to a `FunctionalEnv` or a vector environment."""
         if self.gives != "vector":
             usable(af.registry.backend("jax"))
         adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
@@ -65,7 +65,7 @@ class BuiltInSuite(Suite):
             raise af.OptionError(
                 f"{name} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
                 remedy="If the environment and its parameters are correct, install the versions that its library "
-                "requires, or a newer release of it.",
+                "requires, or a newer release of the library.",
             ) from error
 
 
@@ -73,7 +73,7 @@ _CRAFTAX = "craftax.environment_base.environment_bases"
 SUITES = [
     BuiltInSuite("arrayferry", "arrayferry_envs"),
     BuiltInSuite("gymnax", "gymnax", install="pip install gymnax six", env_types=[
-        # environments of Kinetix have this class too
+        # the base class of environments of gymnax and Kinetix
         "gymnax.environments.environment.Environment",
         f"{_CRAFTAX}.EnvironmentAutoReset",
         f"{_CRAFTAX}.EnvironmentNoAutoReset",

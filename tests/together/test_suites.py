@@ -106,7 +106,7 @@ def test_functional_environments():
     with pytest.raises(af.OptionError, match=r"takes no xp\. Pass it to make_vec"):
         make_functional("arrayferry/CartPole-v0", xp="torch")
     for option in ("num_envs", "autoreset_mode"):
-        with pytest.raises(af.OptionError, match=rf"takes no {option}\. Use make_vec"):
+        with pytest.raises(af.OptionError, match=rf"has no option {option}\. Use make_vec"):
             make("arrayferry/CartPole-v0", **{option: 3})
 
 

@@ -199,7 +199,7 @@ class Served(ServesFunctional):
         return new
 
     def _fitted(self, actions: AnyTree) -> Any:
-        """Return actions in the form that the environments need."""
+        """Check actions, and return them as the arrays that the environments need."""
         if not self._begun:
             raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
         try:
@@ -213,7 +213,7 @@ class Served(ServesFunctional):
         return self.functional.render(af.convert(state, "numpy"), index)
 
     def _forget(self) -> None:
-        """Forget the states."""
+        """Discard the states."""
         self._begun = False
         if "_stepper" in self.__dict__:  # a failed constructor has not set `_stepper`
             self._stepper.forget()
@@ -236,12 +236,12 @@ class Served(ServesFunctional):
 
     @property
     def state(self) -> Any:
-        """The states, in the form that the environment's `reset` returns. They can be set.
+        """The states, as the environment's `reset` returns them. They can be set.
 
-        If the environment draws parameters, they have two fields: `state`, and `params`, a tree of all parameters, in which
-        each sampled one is an array. Sampled parameters can be set too; use `reset` for other parameters.
+        If the environment draws parameters, the states have two fields: `state`, and `params`, a tree of all parameters, in
+        which sampled parameters are arrays (n, ...). These can also be set. To set other parameters, use `reset`.
 
-        They are in the library that the environment needs; otherwise in the agent's.
+        The arrays are in the library that the environment needs or, if it needs none, in the agent's library.
         """
         stepper = self._stepper
         if stepper.env_state is None:
@@ -275,7 +275,7 @@ class Served(ServesFunctional):
 
     @property
     def spec(self) -> Any:
-        """Gymnasium's spec of the environment, or None without a spec. It names libraries, so that it can be saved."""
+        """Gymnasium's spec of the environment, or None. It contains libraries by name, so that it can be saved."""
         return self._spec
 
     @spec.setter
@@ -287,10 +287,10 @@ class Served(ServesFunctional):
 
 
 def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
-    """Return the sharding that was passed as the device of a batch."""
+    """Check a sharding that was passed as the device of a batch, and return it."""
     if backend.name != "jax":
         raise af.OptionError(
-            f"device={sharding!r:.80} was passed with xp={backend.name!r}, but only JAX spreads arrays over devices"
+            f"device={sharding!r:.80} was passed with xp={backend.name!r}, but only JAX spreads arrays over devices. Pass one device"
         )
     from arrayferry_envs._engine.shardings import batch_sharding
 

@@ -39,6 +39,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
             check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
         differentiable: in PyTorch, whether gradients flow through steps, also to the rewards.
+        translate: as in `FunctionalVectorEnv`.
 
     Attributes:
         functional: the environment.
@@ -93,8 +94,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
         Args:
             seed: an integer. The same seed gives the same episode in the same library.
-            options: "params" for other parameters, which stay until they are changed again; "state" for the
-                initial state, in the form of `state`.
+            options: "params" for other parameters, which apply until the next change; "state" for the initial state, as
+                in the attribute `state`.
         """
         observation, infos = self._reset_batch(seed, options)
         one = self._for_agent(self._stepper.first((observation, unmasked(infos))))
@@ -145,5 +146,5 @@ def _numbered(space: Space[Any], observation: AnyTree) -> Any:
 
 
 def _number(x: AnyArray) -> Any:
-    """Return an array without dimensions as a Python number."""
+    """Return an array without dimensions as a Python number, and other arrays unchanged."""
     return x.item() if not x.ndim and x.dtype.kind in "biufc" else x

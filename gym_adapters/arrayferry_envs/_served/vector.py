@@ -23,9 +23,9 @@ from .serving import Served, set_spaces
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
     """A batch of functional environments, served in the agent's library.
 
-    Finished episodes are reset according to `autoreset_mode`. In SAME_STEP mode, infos contain "final_obs", a batch of
-    the observations of all environments before the reset, and "_final_obs", which is true where an episode has ended.
-    Rewards have the environment's dtype, observations the dtype of their space.
+    Environments are reset after an episode according to `autoreset_mode`. In SAME_STEP mode, infos contain "final_obs",
+    a batch of the observations of all environments before the reset, and "_final_obs", which is true where an episode
+    has ended. Rewards have the environment's dtype, observations the dtype of their space.
 
     Args:
         env: the environment, or its class.
@@ -34,7 +34,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         device: the device of the arrays, or None for the library's default. With JAX also
             `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
             `num_envs` must be divisible by the number of devices.
-        autoreset_mode: when finished episodes are reset.
+        autoreset_mode: when environments are reset after an episode.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         params: parameters, or a dict of the parameters that differ from the defaults.
@@ -42,13 +42,13 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
             check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU compute in
-            NumPy, which is faster, and tensors share its memory.
+            NumPy, which is faster, and tensors share the memory of NumPy's arrays.
         translate: whether JAX only traces resets and steps, which then run in the library `xp`. Random numbers and
             episodes are the same as in JAX.
 
     Attributes:
         functional: the environment.
-        autoreset_mode: as given.
+        autoreset_mode: the autoreset mode.
 
     Raises:
         arrayferry.ArrayFerryError: an option is invalid, or the library is not usable here.
@@ -105,8 +105,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         Args:
             seed: an integer, or one for each environment. The same seed gives the same episodes in the
                 same library. With None, the random sequence continues.
-            options: "params" for other parameters, which stay until they are changed again; "state" for the initial
-                states, in the form of `state`; "reset_mask" for an array or a list of booleans that select the
+            options: "params" for other parameters, which apply until the next change; "state" for the initial states,
+                as in the attribute `state`; "reset_mask" for an array or a list of booleans that select the
                 environments to reset.
         """
         self.closed = False

@@ -20,9 +20,9 @@ class EngineKernel(HeldKernel):
     """A kernel in the engine of served environments.
 
     Args:
-        stepper: the stepper that holds its state.
+        stepper: the stepper that stores the kernel's state.
         index: the index of the kernel, counted from the inside.
-        to_agent: converts to the library of the agent.
+        to_agent: the conversion to the library of the agent.
     """
 
     updating = True
@@ -34,12 +34,12 @@ class EngineKernel(HeldKernel):
 
     @property
     def xp(self) -> Any:
-        """The namespace of its arrays."""
+        """The namespace of the kernel's arrays."""
         return self._stepper.xp
 
     @property
     def state(self) -> Any:
-        """The state."""
+        """The state of the kernel."""
         return self._stepper.kernels[self._index]
 
     @state.setter
@@ -50,7 +50,7 @@ class EngineKernel(HeldKernel):
 
     @property
     def device(self) -> Any:
-        """The device of its arrays, or None for the library's default."""
+        """The device of the kernel's arrays, or None for the library's default."""
         array, backend = af.first_array(self.state)
         has_device = backend is not None and backend.name not in ("jax", "numpy")
         return array.device if has_device else None
@@ -75,7 +75,7 @@ class WrappedServed(HasKernels):
         self._show(kernels, vector=isinstance(self, FunctionalVectorEnv))
         portable = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
         rounding = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
-        # compiled kernels cannot raise an error for NaN, so actions are checked before these kernels
+        # compiled kernels cannot raise an error for NaN, so `_fitted` refuses NaN in actions
         self._rounding = rounding if self._stepper.env.traces else []
 
     def _fitted(self, actions: AnyTree) -> Any:
@@ -88,14 +88,14 @@ class WrappedServed(HasKernels):
 class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
     """A single environment that serves a `FunctionalEnv` with kernels. `wrap(...).make()` returns it.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, the
-    environment has that of the outermost one; `state_dict` has all of them.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
+    the attribute of the outermost kernel. `state_dict` contains the statistics of all kernels.
     """
 
 
 class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
     """A vector environment that serves a `FunctionalEnv` with kernels. `wrap(...).make_vec()` returns it.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, the
-    environment has that of the outermost one; `state_dict` has all of them.
+    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
+    the attribute of the outermost kernel. `state_dict` contains the statistics of all kernels.
     """

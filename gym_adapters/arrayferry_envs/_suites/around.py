@@ -72,7 +72,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start a level. The argument seeds the choice of levels."""
+        """Start a level. `seed` determines the choice of this level and of later ones."""
         if seed is not None:
             self._choice = np.random.default_rng(stream_seed("choice of levels", seed))
         self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
@@ -103,7 +103,7 @@ class OneEnv(gym.Env[Any, Any]):
         self.action_space = envs.single_action_space
         self.render_mode, self.spec = envs.render_mode, envs.spec
         self.metadata = {name: x for name, x in envs.metadata.items() if name != "autoreset_mode"}
-        self._over: bool | None = None  # None before the first reset
+        self._over: bool | None = None  # None if a reset is required: at first, and after an error
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -122,7 +122,7 @@ class OneEnv(gym.Env[Any, Any]):
         """Take a step."""
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
-        self._over = None  # an error in the step requires a reset
+        self._over = None  # remains None if the step raises an error
         batch: Any = create_empty_array(self.action_space, n=1)
         results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
         observation, reward, terminated, truncated, info = results
@@ -130,7 +130,7 @@ class OneEnv(gym.Env[Any, Any]):
         return observation, float(reward), bool(terminated), bool(truncated), info
 
     def render(self) -> Any:
-        """Return an image."""
+        """Return an image, or None if the batch has no images."""
         images = self.envs.render()
         return None if images is None else images[0]
 

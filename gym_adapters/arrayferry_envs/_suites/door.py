@@ -80,7 +80,7 @@ def make_functional(
         >>> make_functional("arrayferry/CartPole-v0")
         <CartPole>
     """
-    remedy = "Pass it to make_vec, or to make_vec or rollout of the result."
+    remedy = "Pass it to make_vec instead. Or pass it to rollout, or to the make_vec() of the environment."
     _refuse(f"make_functional({env_id!r})", OURS, options, remedy)
     return _functional(find_id(env_id), seeds, options)
 
@@ -114,9 +114,10 @@ def make_vec(
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector environment of any suite, for agents of any library.
 
-    Functional environments are served as by `FunctionalEnv.make_vec`. Others are converted by
-    `arrayferry_gym.vector.ArrayConversion`, and each `Env` of Gymnasium becomes part of a `SyncVectorEnv`. In SAME_STEP
-    mode, infos contain "final_obs" in each step, a batch of the observations before the reset.
+    Functional environments are served as by `FunctionalEnv.make_vec`. Other environments are converted by
+    `arrayferry_gym.vector.ArrayConversion`, and those that are an `Env` of Gymnasium are first combined in a
+    `SyncVectorEnv`. In SAME_STEP mode, infos contain "final_obs" in each step, a batch of the observations before the
+    reset.
 
     Args:
         env_id: the suite, a slash, and the environment's name: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5". Or
@@ -124,20 +125,20 @@ def make_vec(
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
         device: the device of the arrays, or None for the library's default.
-        autoreset_mode: when finished episodes are reset.
+        autoreset_mode: when environments are reset after an episode.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
-        seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses one, and
-            `reset(seed=)` seeds the choice. A level begins in the same way in any row of any batch. Infos have the seeds
-            of the episodes, "seed". Functional environments are made by `with_seeds`; an `Env` of Gymnasium is reset with
-            the seed. With None, there are no levels, and `reset(seed=)` seeds the environments.
+        seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses a level, and
+            `reset(seed=)` seeds the choice. A level begins in the same state in any row of any batch. Infos contain
+            "seed", the seeds of the current episodes. Functional environments are made by `with_seeds`; an `Env` of
+            Gymnasium is reset with the seed. With None, there are no levels, and `reset(seed=)` seeds the environments.
         **options: `check_actions` and `render_mode`; for functional environments also `params`, `differentiable` and
             `translate`; and options of the suite.
 
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment. The message has the nearest name.
         arrayferry.BackendUnavailableError: a package is not installed. The message has the command that installs it.
-        arrayferry.OptionError: an option is invalid, or the suite or the file does not support it.
+        arrayferry.OptionError: an option is invalid, or the suite or the file does not support an option.
         FileNotFoundError: the file does not exist.
         arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
 
@@ -164,7 +165,7 @@ def make(
 ) -> gym.Env[Any, Any]:
     """Make a single environment of any suite, for agents of any library.
 
-    If the suite only has vector environments, it is a batch of one.
+    If the suite only has vector environments, the result is a batch of one.
 
     Args:
         env_id: as for `make_vec`.
@@ -186,14 +187,15 @@ def make(
         >>> observation.shape
         (4,)
     """
-    mode = AutoresetMode.NEXT_STEP  # a suite of batches makes a batch of one in this mode
+    # the mode of the batch of one that a suite of vector environments makes
+    mode = AutoresetMode.NEXT_STEP
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
 def _refuse(call: str, names: Iterable[str], options: dict[str, Any], remedy: str) -> None:
     for name in names:
         if name in options:
-            raise af.OptionError(f"{call} takes no {name}", remedy=remedy)
+            raise af.OptionError(f"{call} has no option {name}", remedy=remedy)
 
 
 def _served(
@@ -206,7 +208,7 @@ def _served(
     seeds: Iterable[int] | None,
     options: dict[str, Any],
 ) -> Any:
-    """Make environments and serve them: a batch of `count`, or a single one for None."""
+    """Make environments and serve them: a batch of `count`, or a single environment if `count` is None."""
     usable(af.registry.backend(xp))
     if max_episode_steps is not UNSET:
         options["max_episode_steps"] = limit_of(max_episode_steps, None)
@@ -215,7 +217,8 @@ def _served(
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     entry = find_id(env_id)
-    if count is None and entry.suite.gives != "env":  # an "env" suite may have any options
+    # an "env" suite may have options of these names
+    if count is None and entry.suite.gives != "env":
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
     if entry.suite.gives == "functional":
@@ -237,7 +240,7 @@ def _served(
             if (envs.metadata or {}).get("autoreset_mode") is not mode:
                 raise af.PluginError(
                     f"load of {entry.suite!r} was called with the mode {mode.name}, but metadata['autoreset_mode'] of "
-                    f"{envs!r:.80} is another mode, or is missing"
+                    f"{envs!r:.80} is another mode, or is missing. Set it to the mode that load received"
                 )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:

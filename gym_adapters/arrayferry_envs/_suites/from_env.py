@@ -29,7 +29,7 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     Args:
         env: an environment, or a batch of them, of a suite.
         params: the parameters of the environment, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses the environment's
-            defaults. They become `default_params`.
+            defaults. The parameters become `default_params`.
         **options: options of the suite. For Brax and MuJoCo Playground, `randomization_fn(model, keys) -> (models, axes)`,
             as for their trainers, draws the physical model of each new episode; the drawn values are parameters. For
             EnvPool, `autoreset_mode`.
@@ -74,7 +74,7 @@ def _name(env: Any) -> str:
 
 
 def _meant(env: Any) -> str:
-    """Return advice on what to pass instead."""
+    """Return advice on what to pass instead of `env`."""
     if isinstance(env, FunctionalEnv):
         return "It is a FunctionalEnv already"
     if isinstance(env, (gym.Env, VectorEnv)):
@@ -96,6 +96,7 @@ def _meant(env: Any) -> str:
     if packages & {suite.package for suite in suites.values()}:
         return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
     return (
-        f"It converts environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and Gymnasium's FuncEnv. "
+        f"from_env converts environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and "
+        "Gymnasium's FuncEnv. "
         'For an id, use make_functional. For other environments, write a FunctionalEnv with library = "jax", or a suite'
     )

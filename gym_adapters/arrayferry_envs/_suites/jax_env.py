@@ -80,8 +80,8 @@ def _parts_of(value: AnyTree) -> Hashable | None:
         except TypeError:  # only C code can read the state of some values, such as functions
             return None
         if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            # an object with __deepcopy__ may copy attributes that it does not pickle, so all are
-            # compared
+            # an object with __deepcopy__ may copy attributes that it does not pickle, so all
+            # attributes are compared
             return reduced[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return parts
 
@@ -90,8 +90,9 @@ def _parts_of(value: AnyTree) -> Hashable | None:
 class JaxEnv(FunctionalEnv):
     """An environment of another library, written in JAX for one environment at a time. `from_env` makes it.
 
-    It contains a copy of the environment, so that later changes cannot affect compiled code. Two are equal if the contents
-    of their environments are equal. Its states contain the results of `begin` and `advance`, trees of any structure.
+    It contains a copy of the environment, so that later changes cannot affect compiled code. Two `JaxEnv` are equal if
+    the contents of their environments are equal. Its states contain the results of `begin` and `advance`, trees of any
+    structure.
 
     Args:
         env: the environment of the other library.
@@ -136,11 +137,11 @@ class JaxEnv(FunctionalEnv):
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Return the library's state after a step, the reward, and whether the episode has terminated or is truncated."""
+        """Return four results of a step: the library's state after it, the reward, terminated and truncated."""
         raise self._missing("advance(self, key, kept, action, params)")
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
-        """Return the observation, in containers of any type."""
+        """Return the observation of the library's state `kept`, in containers of any type."""
         raise self._missing("observation_of(self, kept, params)")
 
     def actions(self, example: AnyTree) -> Any:
@@ -156,14 +157,14 @@ class JaxEnv(FunctionalEnv):
         return frozenset()
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
-        """Return the infos of the state."""
+        """Return the infos of the library's state `kept`."""
         return {}
 
     def image_of(self, kept: Any) -> Any:
-        """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
+        """Return an image of the library's state `kept`, of shape (height, width, 3 or 4) and dtype uint8."""
         raise self._missing("image_of(self, kept)")
 
-    # results are checked when the environment is made, since later they are batches
+    # results are checked when the environment is made, since later results are batches
 
     def _missing(self, definition: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} needs the method {definition}")
@@ -186,7 +187,7 @@ class JaxEnv(FunctionalEnv):
                 else f"a {type(part).__name__}"
             )
             return self._wrong(
-                "observation_of", f"{found} for observation{path}, but its space asks for {wanted}",
+                "observation_of", f"{found} for observation{path}, but its space requires {wanted}",
                 "Let observation_of() and observations() agree, for one environment.",
             )  # fmt: skip
 
@@ -196,7 +197,7 @@ class JaxEnv(FunctionalEnv):
                 raise unlike(part, path, f"shape {leaf.shape}")
 
     def _check_order(self, reward: Any, *flags: Any) -> None:
-        """Check the results of `advance`."""
+        """Check that the results of `advance` are in the right order."""
         order = "Return, in this order: the library's state, the reward, terminated and truncated."
         for name, flag in zip(("terminated", "truncated"), flags, strict=True):
             if flag.shape:
@@ -218,7 +219,7 @@ class JaxEnv(FunctionalEnv):
             EnvResultError: `advance` did not return four results.
         """
         if not self._takes_int64 and not isinstance(self.action_space, spaces.Box):
-            # discrete actions are int64 in Gymnasium
+            # discrete actions of Gymnasium are int64, but most libraries need int32
             action = jax.tree.map(lambda x: x.astype("i4") if x.dtype == "i8" else x, action)
         results = self.advance(key, state, action, params)
         if not isinstance(results, tuple) or len(results) != 4:
@@ -242,7 +243,7 @@ class JaxEnv(FunctionalEnv):
     # the methods of a `FunctionalEnv`
 
     def _mapped(self, function: Any, params: AnyTree, *arguments: Any) -> Any:
-        """Map a function of one environment over all environments. Its last argument is the parameters."""
+        """Map a function of one environment over all environments. Its last argument is the tree of parameters."""
         n = jax.tree.leaves(arguments)[0].shape[0]
         leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
@@ -326,7 +327,7 @@ def as_builtin(value: AnyTree) -> Any:
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
     """Return the dtypes of a state's arrays that can store the values both before and after a step."""
     dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
-    # the difference raises an error later, which names the place
+    # states with different structures raise an error later, which names the array
     if len(dtypes[0]) != len(dtypes[1]):
         return ()
     pairs = zip(*dtypes, strict=True)
@@ -340,7 +341,8 @@ def _copied(env: Any, params: AnyTree) -> tuple[Any, Any]:
         arrayferry.OptionError: the environment cannot be copied.
     """
     try:
-        modules = {id(module): module for module in sys.modules.values()}  # modules are not copied
+        # deepcopy fails for modules
+        modules = {id(module): module for module in sys.modules.values()}
         return copy.deepcopy((env, params), modules)
     except Exception as error:  # third-party code may raise any error
         raise af.OptionError(

@@ -60,9 +60,10 @@ class Suite(Part):
         Args:
             name: the part of an id after the first slash.
             *args: for a suite of vector environments, the number of environments.
-            **options: the user's options other than those of `make` and `make_vec`. Options that are not in the signature
-                raise an error before the call. Unless the suite is functional, also `max_episode_steps` and `render_mode`,
-                if they were passed; and for vector environments `autoreset_mode`.
+            **options: the user's options other than those of `make` and `make_vec`. Options that are not in the
+                signature raise an error before the call. A suite that is not functional also receives
+                `max_episode_steps` and `render_mode`, if the user passed them, and a suite of vector environments
+                receives `autoreset_mode`.
         """
         raise NotImplementedError
 
@@ -88,7 +89,7 @@ class Suite(Part):
         try:
             return version(self._top)
         except (PackageNotFoundError, ValueError):
-            # the distribution has another name than the package, or there is none
+            # the distribution has another name than the package, or does not exist
             names = packages_distributions().get(self._top)
             return version(names[0]) if names else None
 
@@ -106,7 +107,7 @@ class Suite(Part):
         """
         if self.gives not in (kinds := ("functional", "env", "vector")):
             raise af.PluginError(
-                f"the suite {self.name!r} gives {self.gives!r}",
+                f"the suite {self.name!r} has gives={self.gives!r}",
                 remedy=f"Set `gives` to one of {kinds}.",
             )
         if not self.package:
@@ -150,9 +151,9 @@ class Suite(Part):
             arrayferry.OptionError: the function does not accept one of the options.
         """
         try:
-            # no follow_wrapped, since a decorator may add options to those of the function
+            # follow_wrapped is False, since a decorator may add options to those of the function
             signature = inspect.signature(function, follow_wrapped=False)
-        except (TypeError, ValueError):  # the function has no signature
+        except (TypeError, ValueError):  # a builtin may have no signature
             return
         parameters = [*signature.parameters.values()]
         names = [x.name for x in parameters[positional:] if x.kind is not x.VAR_POSITIONAL]

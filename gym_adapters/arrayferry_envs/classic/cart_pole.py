@@ -87,7 +87,7 @@ class CartPole(ClassicEnv):
         position, velocity, angle, angular_velocity = state
         total_mass = params.cart_mass + params.pole_mass
         thrust = params.force / total_mass
-        # measured from the joint
+        # the distance of the center of mass of cart and pole from the joint
         center_of_mass = params.pole_mass * params.half_length / total_mass
         cosine, sine = xp.cos(angle), xp.sin(angle)
         # the acceleration of the cart if the pole turned at a constant rate

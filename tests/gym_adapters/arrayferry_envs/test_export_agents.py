@@ -283,7 +283,7 @@ REFUSED = [
         "the module needs ['bias', 'weight']",
     ),
     ({"env": CartPole(), "action_space": CartPole.action_space}, "are for a policy alone"),
-    ({"kernels": [3]}, "wrap() was given 3"),
+    ({"kernels": [3]}, "wrap() needs kernels, but was given 3"),
     ({"kernels": [kernels.NormalizeObservation()]}, "has statistics, but wrapper_state is None"),
     ({"wrapper_state": NORMALIZED}, "but those of WrappedEnv are []"),
     ({"policy": without_a_rule}, "cannot be translated"),
