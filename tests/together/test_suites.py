@@ -103,7 +103,7 @@ def test_functional_environments():
     assert isinstance(make_functional("arrayferry/Pendulum-v0"), Pendulum)
     with pytest.raises(af.OptionError, match="is not a functional environment, but a TimeLimit"):
         make_functional("gymnasium/CartPole-v1")
-    with pytest.raises(af.OptionError, match=r"takes no xp\. Pass it to make_vec"):
+    with pytest.raises(af.OptionError, match=r"has no option xp\. Pass it to make_vec"):
         make_functional("arrayferry/CartPole-v0", xp="torch")
     for option in ("num_envs", "autoreset_mode"):
         with pytest.raises(af.OptionError, match=rf"has no option {option}\. Use make_vec"):

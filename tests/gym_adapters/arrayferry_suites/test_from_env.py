@@ -229,7 +229,7 @@ WRONG = {
     "a flag": ("advance", (jnp.zeros(2), ONE, FALSE[None], FALSE),
                r"Mine\.advance returned terminated of shape \(1,\), not one bool"),
     "a shape": ("observations", spaces.Box(0, 1, (3,)),
-                r"Mine\.observation_of returned shape \(2,\) for observation, but its space asks for shape \(3,\)"),
+                r"Mine\.observation_of returned shape \(2,\) for observation, but its space requires shape \(3,\)"),
     "a structure": ("observations", spaces.Dict(x=spaces.Box(0, 1, (2,))), r"Mine\.observation_of returned shape \(2,\)"),
     "no space": ("actions", 4, r"Mine\.actions returned 4, not a space\. Return one of gymnasium"),
     "no observations": ("observations", None, r"Mine\.observations returned None, not a space"),
