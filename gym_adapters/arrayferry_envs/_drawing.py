@@ -12,7 +12,7 @@ from ._contract.functional_env import FunctionalEnv
 
 
 class ClassicEnv(FunctionalEnv):
-    """An environment of classic control. Its states are named tuples of numbers.
+    """An environment of classic control. Its states are named tuples of arrays (n,).
 
     Attributes:
         drawn_by: the class name of Gymnasium's environment with the same states.

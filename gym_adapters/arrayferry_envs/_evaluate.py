@@ -74,8 +74,8 @@ def evaluate(
     A policy in JAX and a `FunctionalEnv` run in one compiled `lax.while_loop`, without reverse-mode gradients. For
     gradients, or for a fixed number of steps, use `rollout`. All other combinations are stepped from Python: a
     `FunctionalEnv` as a vector environment in the policy's library, other environments unchanged, in any autoreset
-    mode. Other environments are first reset, with the key as the seed, and remain open in the state after the last
-    step. Wrappers with statistics, such as `NormalizeObservation`, do not update them.
+    mode. The environments of Gymnasium are first reset, with the key as the seed, and remain open in the state after
+    the last step. Wrappers with statistics, such as `NormalizeObservation`, do not update them.
 
     Args:
         env: a `FunctionalEnv`; a vector environment of Gymnasium, or an adapter around one; or a single environment, as a
@@ -83,10 +83,10 @@ def evaluate(
         policy: a function as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch
             of observations. With `policy_state` it is `policy(policy_params, observation, key, policy_state) ->
             (action, extras, policy_state)`. The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other
-            library. The policy may also be a PyTorch module, which maps observations to actions; with `policy_state`,
-            it maps `(observation, policy_state)` to `(action, policy_state)`. The module is copied, and runs in
-            evaluation mode. State inside a module is not reset between episodes: use `policy_state`. If a function
-            calls a module, the module's mode does not change: call its `eval()` first.
+            library. The policy may also be a PyTorch module, which maps observations to actions; with a state, it also
+            maps the state to the next one. The module is copied, and runs in evaluation mode. State inside a module is
+            not reset between episodes: use `policy_state`. If a function calls a module, the module's mode does not
+            change: call its `eval()` first.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
             `state_dict`, or None for its current weights.
         key: the seed of the environments and of the policy's key: an integer, or a JAX key. It also seeds the numbers that

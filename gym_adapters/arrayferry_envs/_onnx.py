@@ -124,7 +124,7 @@ class OnnxGraph:
         )
 
     def act_by(self, policy: Any, params: AnyTree) -> None:
-        """Include a policy in the graph, which chooses the actions."""
+        """Include a policy in the graph. The policy then chooses the actions."""
         sample = sampler(self.chain.outside.observation, self.n)
         examples = sample(), sample()
         acts = functools.cache(lambda: acting(policy, params, examples))

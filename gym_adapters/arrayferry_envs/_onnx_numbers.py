@@ -122,7 +122,7 @@ def _var(
 
 
 def _logaddexp(x: AnyArray, y: AnyArray, /) -> Any:
-    most = ndx.maximum(x, y)  # equal infinities, whose difference is NaN, are separate
+    most = ndx.maximum(x, y)  # x == y is separate, since inf - inf is NaN
     return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
 
 

@@ -139,7 +139,7 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
     """Add a function of PyTorch to the graph with PyTorch's exporter, and return its actions.
 
     Args:
-        call: the function, from an observation in PyTorch to actions.
+        call: the function: it maps an observation in PyTorch to actions.
         example: an observation in NumPy.
         observation: the observation in ndonnx.
     """

@@ -1,1 +1,1 @@
-"""Functional environments around others: wrapped, repeated, seeded."""
+"""Functional environments that contain another environment: wrapped, repeated, seeded."""

@@ -171,5 +171,5 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
         levels, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
-        raise af.OptionError(f"seeds={seeds!r:.80} are not valid seeds", remedy=remedy)
+        raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
     return levels if isinstance(levels, range) else ends

@@ -104,9 +104,9 @@ class WrappedEnv(AroundEnv):
             env_state: the states of the environments, such as `carry.env_state` of a rollout.
 
         Returns:
-            The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
-            environments. If several kernels have statistics of one name, a number is appended to the later names:
-            "obs_rms_2".
+            The statistics by name, such as "obs_rms", as `state_dict` of the same wrappers around an environment of
+            Gymnasium returns them. If several kernels have statistics of one name, a number is appended to the later
+            names: "obs_rms_2".
 
         Raises:
             arrayferry.OptionError: `env_state` contains several runs of `jax.vmap`, or is traced, as in `jax.jit`.

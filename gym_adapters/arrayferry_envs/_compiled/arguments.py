@@ -25,7 +25,7 @@ class Values(NamedTuple):
     """The arguments of compiled code that may change without a new compilation.
 
     Attributes:
-        leaves: the arrays and floats in the environment, the policy and its parameters.
+        leaves: the arrays in the environment and the policy, and the arrays and floats in the policy's parameters.
         env_params: the arrays and floats in the parameters of the environment.
         key: the JAX key of the run.
         policy_state: the state of the policy at the start of each episode, or None.

@@ -29,7 +29,7 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
         call: the environments and the policy. Its options are the number of episodes in each environment, and whether
             to show progress.
         gamma: the discount factor.
-        show: called with the number of episodes that have ended, to show progress.
+        show: a function that is called with the number of episodes that have ended, to show progress.
     """
     gamma = jnp.asarray(gamma, float)
     if not call.options[1]:
@@ -78,7 +78,8 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
         latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
-            at = jnp.where(ended, count, episodes)  # column `episodes` is out of bounds: dropped
+            # writes to column `episodes`, which is out of bounds, are dropped
+            at = jnp.where(ended, count, episodes)
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 
         results = jax.tree.map(recorded, results, latest)

@@ -68,7 +68,7 @@ def as_pytree(state: AnyTree) -> Any:
 
 
 def as_returned(state: AnyTree) -> Any:
-    """Return the states in `Packed` as the environment returned them, if JAX finds the same arrays in them."""
+    """Return the tree in a `Packed` state, if JAX finds the same arrays in the tree. Return other states unchanged."""
     if type(state) is not Packed:
         return state
     jax_ids = set(map(id, jax.tree.leaves(state.tree)))

@@ -101,7 +101,7 @@ class GymnaxParams:
         return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy.copy looks up names before `tree` works
+        if name.startswith("_"):  # copy.copy looks up private names before `tree` works
             raise AttributeError(name)
         tree = self.tree
         return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
@@ -119,7 +119,7 @@ jax.tree_util.register_pytree_node(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GymnaxForm:
-    """An environment with the methods of gymnax, as returned by `to_gymnax`. Equal attributes make it equal to another.
+    """An environment with the methods of gymnax, as returned by `to_gymnax`. Instances with equal attributes are equal.
 
     Attributes:
         env: the `FunctionalEnv` to which the methods apply.
@@ -151,7 +151,7 @@ class GymnaxForm:
     def step(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Take a step. If it ends the episode, begin the next episode in the state of `reset_env(split(key)[1])`.
+        """Take a step. If it ends the episode, begin the next one by `reset_env(jax.random.split(key)[1])`.
 
         Args:
             key: a JAX key, a different one for each step.

@@ -82,7 +82,7 @@ def checked_extras(extras: AnyTree) -> Any:
 
 
 def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
-    """Return the states of a policy, with the rows of `first` where `mask` is true: there, an episode begins."""
+    """Return the states of a policy, with the rows of `first` where `mask` is true, since an episode begins."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 
 

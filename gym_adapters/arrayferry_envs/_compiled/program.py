@@ -153,7 +153,7 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
     """Refuse a policy that contains constant arrays, since compiled code would not see their changes.
 
     Args:
-        policy: the policy, in which arrays that are values are tracers.
+        policy: the policy, with tracers in place of the arrays that are values.
         act: a jitted function that calls the policy with its parameters.
         *args: the arguments of `act`.
 

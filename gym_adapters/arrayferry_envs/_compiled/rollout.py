@@ -307,7 +307,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Begin episodes. If a step has to be traced for the dtype of rewards, `action` replaces the policy's."""
+        """Begin episodes. The dtype of rewards may require tracing a step, with `action` or else with the policy."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(

@@ -116,7 +116,7 @@ class Actions(Judge):
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
-                return None  # floats for an integer space must be whole, which all checks include
+                return None  # floats for an integer space need the check that they are whole
             compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
@@ -172,7 +172,7 @@ def caster(
     Args:
         x: an example of the arrays. All of them must have its type, dtype and device.
         space: the action space to whose dtype arrays are cast.
-        convert: converts to the library of the environments.
+        convert: the conversion to the library of the environments.
         in_numpy: whether the function may return NumPy arrays, in memory that nothing else uses.
     """
     backend, source = convert.target, af.backend_of(x)
@@ -206,7 +206,8 @@ def caster(
     if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
         edges = None  # PyTorch cannot clip these dtypes, so only cast_clipped clips
     elif edges is not None and edges[0].ndim:
-        # the bounds get all dimensions of x, since JAX can be configured to refuse other operands
+        # the bounds get all dimensions of x, since JAX can be configured to refuse operands with
+        # fewer dimensions
         wide = (None,) * (x.ndim - edges[0].ndim)
         edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
     elif edges is not None:

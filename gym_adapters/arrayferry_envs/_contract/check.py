@@ -401,7 +401,7 @@ class _Trial:
                                   "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
 
     def _sized(self, n: int) -> CheckedEnv:
-        """Return the environment as a batch of `n`."""
+        """Return the environment as a batch of `n` environments."""
         if n == N:
             return self._env
         env = CheckedEnv(self._dynamics, self._backend, n, None)
@@ -485,7 +485,7 @@ def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
 def _different_dtypes(
     functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
-    """Yield a problem for each array in states whose dtype differs between libraries other than JAX (32 bits)."""
+    """Yield a problem for each array in states whose dtype differs between libraries. JAX is omitted (32 bits)."""
     compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
     for parts in zip(*compared.values(), strict=False):
         names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))

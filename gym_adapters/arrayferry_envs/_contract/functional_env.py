@@ -66,7 +66,7 @@ class FunctionalEnv(Immutable, ABC):
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit.
         default_params: a tree of parameters: numbers, arrays, and other objects. Integers, booleans and strings are
             static: they may determine shapes and branches, and JAX compiles for each of their values. Floats and arrays
-                are values. For a float, users may pass an array with one number for each environment.
+            are values. For a float, users may pass an array with one number for each environment.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
         library: the library that the methods need, or None for any. With "jax", for example, methods receive and return
             JAX arrays, and results are converted for agents in other libraries.
@@ -192,7 +192,9 @@ class FunctionalEnv(Immutable, ABC):
             state: the states, as NumPy arrays.
             index: the index of the environment to draw.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be rendered")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be rendered: it has no method render()"
+        )
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]

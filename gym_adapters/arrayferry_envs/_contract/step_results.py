@@ -166,7 +166,7 @@ class StepResults:
 
 
 def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
-    """Check `reward_dtype`, and return the name of this dtype in the library, which may lack 64 bits."""
+    """Check `reward_dtype`, and return its name in the library: "float32" for "float64" in 32-bit JAX."""
     try:
         kind = np.dtype(dtype).kind
     except TypeError:

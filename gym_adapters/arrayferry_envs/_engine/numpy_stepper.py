@@ -16,7 +16,7 @@ from .stepper import Result, Stepper, unmasked
 
 
 class NumpyStepper(Stepper):
-    """A stepper that resets only environments whose episode has ended, and copies only results that share memory."""
+    """Resets only environments whose episode has ended. Copies only results that share memory with other arrays."""
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         result, added = self._advance(action, params)

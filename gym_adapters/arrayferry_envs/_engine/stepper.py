@@ -68,7 +68,7 @@ class Stepper:
             self.env_state = self.env_state._replace(wrappers=states)
 
     def forget(self) -> None:
-        """Forget the states of the environments, but not of the kernels."""
+        """Discard the states of the environments, but not those of the kernels."""
         self._kernels, self.env_state = self.kernels, None
 
     def seed(self, seed: Any) -> None:
