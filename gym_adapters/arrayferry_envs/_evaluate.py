@@ -84,11 +84,10 @@ def evaluate(
             of observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
             The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. The policy may also be a
-            PyTorch module, which maps observations to actions. With `policy_state`, it maps `(observation,
-            policy_state)` to
-            `(action, policy_state)`. The module is copied, and runs in evaluation mode. State inside a module is not
-            reset between episodes: use `policy_state`. If a function calls a module, the module's mode does not change:
-            call its `eval()` first.
+            PyTorch module, which maps observations to actions. With `policy_state`, it maps
+            `(observation, policy_state)` to `(action, policy_state)`. The module is copied, and runs in evaluation
+            mode. State inside a module is not reset between episodes: use `policy_state`. If a function calls a module,
+            the module's mode does not change: call its `eval()` first.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
             `state_dict`, or None for its current weights.
         key: the seed of the environments and of the policy's key: an integer, or a JAX key. It also seeds the numbers that

@@ -131,7 +131,7 @@ class OnnxGraph:
 
         def act(observation: AnyTree, rng: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):  # samples may overflow where observations do not
+                with np.errstate(all="ignore"):  # examples are random samples, which may overflow
                     return acts()(self.xp, observation, rng)
             except TranslationError as error:
                 raise of_policy(error.reason, error.remedy) from error

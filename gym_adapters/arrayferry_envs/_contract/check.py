@@ -485,7 +485,10 @@ def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
 def _different_dtypes(
     functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
-    """Yield a problem for each array in states whose dtype differs between libraries. JAX is omitted (32 bits)."""
+    """Yield a problem for each array in states whose dtype differs between libraries.
+
+    JAX is not compared, since it has 32 bits by default.
+    """
     compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
     for parts in zip(*compared.values(), strict=False):
         names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))

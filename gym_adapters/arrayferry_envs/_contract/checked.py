@@ -260,7 +260,7 @@ class CheckedEnv:
     def held(self) -> frozenset[int]:
         """Return the ids of the NumPy arrays in the attributes of the environment."""
         count = len(vars(self.functional))
-        if count != self._held[0]:  # this is the first call, or a cached property was added
+        if count != self._held[0]:  # differs at first, and after a cached property was added
             self._held = count, held_arrays(self.functional)
         return self._held[1]
 

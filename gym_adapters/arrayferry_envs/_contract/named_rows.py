@@ -50,7 +50,7 @@ class NamedRows(Random):
         self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
     ) -> Any:
         away, angle = self._draw(shape), self._draw(shape)
-        # this is the Box-Muller method
+        # the Box-Muller method
         drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)
         return (mean + std * drawn).astype(dtype)
 

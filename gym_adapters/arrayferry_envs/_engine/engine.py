@@ -33,7 +33,10 @@ class EnvState(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""A function (mask, states, observations or None). It resets states in the mask, and returns all with observations."""
+"""A function (mask, states, observations or None) that resets the states in the mask.
+
+It returns the states and the observations of all environments.
+"""
 
 
 class Engine:

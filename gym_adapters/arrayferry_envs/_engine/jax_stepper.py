@@ -162,7 +162,7 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> EnvStat
 def functions(
     engine: Engine, sharding: Any, static_part: StaticPart, batched: bool, pinned: tuple[bool, ...], generator: Any
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the functions (begin, step) of a stepper before compilation. Their keys are of `generator`."""
+    """Return the functions (begin, step) of a stepper before compilation, for keys of the generator `generator`."""
     env = engine.env
 
     def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:

@@ -202,14 +202,14 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
 
 
 class _LeftOpen(arrayferry_gym.vector.ArrayConversion[Any, Any, Any]):
-    """An adapter around the user's environments, which stay open when the adapter is deleted."""
+    """An adapter that leaves the user's environments open when the adapter is deleted."""
 
     def __del__(self) -> None:
         pass
 
 
 class _BatchOfOne(EnvBatch):
-    """The user's environment as a batch of one, which stays open when the batch is deleted."""
+    """A batch of one that leaves the user's environment open when the batch is deleted."""
 
     def __del__(self) -> None:
         pass

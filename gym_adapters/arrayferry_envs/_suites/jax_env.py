@@ -91,7 +91,7 @@ class JaxEnv(FunctionalEnv):
     """An environment of another library, written in JAX for one environment at a time. `from_env` makes it.
 
     It contains a copy of the environment, so that later changes cannot affect compiled code. Two `JaxEnv` are equal if
-    the contents of their environments are equal. Its states contain the results of `begin` and `advance`, trees of any
+    the contents of their environments are equal. States contain the results of `begin` and `advance`, trees of any
     structure.
 
     Args:
