@@ -105,7 +105,7 @@ class BraxEnv(JaxEnv):
         return _replaced(self.env, _model_name(self.env), model)
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return the state."""
+        """Return the state at the start of an episode."""
         return self._with(params).reset(jax.random.key_data(key))
 
     def advance(
@@ -170,7 +170,7 @@ def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
 
 
 def _replaced(env: Any, name: str, value: AnyTree) -> Any:
-    """Return a copy of an environment, or of one inside wrappers, with a new value of an attribute."""
+    """Return a copy of an environment with a new value of an attribute of the environment inside all wrappers."""
     env = copy.copy(env)
     if "env" in vars(env):
         env.env = _replaced(env.env, name, value)

@@ -23,7 +23,7 @@ from arrayferry_gym.extending import RULES, Episodes, reset_mask_of
 from ._masks import with_masks
 
 LIMIT = 2**31 - 1
-"""The largest seed, and the largest step limit, which means no limit."""
+"""The largest seed. As a step limit, it means no limit."""
 
 
 @uncompiled

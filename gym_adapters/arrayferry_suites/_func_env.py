@@ -34,7 +34,7 @@ class FuncEnvAdapter(JaxEnv):
         return self.env.observation_space
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return state, observation and infos."""
+        """Return the first state, observation and infos of an episode."""
         first, seeing = jax.random.split(key)
         return self._shown(self.env.initial(first, params), seeing, params)
 

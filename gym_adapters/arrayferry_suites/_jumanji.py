@@ -47,7 +47,7 @@ class JumanjiEnv(JaxEnv):
         return _space(self.env.action_spec)
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return the state and the time step."""
+        """Return the first state and time step of an episode."""
         return self.env.reset(jax.random.key_data(key))
 
     def advance(

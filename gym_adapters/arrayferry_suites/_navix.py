@@ -35,7 +35,7 @@ class NavixEnv(JaxEnv):
         return space_of(space, np.asarray(space.minimum), np.asarray(space.maximum))
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return the time step."""
+        """Return the first time step of an episode."""
         return self.env.reset(jax.random.key_data(key))
 
     def advance(

@@ -39,7 +39,7 @@ class PgxEnv(JaxEnv):
         return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": mask})
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return the state."""
+        """Return the state at the start of a game."""
         return self.env.init(jax.random.key_data(key))
 
     def advance(

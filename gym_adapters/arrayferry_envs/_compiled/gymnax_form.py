@@ -74,7 +74,7 @@ class GymnaxParams:
 
     @property
     def _prepared(self) -> Params:
-        """The parameters in the class that `Functions` accepts."""
+        """The parameters as `Params`, the class that `Functions` accepts."""
         return Params(self._static_part, self._values, [False] * len(self._values), self._pinned)
 
     @property

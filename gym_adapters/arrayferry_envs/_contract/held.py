@@ -1,4 +1,4 @@
-"""Finds the NumPy arrays in an environment's attributes, which its results must not share."""
+"""Finds the NumPy arrays in an environment's attributes. Results must not share memory with these arrays."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ from arrayferry_gym.extending import (
 class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
-    A stepper advances them in the library that they need. If they need none, it is NumPy for an agent in PyTorch on the
-    CPU, and the agent's library otherwise.
+    A stepper advances them in the library that they need. If they need none, the library is NumPy for an agent in
+    PyTorch on the CPU, and the agent's library otherwise.
 
     Attributes:
         functional: the environment.

@@ -187,7 +187,7 @@ def make(
         >>> observation.shape
         (4,)
     """
-    # the mode of the batch of one that a suite of vector environments makes
+    # the mode for suites of vector environments, which make a batch of one
     mode = AutoresetMode.NEXT_STEP
     return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 

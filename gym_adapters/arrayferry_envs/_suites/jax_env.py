@@ -46,7 +46,7 @@ class JaxState(NamedTuple):
 
     @classmethod
     def of(cls, tree: AnyTree) -> JaxState:
-        """Return the states in a tree."""
+        """Return the arrays and the structure of a tree as a `JaxState`."""
         leaves, structure = jax.tree.flatten(tree)
         generators = tuple(
             jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
