@@ -95,7 +95,7 @@ _JAX = {
 }
 
 
-if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any attribute name
+if not TYPE_CHECKING:  # a visible __getattr__ would make type checkers accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _JAX:

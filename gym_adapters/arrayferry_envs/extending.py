@@ -59,7 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any name
+if not TYPE_CHECKING:  # a visible __getattr__ would make type checkers accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "first_carry":

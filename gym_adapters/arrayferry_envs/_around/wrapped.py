@@ -64,7 +64,7 @@ class WrappedEnv(AroundEnv):
                 raise
             return self.chain(1), False
 
-    if not TYPE_CHECKING:  # type checkers that see __getattr__ accept any attribute name
+    if not TYPE_CHECKING:  # a visible __getattr__ would make type checkers accept any name
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"

@@ -142,7 +142,7 @@ def test_what_is_refused(minari):
     refused = [
         (parts[:1], "no episode is complete: 0 began before the first step, and 5 have no end"),
         ([], "no episode is complete"),
-        ([*parts[:3], *parts[4:]], r"step \d of segment 3 does not continue the episode of environment \d"),
+        ([*parts[:3], *parts[4:]], r"step \d of segment 3 does not continue the episode of env"),
         ([parts[0], parts[0]._replace(began=parts[1].began)], "does not continue"),
         (parts[0]._replace(final_observation=None), "segment 0 has no final_observation"),
         ([*parts, 5], "segment 9 has no observation: it is a int"),

@@ -230,7 +230,7 @@ def test_what_is_refused():
     for env, options, words in (
         (InTorch(), {}, "InTorch computes in torch.*Leave it out: only environments in JAX"),
         (CartPole(), {"translate": "yes"}, "translate='yes' is not valid"),
-        (CartPole(), {"xp": "dask"}, "computed on demand, so the states of environments would never"),
+        (CartPole(), {"xp": "dask"}, "computed on demand, so the states of environments"),
     ):
         with pytest.raises(af.OptionError, match=words):
             env.make_vec(4, **{"xp": "torch", "translate": True, **options})
