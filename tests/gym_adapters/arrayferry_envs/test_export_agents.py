@@ -350,7 +350,7 @@ def test_a_network_of_flax_sees_images(tmp_path):
 
 def test_modules_of_jax_that_hold_parameters_take_no_others(tmp_path):
     module, _, _ = module_of("equinox")
-    with pytest.raises(af.OptionError, match="but MLP holds its own"):
+    with pytest.raises(af.OptionError, match="but MLP contains its own"):
         export(None, tmp_path / "policy.onnx", policy=module, policy_params=WEIGHTS, **OF_PENDULUM)
 
 
@@ -436,7 +436,9 @@ def test_logits_and_missing_variables_are_told(tmp_path):
     options: Any = {"path": tmp_path / "policy.onnx", **spaces_of}
     with pytest.raises(af.OptionError, match=r"of shape \(1,\)\. .* a number, not logits"):
         export(None, policy=torch.nn.Linear(4, 2), **options)
-    with pytest.raises(af.OptionError, match=r"Dense has no variables\. Pass them"):
+    with pytest.raises(
+        af.OptionError, match=r"Dense needs variables, but policy_params is None\. Pass the result"
+    ):
         export(None, policy=flax.linen.Dense(2), **options)
     statistics = {"obs_rms": {"count": 10.5, "mean": [0.0] * 4, "var": [1.0] * 4}}
     options |= {"kernels": [kernels.NormalizeObservation()], "wrapper_state": statistics}
@@ -665,7 +667,9 @@ class Branch(torch.nn.Linear):
 
 @pytest.mark.long
 def test_what_pytorch_cannot_export_is_said_in_one_line(tmp_path):
-    with pytest.raises(af.OptionError, match="PyTorch cannot export it: Could not guard") as caught:
+    with pytest.raises(
+        af.OptionError, match="PyTorch cannot export the module: Could not guard"
+    ) as caught:
         export(None, tmp_path / "policy.onnx", policy=Branch(3, 1), **OF_PENDULUM)
     assert "\n" not in str(caught.value)
 
