@@ -361,7 +361,7 @@ def test_a_suite_that_does_not_state_what_it_gives(monkeypatch):
     ):
         make_vec("mistaken/Shut", 2)
     monkeypatch.setattr(Mistaken, "gives", "functoinal")
-    with pytest.raises(af.PluginError, match=r"gives 'functoinal'\. Set `gives` to one of"):
+    with pytest.raises(af.PluginError, match=r"gives='functoinal'\. Set `gives` to one of"):
         make_vec("mistaken/Shut", 2)
 
 
