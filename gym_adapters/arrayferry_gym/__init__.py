@@ -69,7 +69,7 @@ _PLACES = {
 """The module of each name, imported when the name is first used."""
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in ("vector", "wrappers"):

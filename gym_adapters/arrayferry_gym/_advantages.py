@@ -34,8 +34,9 @@ def advantages(
     value of its last observation replaces later rewards. See formulas (11), (12) and (16) of Schulman et al.,
     "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016).
 
-    The arrays may be of different libraries, and are converted to the library of `values`. In JAX, the sum is a `scan`,
-    also inside `jit`. If the library has gradients, they pass through rewards and values: detach both to prevent this.
+    The arrays may be of different libraries, and are converted to the library of `values`. In JAX, the sum is computed
+    by `scan`, and the function works inside `jit`. Gradients pass through rewards and values. If you do not want this,
+    detach both.
 
     With `lam=1.0`, the advantages plus `values` are the discounted returns.
 
@@ -48,8 +49,8 @@ def advantages(
         truncated: whether the episode was truncated, (time, environment).
         gamma: the discount factor: a number, or an array for several rewards.
         lam: the weight of later errors (lambda): a number, or an array for several rewards.
-        counts: which steps count, (time, environment), or None for all. In NEXT_STEP mode, steps that only reset do not
-            count: their advantage is 0, and a loss should leave them out.
+        counts: which steps count, (time, environment), or None for all. Steps that do not count get the advantage 0, and
+            should be left out of a loss. In NEXT_STEP mode, these are the steps that only reset.
 
     Returns:
         The advantages, in the shape, dtype and library of `values`.
@@ -72,12 +73,12 @@ def advantages(
         if terminated is not None or truncated is not None:
             raise af.OptionError(
                 "advantages was given flags together with steps, which have flags",
-                remedy="Pass flags only with an array of rewards.",
+                remedy="Leave out terminated and truncated, or pass an array of rewards instead of the steps.",
             )
         rewards, terminated, truncated = rewards.reward, rewards.terminated, rewards.truncated
     if terminated is None or truncated is None:
         raise af.OptionError(
-            "advantages needs terminated and truncated", remedy="Pass the flags of the steps."
+            "advantages needs terminated and truncated", remedy="Pass both flags of each step."
         )
     gamma, lam = factor_of("gamma", gamma), factor_of("lam", lam)
     shape = tuple(getattr(values, "shape", ()))
@@ -94,7 +95,7 @@ def advantages(
         if sparse or not real or isinstance(x, np.ma.MaskedArray):
             raise af.OptionError(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
-                remedy="Fill masked entries, and convert other arrays first.",
+                remedy="Fill masked entries, and convert sparse arrays to dense and complex arrays to real ones.",
             )
     rewards, next_values, terminated, truncated, gamma, lam, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in arguments
@@ -117,7 +118,7 @@ def advantages(
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, gamma, lam)
     )
-    # `where` is used, and not a product, since the value after the end may be NaN
+    # not a product with the flags: the value after the end of an episode may be NaN, and 0 * NaN is NaN
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
     if counts is not None:
@@ -128,13 +129,13 @@ def advantages(
 
 
 def _is_read(x: AnyArray) -> bool:
-    """Tell whether values can be read, as they cannot in lazy and traced arrays."""
+    """Tell whether the numbers of an array can be read. Lazy and traced arrays have no numbers yet."""
     backend: Any = af.first_array(x)[1]
     return backend.memory != "lazy" and not backend.is_traced(x)
 
 
 def _cast(xp: Namespace, x: AnyArray, dtype: Any) -> Any:
-    """Return an array in another dtype.
+    """Cast an array to another dtype.
 
     Raises:
         arrayferry.OptionError: a finite number is out of range. Lazy and traced arrays are not checked.
@@ -160,12 +161,12 @@ def _check_shape(name: str, x: AnyArray, needed: tuple[int, ...]) -> None:
         raise af.OptionError(
             f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
             remedy="Pass all arrays as (time, environment). Pass next_values separately, one for each observation after a step. "
-            "Rewards and values need the same further axes: [..., 0] removes the last axis of (time, environment, 1).",
+            "Give rewards and values the same further axes: [..., 0] removes the last axis of (time, environment, 1).",
         )
 
 
 def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
-    """Return, for each step, the weighted sum of its error and the later errors of its episode."""
+    """Return the advantages: for each step, the weighted sum of its error and the later errors of its episode."""
     if not errors.shape[0]:
         return errors
     back, state = _back(xp), (xp.zeros_like(errors[0, ...]), factor)
@@ -182,7 +183,10 @@ def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
 
 @functools.cache
 def _back(xp: Namespace) -> Any:
-    """Return the function for one step. It is cached, since JAX compiles a loop again for each new function."""
+    """Return the function that adds the error of one step, from the last step to the first.
+
+    It is cached, since JAX would compile the loop again for a new function.
+    """
 
     def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
         (later, factor), (error, going) = state, now

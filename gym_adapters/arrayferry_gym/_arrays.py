@@ -15,9 +15,9 @@ from arrayferry.typing import AnyArray, AnyTree, Namespace
 
 @functools.lru_cache(64)
 def namespace(backend: af.Backend) -> Any:
-    """Return the namespace of a library, in the form that methods of environments receive."""
+    """Return the namespace of a library that methods of environments receive as `xp`."""
     x = backend.from_numpy(np.zeros((), np.float32))
-    # for JAX, array-api-compat would make an array: a hidden transfer
+    # for JAX, array-api-compat would create an array, which tests for hidden transfers would report
     return x.__array_namespace__() if backend.name == "jax" else af.namespace_of(x)
 
 
@@ -27,14 +27,14 @@ def select(xp: Namespace, mask: AnyArray, new: Any, old: Any) -> Any:
 
 
 def rows_of(xp: Namespace, mask: AnyArray, x: AnyArray) -> Any:
-    """Return a mask of rows, (n,), with as many axes as an array (n, ...)."""
+    """Return a mask of shape (n,) reshaped to (n, 1, ...), so that it broadcasts to the array `x` of shape (n, ...)."""
     if tuple(x.shape) == tuple(mask.shape):
         return mask
     return xp.reshape(mask, (mask.shape[0],) + (1,) * (len(x.shape) - 1))
 
 
 def to_shape(xp: Namespace, x: AnyArray, shape: Any) -> Any:
-    """Return an array broadcast to a shape that has further axes at the end."""
+    """Append axes to an array, and broadcast it along these axes to a shape."""
     if tuple(x.shape) == tuple(shape):
         return x
     x = xp.reshape(x, (*x.shape, *(1 for _ in shape[len(x.shape) :])))
@@ -48,7 +48,7 @@ def copied(array: AnyArray) -> Any:
 
 
 def as_flags(x: AnyArray) -> Any:
-    """Return flags as an array of dtype bool. Lists and other dtypes are accepted, where 0 is false."""
+    """Return flags as an array of dtype bool. Flags may be a list or have another dtype. Numbers except 0 are true."""
     dtype = getattr(x, "dtype", None)
     if dtype is BOOL:
         return x
@@ -80,15 +80,15 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
             array = np.array(af.convert(given, "numpy") if many else given, float)
         if n is None or array.shape[:1] == (n,):
             return array
-    except (TypeError, ValueError):  # the rewards are not numbers
+    except (TypeError, ValueError):  # the rewards are not numbers: the error below says so
         pass
     needed = "numbers" if n is None else f"{n} numbers in an array or a list"
     raise TypeError(
-        f"the rewards are {given!r:.80}, but {needed} are needed. Combine several rewards by a TransformReward"
+        f"the rewards are {given!r:.80}, but {needed} are needed. Combine the rewards of a step by a TransformReward"
     )
 
 
-# results are cached by kind too, since dtypes of different libraries cannot be compared
+# the cache needs the kind too, since a comparison of dtypes of different libraries may raise an error
 @functools.cache
 def _is_bool(kind: type, dtype: Any) -> bool:
     return dtype_name(dtype).startswith("bool")
@@ -108,15 +108,15 @@ def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
 
 
 def held_dtype(dtype: Any, backend: af.Backend) -> str:
-    """Return the name of the dtype that a library uses for a NumPy dtype."""
+    """Return the name of the dtype that NumPy arrays of a dtype have after conversion to a library."""
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
 
 
 def dtype_in(xp: Namespace, dtype: Any) -> Any:
-    """Return the dtype of a namespace for a NumPy dtype: see `held_dtype`."""
+    """Return the dtype object of `held_dtype` for a NumPy dtype, from a namespace."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
-    if xp.__name__.startswith("jax"):  # the dtypes of JAX depend on a flag
+    if xp.__name__.startswith("jax"):  # no cache: JAX's dtypes depend on a flag
         return _dtype_in(xp, dtype)
     return _known_dtype_in(xp, dtype)
 
@@ -129,14 +129,14 @@ _known_dtype_in = functools.cache(_dtype_in)
 
 
 def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
-    """Cast a NumPy array to another dtype. Floats may be rounded, whole numbers must stay the same.
+    """Cast a NumPy array to another dtype. Floats may be rounded, but whole numbers must not change.
 
     Raises:
-        ValueError: a number does not fit, or the kinds differ. The message says why.
+        ValueError: the dtype cannot represent a number, or the array has complex numbers or no numbers.
     """
     kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
     if not kind or not wanted or (kind == "complex" != wanted):
-        raise ValueError("its dtype is of another kind")
+        raise ValueError("its dtype is complex or not numeric")
     with np.errstate(all="ignore"):
         cast = x.astype(dtype)
         if kind in _INEXACT and wanted in _INEXACT:
@@ -146,7 +146,7 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
             fits = finite | ~np.isfinite(x)
         else:
             fits = cast == x
-            # the comparison above is in floats, which may be too coarse
+            # `cast == x` compares rounded floats, so the floats are cast back and compared as integers
             if kind not in _INEXACT and wanted in _INEXACT:
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
@@ -166,7 +166,7 @@ def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
         what: the name of the array in messages.
 
     Raises:
-        arrayferry.NarrowingError: a number does not fit, or the kinds differ.
+        arrayferry.NarrowingError: `cast_numbers` refuses the array.
     """
     if x.dtype != dtype and not af.backend_of(x).is_traced(x):
         name = dtype_name(dtype)
@@ -180,9 +180,9 @@ def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
 
 
 def cast_clipped(x: AnyArray, dtype: Any) -> Any:
-    """Cast an array to another dtype, with the same result in each library, without reading it.
+    """Cast an array to another dtype. The result is the same in each library. Values are not read from the device.
 
-    For an integer dtype, a number out of range becomes the nearest number in range, and NaN the lowest.
+    For an integer dtype, a number out of range becomes the nearest number in range, and NaN becomes the lowest.
     """
     xp = af.namespace_of(x)
     if x.dtype == dtype:
@@ -194,13 +194,13 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
     if _widens(name, wanted):
         return xp.astype(x, dtype)
     if (limits := _limits(name, wanted)) is None:
-        with np.errstate(under="ignore"):  # floats are rounded, also to zero
+        with np.errstate(under="ignore"):  # small floats may become 0
             return xp.astype(x, dtype)
     low, high, least, most = limits
-    if in_jax:  # JAX would take larger Python integers for int32
+    if in_jax:  # JAX would read Python integers as int32, which may be too small
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
     elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
-        x = xp.astype(x, xp.int64)  # PyTorch cannot compare other unsigned integers
+        x = xp.astype(x, xp.int64)  # PyTorch cannot compare uint16, uint32 and uint64
     cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
     if (low, high) == (least, most):
         return cast
@@ -209,13 +209,16 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
 
 @functools.cache
 def _widens(name: str, wanted: str) -> bool:
-    """Return whether NumPy casts a dtype to another without a change of any number."""
+    """Tell whether NumPy can cast one dtype to another without changing any number."""
     return np.can_cast(np.dtype(dtype_named(name)), np.dtype(dtype_named(wanted)), "safe")
 
 
 @functools.cache
 def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
-    """Return the range of numbers to cast, and the replacements of lower and higher ones. None if all are in range."""
+    """Return how to clip numbers of one dtype for a cast to an integer dtype, or None if clipping is not needed.
+
+    The result is the lowest and highest number to cast, the result for lower numbers, and the result for higher ones.
+    """
     of: Any = dtype_named(name)
     old, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
     if new.kind not in ("int", "uint") or old.kind not in ("int", "uint", "float"):
@@ -224,17 +227,17 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if old.kind == "float" else int
     ends = number(old.limits.min), number(old.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float and float(top := np.asarray(high, of)) > most:  # 2**31 - 1 is no float32
+    if number is float and float(top := np.asarray(high, of)) > most:  # it was rounded up
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None
-    elif old.kind == "uint":  # a negative number was at least 2**63 before it became int64
+    elif old.kind == "uint":  # for PyTorch, a uint64 of 2**63 or more has become a negative int64
         least = most
     return low, high, least, most
 
 
 def first_wrong(x: AnyArray, wrong: Any) -> str:
-    """Describe the first wrong number of an array: its value and its place."""
+    """Return the value and the index of the first number where `wrong` is true, such as "7, at [0, 2],"."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f", at {list(index)}," if index else ""
     return f"{x[index]}{place}"

@@ -1,4 +1,4 @@
-"""`Bridged`: vector environments of any library for a trainer, whichever way they reset."""
+"""`Bridged`: vector environments of any library for a trainer, in SAME_STEP or DISABLED mode."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from arrayferry_gym.wrappers._attributes import HasKernels
 from . import vector
 
 KNOWN = {"gymnasium", "arrayferry_gym", "arrayferry_envs"}
-"""The packages whose wrappers add nothing to infos but statistics of episodes."""
+"""The packages whose wrappers add only statistics of episodes to infos."""
 
 
 class Bridged:
-    """Vector environments in the library of a trainer: `step` returns observations from before any reset.
+    """A vector environment in the library of a trainer. Its `step` returns observations from before any reset.
 
-    Environments may reset in the same step (SAME_STEP), or leave resets to their caller (DISABLED). All results are
-    copies, which no later step changes. The infos of a step belong to its episode, even at the end. The infos of resets
-    are in `firsts`.
+    The environments may reset in the same step (SAME_STEP), or leave resets to their caller (DISABLED). All results are
+    copies, which later steps do not change. The infos of a step are from before any reset. The infos of resets are in
+    `firsts`.
 
     Args:
         envs: the vector environment that the trainer uses.
@@ -35,13 +35,14 @@ class Bridged:
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
         device: the device of results, or None to keep their device.
-        infos: whether the trainer uses infos. If not, or if no environment has any, `step` returns an empty list.
+        infos: whether the trainer uses infos. If it does not, or if all infos are empty, `step` returns an empty list
+            in place of infos.
         needs_final: whether the trainer needs the last observations of episodes.
 
     Attributes:
         envs: the environments in the library of the trainer.
-        singles: the single environments inside, or None if they cannot be reached from here.
-        loses_final: whether `step` returns the first observations of the next episodes instead of the last ones.
+        singles: the single environments inside, or None if there are none, or if they are in other processes.
+        loses_final: whether, at the ends of episodes, `step` returns the first observations of the next episodes.
         firsts: for each environment, the infos of its last reset.
         given: the infos of the last step, as the environments returned them.
         current: the current observations, after resets in the same step, or None before the first reset.
@@ -102,9 +103,9 @@ class Bridged:
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
-        # Masks of rows, or None if no row is in the mask:
-        self._ready: Any = None  # rows that the environments have reset, but not the trainer
-        # rows that stepped without being selected, and were not reset since
+        # a mask of the rows that have reset by themselves, before the trainer called `reset`, or None
+        self._ready: Any = None
+        # a mask of the rows that have stepped without being selected since their last reset, or None
         self._needs_reset: Any = None
 
     def seed(self, seed: Any) -> None:
@@ -115,7 +116,7 @@ class Bridged:
     def reset(
         self, rows: AnyArray = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
-        """Begin new episodes, except where the environments have already begun them.
+        """Begin new episodes in the selected rows, except where the environments have already reset by themselves.
 
         Args:
             rows: a mask of environments, bool (num_envs,), or None for all.
@@ -123,7 +124,7 @@ class Bridged:
             options: as for `reset` of the environments.
 
         Returns:
-            Observations, of which only these rows are meaningful. Infos are in `firsts`.
+            A batch of observations. Use only the selected rows. The infos are in `firsts`.
         """
         rows = self._all if rows is None else rows
         ready = None if seed is not None or options else self._ready
@@ -138,7 +139,7 @@ class Bridged:
         return self.current
 
     def _begin(self, rows: AnyArray, seed: Any, options: dict[str, Any] | None) -> None:
-        """Reset the environments, or some of them."""
+        """Reset the environments in a mask, or all if it is None. Store the observations and the infos."""
         if rows is not None:
             options = {**(options or {}), "reset_mask": rows}
         self.current, infos = checked_reset(self.envs, self.envs.reset(seed=seed, options=options))
@@ -152,16 +153,16 @@ class Bridged:
             self._reset_keys.update(*self.firsts)
 
     def step(self, actions: AnyTree, rows: AnyArray = None) -> tuple[Any, Any, Any, Any, list[Any]]:
-        """Take a step. Where an episode has ended, observation and infos are those of its last state.
+        """Take a step. Where an episode has ended, the observation and the infos are those of its last state.
 
         Args:
             actions: an action for each environment.
-            rows: the environments that the trainer selects, or None for all. The others step too, since a vector
-                environment steps as a whole. Ignore their results.
+            rows: a mask of the environments that the trainer selects, or None for all. The unselected environments step
+                too, since a vector environment steps as a whole. Ignore their results.
 
         Raises:
-            arrayferry.OptionError: a selected environment has stepped without being selected, or there are several
-                rewards.
+            arrayferry.OptionError: since its last reset, a selected environment has stepped without being selected, or
+                a step has several rewards.
         """
         if self._needs_reset is not None:
             lost = self._needs_reset if rows is None else self._needs_reset & rows
@@ -169,13 +170,13 @@ class Bridged:
                 raise af.OptionError(
                     f"a step was requested for {lost.tolist()}, but these environments were stepped when only others "
                     "were selected, since a vector environment steps as a whole",
-                    remedy="Reset them first.",
+                    remedy="Reset these environments first.",
                 )
         if rows is not None:
             others = ~rows
             if self._episodes.over is not None:
                 over = self._episodes.over & others
-                if over.any():  # without a reset, these rows could not be stepped
+                if over.any():  # a step of ended episodes might fail
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)
@@ -197,17 +198,17 @@ class Bridged:
         if shape != (self.envs.num_envs,):
             raise af.OptionError(
                 f"the rewards of {self.envs.num_envs} environments have the shape {shape}, but {self._trainer} learns from "
-                "one number for each",
-                remedy="Combine several, for instance by a TransformReward of arrayferry_gym.wrappers.vector.",
+                "one number for each environment",
+                remedy="Combine the rewards of a step, for instance by a TransformReward of arrayferry_gym.wrappers.vector.",
             )
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
-        """Return the infos of a step for each environment, and store the infos of resets in this step.
+        """Return a dict of infos for each environment, and store the infos of resets in this step.
 
-        Where an environment was reset in the same step, `final_info` has the infos of the step. Other infos belong to the
-        reset, except those that wrappers around the batch add to the step. If there is no `final_info`, or it is not known
-        what wrappers add, a key that no reset has returned belongs to the step. If no environment has infos, the list is
-        empty.
+        Where an environment was reset in the same step, `final_info` has the infos of the step. Its other infos belong to
+        the reset, except those that wrappers around the batch add to the step. Without `final_info`, or with wrappers that
+        add unknown keys, every key that resets have not returned so far counts as an info of the step. If no environment
+        has infos, the list is empty.
         """
         if not self._infos:
             return []
@@ -224,7 +225,7 @@ class Bridged:
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:
             is_stated = stated is not None and stated[index]
-            # infos of the reset, infos of the step
+            # the infos of the reset and the infos of the step: `False` and `True` index this tuple
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
             for key, x in by_env[index].items():
                 if is_stated and self._added is not None:
@@ -237,7 +238,7 @@ class Bridged:
         return by_env
 
     def _owner(self, name: str) -> Any:
-        """Return the outermost wrapper that has an attribute, else the environments or the simulator inside."""
+        """Return the outermost wrapper that has an attribute. If none has it, return the simulator or vector environment."""
         envs: Any = self.envs.env
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
@@ -245,7 +246,7 @@ class Bridged:
 
     @property
     def done(self) -> Any:
-        """Where the last step has ended an episode. Do not change this array."""
+        """A mask of the environments whose episode ended with the last step, bool (num_envs,). Do not change it."""
         return self._episodes.masks.done
 
     @property
@@ -254,7 +255,10 @@ class Bridged:
         return self._inner.env if isinstance(self._inner, SimulatorEnvs) else None
 
     def get(self, name: str, chosen: list[int]) -> list[Any]:
-        """Return an attribute of some environments. Environments in one batch share it. Spaces are converted."""
+        """Return a list with an attribute of each chosen environment. Spaces are converted.
+
+        The environments of a batch share the attribute.
+        """
         if name in ("action_space", "observation_space"):
             shared = getattr(self.envs, f"single_{name}")
         elif hasattr(self._inner, "get_attr"):
@@ -265,10 +269,10 @@ class Bridged:
         return [shared] * len(chosen)
 
     def set(self, name: str, value: AnyTree, chosen: list[int]) -> None:
-        """Set an attribute of some environments. In a batch, it can only be set for all of them.
+        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments.
 
         Raises:
-            arrayferry.OptionError: only some environments of a batch are selected.
+            arrayferry.OptionError: only some environments of a batch are chosen.
         """
         if not hasattr(self._inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
@@ -289,18 +293,18 @@ class Bridged:
         return not hasattr(VectorEnv, name) and callable(getattr(self._owner(name), name, None))
 
     def call(self, name: str, chosen: list[int], *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of some environments. A method of a batch is called once, for all.
+        """Call a method of the chosen environments. A method of a batch is called once for all environments.
 
         Raises:
             AttributeError: there is no such method.
-            arrayferry.OptionError: only some environments of a batch are selected.
+            arrayferry.OptionError: only some environments of a batch are chosen.
         """
         if self.singles is not None:
             methods = [self.singles[index].get_wrapper_attr(name) for index in chosen]
             return [method(*args, **kwargs) for method in methods]
         if self.has_method(name) is False:
             raise AttributeError(
-                f"{self._inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
+                f"{self._inner!r} and its wrappers have no method {name!r}. A batch of environments needs a method of its own"
             )
         if isinstance(self._inner, AsyncVectorEnv) and chosen != list(range(self.envs.num_envs)):
             return _called(self._inner, name, chosen, args, kwargs)
@@ -312,10 +316,14 @@ class Bridged:
         return list(result) if _is_batch(result, n) else [result] * n
 
     def check_whole(self, chosen: list[int], what: str) -> None:
-        """Check that all environments are selected, for an operation that a batch supports only as a whole.
+        """Check that all environments are chosen, for an operation that a batch supports only as a whole.
+
+        Args:
+            chosen: the indices of the chosen environments.
+            what: the operation, as the error names it.
 
         Raises:
-            arrayferry.OptionError: only some are selected.
+            arrayferry.OptionError: only some environments are chosen.
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
@@ -324,16 +332,16 @@ class Bridged:
             )
 
     def images(self) -> list[Any]:
-        """Return an image of each environment, or None if it has none."""
+        """Return a list with an image of each environment, or with None if `render` returns None."""
         images = self.envs.render()
         return [None] * self.envs.num_envs if images is None else list(images)
 
 
 def check_starts(trainer: str, *spaces: Space[Any]) -> None:
-    """Check that the whole numbers of spaces begin at 0, for trainers that ignore `start`.
+    """Check that Discrete and MultiDiscrete spaces start at 0, for trainers that ignore their `start`.
 
     Raises:
-        arrayferry.OptionError: some do not begin at 0.
+        arrayferry.OptionError: one of these spaces does not start at 0.
     """
     for space in spaces:
         for leaf, path in leaves(space):
@@ -341,12 +349,12 @@ def check_starts(trainer: str, *spaces: Space[Any]) -> None:
                 place = f", at {path}," if path else ""
                 raise af.OptionError(
                     f"the numbers of {leaf}{place} do not begin at 0, but {trainer} expects numbers from 0 on",
-                    remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
+                    remedy="Shift the numbers in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
 
 
 def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> list[Any]:
-    """Call a method of some environments in other processes, as `AsyncVectorEnv.call` does for all."""
+    """Call a method of the chosen environments of an `AsyncVectorEnv`, whose own `call` has no such choice."""
     envs._assert_is_running()
     pipes = [envs.parent_pipes[index] for index in chosen]
     for pipe in pipes:
@@ -358,7 +366,7 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, or () if only a step can show it."""
+    """Return the shape of the reward of one environment. It is () if unknown before the first step."""
     kernels: list[Any] = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
@@ -375,18 +383,18 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
 
 
 def _kernels_of(envs: Any) -> list[Any]:
-    """Return the kernels of an environment, innermost first, without those of environments inside it."""
+    """Return the kernels of a vector environment, innermost first, but not those of environments inside it."""
     return [held.kernel for held in HasKernels.held_by(envs)]
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
-    """Tell whether a wrapper or an environment, and its kernels, are Gymnasium's or ours."""
+    """Tell whether the classes of a vector environment and its kernels are in Gymnasium or in our packages."""
     classes = map(type, (envs, *_kernels_of(envs)))
     return all(cls.__module__.partition(".")[0] in KNOWN for cls in classes)
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
-    """Return the keys that wrappers around vector environments add to infos, or None if they are not known."""
+    """Return the keys that wrappers and kernels of a vector environment add to infos, or None if they are unknown."""
     keys = set()
     while isinstance(envs, VectorWrapper):
         if not _is_known(envs):
@@ -402,7 +410,7 @@ def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
 
 
 def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
-    """Return the infos of a vector environment as a dict for each environment."""
+    """Split the infos of a vector environment into a dict for each environment."""
     dicts: list[dict[Any, Any]] = [{} for _ in range(n)]
     if not infos:
         return dicts
@@ -420,14 +428,14 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
 
 
 def _mask(candidate: Any, n: int) -> Any:
-    """Return a mask of the environments whose infos have a key, or None if the candidate is not such a mask."""
+    """Return a candidate as a NumPy mask, bool (n,), or None if it has another dtype or shape."""
     candidate = np.asarray(candidate) if type(candidate) is list else candidate
     kind = getattr(getattr(candidate, "dtype", None), "kind", "")
     return candidate if kind == "b" and candidate.shape == (n,) else None
 
 
 def _is_batch(values: AnyTree, n: int) -> bool:
-    """Tell whether there is one value for each environment, rather than one for all."""
+    """Tell whether values are an array or a list of `n` values, one for each environment."""
     if isinstance(shape := getattr(values, "shape", None), tuple):
         return shape[:1] == (n,)
     return isinstance(values, (list, tuple)) and len(values) == n and not hasattr(values, "_fields")

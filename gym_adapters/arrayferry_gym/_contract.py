@@ -1,4 +1,4 @@
-"""The tests that random numbers must pass. The contract kit finds them by `RandomFactory.contract`."""
+"""The tests that the random numbers of a plugin must pass. arrayferry_kit finds them by `RandomFactory.contract`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _DRAWS: dict[str, tuple[str, tuple[Any, ...], tuple[float, float], tuple[float, 
     "normal": ("float32", (0.0, 1.0), (-np.inf, np.inf), (0.0, 1.0)),
     "categorical": ("int32", (_LOGITS,), (0, 1), (0.953, 0.213)),
 }
-"""Methods of `Random`: the default dtype, arguments, the range of the numbers, their mean and deviation."""
+"""For each method of `Random`: the default dtype, arguments, and for these arguments the range of the numbers, and
+their mean and standard deviation."""
 _SHAPE = (50, 40)
 
 
 class _Maker(NamedTuple):
-    """Makes random numbers of one library, in the form that the contract requires of a plugin."""
+    """Makes random number generators for one library by `make_rng`, with the interface of a `RandomFactory`."""
 
     backend: Backend
 

@@ -1,4 +1,4 @@
-"""Copies of environments: some continue where the original is, others start from the beginning."""
+"""Copies of environments during an episode: some copies continue the episode, others need a reset."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import gymnasium as gym
 
 
 class _Begun:
-    """A marker, in the state of an object, that an episode has begun. In a deep copy or a pickle, it becomes True."""
+    """A marker, in the state of an object, that an episode has begun. Deep copies and pickles replace it by True."""
 
     def __reduce__(self) -> Any:
         return bool, (True,)
 
 
 class Copied:
-    """An object with an environment inside. A copy requires a reset if part of its environment was constructed anew."""
+    """An object around an environment. A copy needs a reset if copying has constructed an inner environment anew."""
 
     def _has_begun(self) -> bool:
-        """Return whether an episode has begun."""
+        """Tell whether an episode has begun."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -28,19 +28,20 @@ class Copied:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        # a shallow copy holds the marker, and not True
+        # a shallow copy has the marker, not True: it shares the environment, and needs no reset
         if vars(self).pop("_begun_inside", None) is True:
             for place, layer in layers(vars(self)["env"]):
                 _ask_for_reset(layer, place)
 
 
 def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield an environment and all environments inside, innermost first, each after its place.
+    """Yield an environment and all environments inside, innermost first, as pairs of a prefix and an environment.
 
-    The place of environments in a batch of this process is "envs[0].", "envs[1]." and so on. Other places are "".
+    The prefix is "envs[0].", "envs[1]." and so on for environments in a batch, and else "". Messages put it before the
+    name of the environment.
     """
     chain, state = [env], getattr(env, "__dict__", {})
-    # PettingZoo uses the second name; the limit ends chains that lead back
+    # "aec_env" is PettingZoo's name; the limit prevents an endless loop if environments contain each other
     while len(chain) < 100 and (inner := state.get("env", state.get("aec_env"))) is not None:
         chain.append(inner)
         state = getattr(inner, "__dict__", {})
@@ -54,7 +55,7 @@ _NAMES = "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__deepc
 
 
 def _ask_for_reset(env: Any, place: str) -> None:
-    """Make steps of an environment fail until a reset, if its copies are made by the constructor alone."""
+    """Make steps of an environment fail until a reset, if it is an `EzPickle`: its copies lose the episode."""
     methods = [
         [getattr(cls, name, None) for name in _NAMES] for cls in (type(env), gym.utils.EzPickle)
     ]
@@ -63,7 +64,7 @@ def _ask_for_reset(env: Any, place: str) -> None:
 
     def step(*_args: Any, **_options: Any) -> Any:
         raise gym.error.ResetNeeded(
-            f"Call reset(): {place}{type(env).__name__} was copied or unpickled by its constructor, as an EzPickle"
+            f"Call reset(): {place}{type(env).__name__} is an EzPickle, so a copy or pickle of it loses its episode"
         )
 
     @functools.wraps(env.reset)

@@ -1,11 +1,11 @@
 """The rules of episodes: what a step does in each environment, in each autoreset mode.
 
-An episode ends with the step that terminates or truncates it. When the next one begins depends on the mode:
+An episode ends with the step that terminates or truncates it. When the next episode begins depends on the mode:
 
-- NEXT_STEP: in the next step, whose action is ignored. Its reward is 0, and it ends no episode.
-- SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset. In the infos,
+- NEXT_STEP: in the next step, which ignores its action. The reward of this step is 0, and it ends no episode.
+- SAME_STEP: in the step that ended the episode. This step returns the observation and infos of the reset. In its infos,
   `final_obs` and `final_info` are the last observation and info of the episode that ended.
-- DISABLED: with `reset`. Until then, steps do not count.
+- DISABLED: when the caller calls `reset`. Until then, steps do not belong to an episode.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LOST = "final_obs_lost"
 
 
 class StepMasks(NamedTuple):
-    """Masks (n,) of any library that tell what a step does in each environment.
+    """Masks of environments, bool (n,), of any library. They tell what a step does in each environment.
 
     Attributes:
         valid: where the step belongs to an episode, or None for everywhere.
-        reset: where another episode begins in this call, or None for nowhere.
+        reset: where the step begins a new episode, or None for nowhere.
         done: where the step has ended an episode.
-        over: where no episode is in progress after the call, or None for nowhere.
+        over: where no episode is in progress after the step, or None for nowhere.
     """
 
     valid: Any
@@ -46,11 +46,11 @@ class StepMasks(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The rule of an autoreset mode for the end of an episode.
+    """What an autoreset mode does at the end of an episode.
 
     Attributes:
-        same_step: whether the step that ends an episode also begins another one, and returns its first observation.
-        by_itself: whether another episode begins without `reset`: in the same step, or in the next.
+        same_step: whether the step that ends an episode also begins the next, and returns its first observation.
+        by_itself: whether the next episode begins without a call of `reset`: in the same step, or in the next.
         tells_final: whether the infos of the step that ends an episode have its last observation, `final_obs`.
     """
 
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     tells_final: bool
 
     def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return what a step does in each environment. `reset` is None if it is known to be false everywhere.
+        """Return the masks of a step. `reset` is None if it is false everywhere, as far as this can be read.
 
         Args:
             over: where an episode had already ended before the step, bool (n,), or None for nowhere.
@@ -89,12 +89,12 @@ RULES: dict[Any, Rule] = {
 
 
 def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") -> AutoresetMode:
-    """Return the autoreset mode for a mode, its value, such as "SameStep", or its name, such as "SAME_STEP".
+    """Return the autoreset mode for a mode, a value such as "SameStep", or a name such as "SAME_STEP".
 
     Args:
         given: the mode, its value or its name.
         modes: the supported modes.
-        of: the object that supports only these modes, as the error names it.
+        of: the name, in the error, of the object that supports only these modes.
 
     Raises:
         arrayferry.OptionError: `given` is none of the supported modes.
@@ -110,7 +110,7 @@ def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") ->
 
 
 def declared_mode(env: Any) -> AutoresetMode:
-    """Return the autoreset mode that a vector environment declares."""
+    """Return the autoreset mode in the metadata of a vector environment. If it is missing, warn and assume NEXT_STEP."""
     mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
     if mode is None:
         gym.logger.warn(
@@ -119,7 +119,7 @@ def declared_mode(env: Any) -> AutoresetMode:
         return AutoresetMode.NEXT_STEP
     if not isinstance(mode, (str, *map(type, RULES))):
         raise TypeError(
-            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
+            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode or its name, got {type(mode)}"
         )
     return autoreset_mode_of(mode)
 
@@ -128,16 +128,16 @@ class Step(NamedTuple):
     """The result of a step of `n` environments.
 
     Attributes:
-        observation: the observations after the step: a tree of arrays (n, *shape). Kernels receive observations from
-            before any reset, agents from after it.
+        observation: the observations after the step, a tree of arrays (n, *shape). If the step also resets, kernels
+            receive the observations before the reset, and agents those after it.
         reward: the rewards, (n, *reward_shape).
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
         info: further information on the states, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
         valid: where the step belongs to an episode, bool (n,), or None for everywhere. False where the episode had
-            already ended: in NEXT_STEP mode, another one begins; in DISABLED mode, the environment waits for `reset`.
-        final_observation: in SAME_STEP mode the observations before the reset, for all environments. Otherwise None.
-        final_info: in SAME_STEP mode the infos before the reset. Otherwise None.
+            already ended: in NEXT_STEP mode, such a step resets; in DISABLED mode, the environment waits for `reset`.
+        final_observation: in SAME_STEP mode, the observations of all environments before the reset. Else None.
+        final_info: in SAME_STEP mode, the infos before the reset. Else None.
     """
 
     observation: Any
@@ -151,18 +151,18 @@ class Step(NamedTuple):
 
     @property
     def ended(self) -> Any:
-        """Which episodes have ended with this step, bool (n,)."""
+        """A mask of the environments whose episode has ended with this step, bool (n,)."""
         ended = self.terminated | self.truncated
         return ended if self.valid is None else ended & self.valid
 
 
 def nowhere(mask: AnyArray) -> bool:
-    """Tell whether a mask is known to be false everywhere. Only NumPy masks are read, since others might block."""
+    """Tell whether a NumPy mask is false everywhere. For other libraries, return False: reading might block."""
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 
 
 class EpisodeMasks:
-    """Where episodes are in progress, and what each step does there.
+    """Records in which environments episodes are in progress, and what each step does.
 
     Args:
         rule: the rule of the autoreset mode.
@@ -180,11 +180,11 @@ class EpisodeMasks:
         self.rule, self.over = rule, None
 
     def begin(self, rows: AnyArray = None) -> None:
-        """Record that a reset began episodes: in the rows of a mask, bool (n,), or in all."""
+        """Record that a reset began episodes in the rows of a mask, bool (n,), or in all rows if it is None."""
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
     def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return and record what a step with these flags does."""
+        """Record a step that returned these flags, bool (n,). Return its masks."""
         return self._note(self.rule.masks(self.over, terminated, truncated))
 
     def _note(self, masks: StepMasks) -> StepMasks:
@@ -199,10 +199,10 @@ class Episodes(EpisodeMasks):
         envs: the vector environment that returns the results.
         mode: the autoreset mode, or None for the declared one.
         masks: converts both flags to the library of masks. By default, flags are not converted.
-        inside: the `Episodes` of `envs`, if it is a wrapper that has them, or else None.
+        inside: the `Episodes` of `envs` if it is a wrapper with an `Episodes`, or else None.
 
     Attributes:
-        loses_final: whether the environments do not return the last observations of episodes.
+        loses_final: whether the last observations of episodes are missing in the results.
     """
 
     _envs: Any
@@ -213,7 +213,7 @@ class Episodes(EpisodeMasks):
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
         inner = None if inside is None else inside._envs
-        # around kernels, `final_obs` is still a whole batch
+        # a wrapper around a `ServesFunctional` leaves its `final_obs` a whole batch
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])
@@ -221,18 +221,18 @@ class Episodes(EpisodeMasks):
 
     @staticmethod
     def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
-        """Return the infos of ended episodes: everything that a reset in the same step would hide.
+        """Return the infos with the observations and infos from before a reset in the same step.
 
         Args:
             observation: the observations before any reset.
-            info: the infos before any reset, with masks. If it is empty, `final_info` is left out.
+            info: the infos before any reset, and their masks. If it is empty, `final_info` is left out.
             ended: where an episode has ended, bool (n,).
         """
         told = {"final_obs": observation, "_final_obs": ended}
         return {**told, "final_info": info, "_final_info": ended} if info else told
 
     FINAL = final_infos(None, True, None).keys()
-    """The keys of such infos."""
+    """The keys of the result of `final_infos`."""
 
     def step(
         self, results: AnyTree, to_library: Callable[[Any], Any] | None = None, inside: Episodes | None = None
@@ -243,8 +243,8 @@ class Episodes(EpisodeMasks):
             results: observations, rewards, both flags and infos. All except the flags may be None if they are not
                 needed.
             to_library: converts a value to the library of the observations. None if `final_observation` is not needed.
-            inside: the `Episodes` of the wrapper inside, if it returns flags unchanged, or else None. The same flags
-                are not read again.
+            inside: the `Episodes` of the wrapper inside, or else None. If that wrapper returned the same two arrays of
+                flags, its masks are used, so that the flags are not read again.
 
         Raises:
             arrayferry.OptionError: last observations are needed, but missing in the infos.
@@ -268,10 +268,10 @@ class Episodes(EpisodeMasks):
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
-        """Return `valid` and `reset` of the last masks as arrays of a library. Nested wrappers share these arrays.
+        """Return `valid` and `reset` of the last masks, converted. Nested wrappers share these arrays.
 
         Args:
-            own: converts to this library and device.
+            own: the conversion to the library and device of the results.
             device: the device, or None for the library's own choice.
         """
         valid, reset = self.masks[:2]
@@ -284,16 +284,23 @@ class Episodes(EpisodeMasks):
 
 
 def summed(xp: Namespace, began: AnyArray, before: Any, more: Any) -> Any:
-    """Return sums over the steps of the current episodes. They start from 0 where an episode began with this step."""
+    """Return sums over the steps of the current episodes.
+
+    Args:
+        xp: the namespace of the arrays.
+        began: where an episode began with this step, bool (n,). There, the sums start from 0.
+        before: the sums before this step, (n, ...).
+        more: the numbers of this step, (n, ...).
+    """
     return select(xp, began, xp.zeros_like(before), before) + more
 
 
 def checked_reset(env: Any, results: AnyTree) -> tuple[Any, Any]:
-    """Return the two results of `reset`: observations and infos.
+    """Check that `reset` has returned observations and infos, and return both.
 
     Raises:
-        TypeError: the results are something else, as in Gym before 0.26, whose `reset` returns only the observation. An
-            observation of two parts would be mistaken for both results.
+        TypeError: the results are something else. In Gym before 0.26, `reset` returns only the observation, which may be
+            a tuple of two, and would be mistaken for observations and infos.
     """
     infos = results[1] if isinstance(results, (tuple, list)) and len(results) == 2 else results
     if infos is results or hasattr(infos, "shape") or isinstance(infos, (str, Number)):
@@ -307,15 +314,15 @@ def checked_reset(env: Any, results: AnyTree) -> tuple[Any, Any]:
 
 
 def loses_final(envs: Any) -> bool:
-    """Return whether environments do not return the last observations of episodes."""
+    """Tell whether vector environments reset in the same step without returning the last observations of episodes."""
     return bool((envs.metadata or {}).get(LOST))
 
 
 class ServesFunctional:
-    """An environment that serves a `FunctionalEnv`. Its `final_obs` is a whole batch.
+    """A vector environment around a `FunctionalEnv`. Its `final_obs` has observations of all environments.
 
     Attributes:
-        check_actions: how actions are checked, as in adapters.
+        check_actions: "fit", "strict" or "off", as in adapters.
     """
 
     check_actions: str
@@ -324,7 +331,7 @@ class ServesFunctional:
 
 
 def checked_infos(envs: Any, infos: AnyTree) -> Any:
-    """Return the infos of vector environments.
+    """Check that the infos of vector environments are a dict, and return them.
 
     Raises:
         TypeError: the infos are not a dict.
@@ -332,7 +339,7 @@ def checked_infos(envs: Any, infos: AnyTree) -> Any:
     if isinstance(infos, Mapping):
         return infos
     raise TypeError(
-        f"{envs!r:.80} returns a {type(infos).__name__} as infos, but a dict is needed. Put DictInfoToList outside all others"
+        f"{envs!r:.80} returns a {type(infos).__name__} as infos, but a dict is needed. Put DictInfoToList outside all other wrappers"
     )
 
 
@@ -343,28 +350,28 @@ def final_observations(
     observations: AnyTree,
     to_library: Callable[[Any], Any],
 ) -> Any:
-    """Return the observations of a step in SAME_STEP mode from before any reset, as new arrays.
+    """Return observations from before any reset of a step in SAME_STEP mode, as new arrays.
 
     Args:
         envs: the vector environment that took the step.
         infos: the infos of the step.
         ended: where an episode has ended, bool (n,) of any library.
-        observations: the observations that the step has returned, in the library of the result.
-        to_library: converts a value to this library.
+        observations: the observations that the step has returned, already in the library of the result.
+        to_library: converts a value to the library of the result.
 
     Raises:
         arrayferry.OptionError: an episode has ended, but its last observation is not in the infos.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
-        return to_library(final)  # rows of environments that go on hold the step's observations
+        return to_library(final)  # in rows of other episodes, it equals `observations`
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
     if af.convert(missing, "numpy").any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
-            remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
+            remedy='Make it with autoreset_mode="Disabled", or let it return infos["final_obs"].',
         )
     if final is None:
         return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
@@ -377,12 +384,12 @@ def final_observations(
 
 
 def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:
-    """Return the observations after a step, before any reset in it.
+    """Return observations from before the resets of a step.
 
     Args:
         xp: the namespace of the observations.
         ended: where an episode has ended, bool (n,).
-        final: a batch with the last observations in these rows. Other rows are ignored.
-        observations: the observations that the step has returned, a batch.
+        final: a batch with the last observations in the rows of ended episodes. Other rows are ignored.
+        observations: a batch of the observations that the step has returned.
     """
     return mapped(lambda last, other: select(xp, ended, last, other), final, observations)

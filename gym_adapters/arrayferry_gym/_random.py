@@ -18,7 +18,7 @@ from arrayferry.extending import Part, dtype_name
 from arrayferry.typing import AnyArray, AnyTree, Device, Target
 
 Seed = int | Sequence[int] | None
-"""An integer of at least 0, several of them, or None for a seed from the operating system."""
+"""An integer of at least 0, a sequence of such integers, or None for a seed from the operating system."""
 
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -26,11 +26,11 @@ INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16,
 
 
 class Random(ABC):
-    """Random numbers as arrays of one library, as returned by `make_rng`.
+    """A random number generator whose results are arrays of one library. `make_rng` returns it.
 
-    The same seed gives the same numbers in the same library, but not across libraries. All libraries refuse the same
-    shapes and dtypes, with an `OptionError`: shapes to which the other arguments do not broadcast, and dtypes of
-    another kind.
+    A seed determines the numbers within a library. In another library, the same seed gives other numbers. In all
+    libraries, methods raise an `OptionError` for a shape to which the other arguments do not broadcast, and for a dtype
+    that the method does not support.
 
     Examples:
         >>> from arrayferry_gym import make_rng
@@ -54,7 +54,7 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             low: the lower bound, a number or an array that broadcasts to the shape.
-            high: the upper bound. Rounding may return it if there are few floats in the range.
+            high: the upper bound, a number or an array that broadcasts to the shape. Results may be rounded to it.
             dtype: the name of a real floating-point dtype.
         """
 
@@ -84,12 +84,12 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             low: the lowest integer, as a number or an array that broadcasts to the shape.
-            high: one above the highest integer.
+            high: the highest integer plus 1, as a number or an array that broadcasts to the shape.
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: the range is empty, or exceeds the dtype. Arrays that are traced or on an accelerator are not
-                checked.
+            OptionError: `low` is not less than `high`, or the dtype does not have all integers of the range. Arrays that
+                are traced or on an accelerator are not checked.
         """
 
     @abstractmethod
@@ -103,21 +103,21 @@ class Random(ABC):
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: there is no category, or the last index exceeds the dtype.
+            OptionError: the last axis of `logits` is empty, or longer than the dtype can count.
         """
 
     @staticmethod
     def _checked(method: str, shape: Any, dtype: Any, *arrays: Any) -> Any:
-        """Return a shape as a tuple, the name of a dtype, and the other arguments, with lists as NumPy arrays.
+        """Check the arguments of a method. Return the shape as a tuple, the name of the dtype, and all arrays.
 
         Args:
             method: the name of the method.
             shape: the shape of the result.
             dtype: the dtype of the result.
-            arrays: numbers and arrays that must broadcast to the shape, or logits.
+            arrays: numbers, arrays or lists that must broadcast to the shape, or logits. Lists become NumPy arrays.
 
         Raises:
-            OptionError: the method does not support the arguments.
+            OptionError: the method does not support the shape or the dtype, or an array does not broadcast.
         """
         import numpy
 
@@ -168,7 +168,7 @@ class Random(ABC):
         return f"<{type(self).__name__}>"
 
     def key(self) -> Any:
-        """Return a new JAX key, for functions that take one. Other libraries have none.
+        """Return a new JAX key, for functions of JAX that draw numbers. Other libraries do not use keys.
 
         Raises:
             OptionError: the library is not JAX.
@@ -193,23 +193,23 @@ class RandomFactory(Part):
         """Return a random number generator.
 
         Args:
-            seed: an integer of at least 0, several of them, or None for a seed from the operating system.
-            device: the device of the numbers, or None for the library's own choice.
+            seed: an integer of at least 0, a sequence of them, or None for a seed from the operating system.
+            device: the device of the numbers, or None for the library's default device.
         """
 
 
 def make_rng(to: Target, seed: Seed = None, device: Device = None) -> Random:
     """Return a random number generator for a library.
 
-    If no plugin has one for this library, NumPy draws the numbers, and they are converted.
+    If no plugin has a generator for this library, NumPy draws the numbers, and they are converted.
 
     Args:
-        to: the library: a name, a namespace module or a `Backend`.
-        seed: an integer of at least 0, several of them, or None for a seed from the operating system.
-        device: the device of the numbers, or None for the library's own choice.
+        to: the library, as a name, a namespace module or a `Backend`.
+        seed: an integer of at least 0, a sequence of them, or None for a seed from the operating system.
+        device: the device of the numbers, or None for the library's default device.
 
     Raises:
-        UnknownBackendError: there is no such library.
+        UnknownBackendError: the library is unknown.
 
     Examples:
         >>> from arrayferry_gym import make_rng
@@ -227,12 +227,12 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
     """Check the arguments of `Random.integers`.
 
     Args:
-        low: the lowest integer, as a number or a NumPy array. Other arrays are not checked.
-        high: one above the highest integer.
+        low: the lowest integer, as a number or a NumPy array. Arrays of other libraries are not checked.
+        high: the highest integer plus 1, as a number or a NumPy array.
         dtype: the name of the dtype.
 
     Raises:
-        OptionError: the range is empty, or exceeds the dtype.
+        OptionError: `low` is not less than `high`, or the dtype does not have all integers of the range.
     """
     limits = _limits(dtype)
     first, last = _extreme(low, min), _extreme(high, max)
@@ -268,9 +268,14 @@ def _limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:
-    """Return the lowest or highest of some numbers as a Python number.
+    """Return the lowest or the highest number of a bound as a Python number.
 
-    The result is None if the numbers are unknown, or if there are none.
+    Args:
+        bound: a number or an array.
+        extreme: `min` or `max`.
+
+    Returns:
+        The number, or None for an empty array and for arrays of other libraries than NumPy, which are not read.
     """
     if isinstance(bound, (int, float)):
         return bound
@@ -283,12 +288,12 @@ def _extreme(bound: AnyArray, extreme: Any) -> Any:
 
 @uncompiled
 class HostRandom(Random):
-    """Random numbers for any library: drawn by NumPy in host memory, and converted.
+    """A `Random` for any library. NumPy draws the numbers in host memory, and they are converted.
 
     Args:
-        backend: the backend of the results.
+        backend: the library of the results.
         seed: the seed, as for `make_rng`.
-        device: the device of the results.
+        device: the device of the results, or None for the library's default device.
     """
 
     def __init__(self, backend: Backend, seed: Seed = None, device: Device = None) -> None:
@@ -298,7 +303,7 @@ class HostRandom(Random):
 
     @once
     def _generator(self) -> Any:
-        """The generator, made when first needed, since this takes longer than a step of an environment."""
+        """NumPy's generator. It is made when first needed, since this takes longer than a step of an environment."""
         import numpy
 
         return numpy.random.default_rng(self._seed)
@@ -314,7 +319,7 @@ class HostRandom(Random):
         return f"<HostRandom of {self._backend.name}>"
 
     def _values(self, parameter: Any) -> Any:
-        """Return a parameter as a NumPy array. Python numbers stay, since they have no dtype."""
+        """Return an argument as a NumPy array. Python numbers stay Python numbers, so that they do not widen a dtype."""
         if type(parameter) in (bool, int, float):
             return parameter
         import numpy
@@ -362,7 +367,7 @@ class HostRandom(Random):
         check_integers(low, high, dtype)
         try:
             values = self._generator.integers(low, high, shape)
-        except (OverflowError, ValueError):  # some numbers are beyond int64
+        except (OverflowError, ValueError):  # a bound is out of the range of int64, NumPy's default
             values = self._generator.integers(low, high, shape, "uint64")
         return self._converted(values, dtype)
 
@@ -371,17 +376,17 @@ class HostRandom(Random):
 
         logits = self._values(logits)
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
-        # the index with the shortest exponential waiting time is distributed as the logits determine
+        # with exponential waits, argmax(logits - log(waits)) has the probabilities softmax(logits)
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
 def _as_floats(bound: AnyArray) -> Any:
-    """Return a bound as floats, since the difference of two small integers may overflow."""
+    """Return a bound in floats. In a small integer dtype, `high - low` may overflow."""
     is_float = type(bound) in (bool, int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")
 
 
 def _drawn_dtype(dtype: str) -> Any:
-    """Return the dtype to draw in: NumPy draws only float32 and float64."""
+    """Return the dtype in which NumPy draws numbers of a dtype. NumPy draws only float32 and float64."""
     return dtype if dtype == "float64" else "float32"

@@ -166,7 +166,7 @@ def test_tianshou_steps_some_environments(mode):
         assert observations.tolist() == [[starts[3], count], [starts[1], count]]
         assert rewards.tolist() == [count + 1, count]
         assert [info["env_id"] for info in infos] == [3, 1]
-    with pytest.raises(af.OptionError, match=r"\[True, False, True, False\].*Reset them"):
+    with pytest.raises(af.OptionError, match=r"\[True, False, True, False\].*Reset these"):
         envs.step([0, 0, 0, 0])
     *_, truncated, _ = envs.step([0, 0], [1, 3])
     assert truncated.tolist() == [True, True]

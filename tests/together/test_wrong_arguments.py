@@ -245,8 +245,8 @@ MADE = [
     *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
     (lambda: from_simulator(IsaacLab(2), group="actor"), "The groups are 'critic', 'policy'"),
-    (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
-    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all first"),
+    (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "reset only the environments of a reset_mask"),
+    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Call reset.. without a reset_mask first"),
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
     (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has no such option"),
     (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no such option"),

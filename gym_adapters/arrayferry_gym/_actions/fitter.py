@@ -3,15 +3,15 @@
 An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the
 space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
 
-An action may differ from the space in these ways: a cast that preserves values, axes of length 1, object arrays of
-numbers, and in a Box NaN and numbers out of bounds. An action is refused before the step if
+An action may have another dtype if a cast preserves its values, more or fewer axes of length 1, or numbers in an object
+array. For a Box, it may have NaN and numbers out of bounds. An action is refused before the step if
 
-- it has too few elements, or in a vector environment a first axis of another length;
-- numbers of a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
-- it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf is false.
+- it has too few elements, or the length of its first axis is not the number of environments in the batch;
+- numbers for a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
+- it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf returns False.
 
-Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, numbers that the
-dtype of a Box cannot represent, and in single environments another shape of a Box.
+Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, and for a Box numbers
+that its dtype cannot represent and, in single environments, arrays of another shape.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ NUMPY = (np.ndarray, np.generic)
 
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
-    """Tell whether a shape matches that of a space. Axes of length 1 are ignored, except the axis of environments."""
+    """Tell whether a shape matches that of a space.
+
+    Axes of length 1 are ignored. The first axis, which indexes several environments, must match exactly.
+    """
     first = 0 if num_envs in (None, 1) else 1
     actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
     return shape[:first] == space.shape[:first] and actual == wanted
 
 
 def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
-    """Return the numbers of a NumPy array in the dtype of a space.
+    """Cast a NumPy array to the dtype of a space, and check that the space contains its numbers.
 
     Args:
         x: the array, of the shape of the space.
@@ -53,7 +56,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
         strict: whether NaN and numbers outside the bounds of a Box are refused too.
 
     Raises:
-        ValueError: a number is not in the space. The message says which.
+        ValueError: a number is not in the space. The message describes the first such number or the range.
     """
     cast = np.asarray(x if x.dtype == space.dtype else cast_numbers(x, space.dtype))
     is_box = isinstance(space, spaces.Box)
@@ -61,7 +64,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
         return cast
     low, high = bounds_of(space)
     numbers = x if is_box else cast
-    inside = (numbers >= low) & (numbers <= high)  # NaN is not inside
+    inside = (numbers >= low) & (numbers <= high)  # False for NaN
     if inside.all():
         return cast
     if isinstance(space, spaces.Discrete):
@@ -71,22 +74,21 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
 
 @dataclass(eq=False)
 class Fitter:
-    """Converts values to what `space.sample()` would return, as arrays of the environment's library.
+    """Converts values to the types, dtypes and shapes of `space.sample()`, as arrays of the environment's library.
 
-    Arrays of that library keep their library and their gradients. Their values are read and checked, unless they are
-    traced.
+    Arrays that are already of this library keep their gradients. Their values are checked unless they are traced.
 
     Args:
-        space: the space; for several environments, the space of their batch.
+        space: the action space; for a vector environment, the space of the batch.
         backend: the library, by default NumPy.
-        strict: whether NaN, numbers outside the bounds of a Box, and all that would be passed on are refused too.
+        strict: whether NaN, numbers outside the bounds of a Box, and values that would be passed on are refused too.
         num_envs: the number of environments, which is the length of the first axis. None for a single environment.
         passes_on: whether extra keys of a Dict and other shapes of a Box are passed on. If not, extra keys are dropped,
             and other shapes refused.
         noun: the noun for a value in messages, such as "an action".
 
     Attributes:
-        passed_on: after `fit`, what was passed on although it does not fit, or None for nothing.
+        passed_on: after `fit`, a clause that says why the value does not fit, if it was passed on, or else None.
     """
 
     space: Space[Any]
@@ -99,11 +101,11 @@ class Fitter:
     passed_on: str | None = field(default=None, init=False)
 
     def fit(self, value: AnyTree, given: Any = None) -> Any:
-        """Convert a value to the form of the space.
+        """Convert a value to the types, dtypes and shapes that the space samples.
 
         Args:
             value: a value with the structure of the space. Numbers, and lists of numbers, count as arrays.
-            given: the value as the user passed it, for messages, or None for `value` itself.
+            given: the value as the user passed it, for messages. None if it is `value`.
 
         Raises:
             arrayferry.ConversionError: the value is refused.
@@ -123,7 +125,7 @@ class Fitter:
         elif isinstance(space, (spaces.Dict, spaces.Tuple)):
             fitted = self._parts(value, space, place)
         elif isinstance(space, spaces.Text) and not isinstance(value, str):
-            raise self._unfit(space, place, "it takes a text")
+            raise self._unfit(space, place, "the space contains strings")
         standard = type(space).__module__.startswith("gymnasium.spaces.")
         if isinstance(space, STRUCTURED):
             return self._contained(value, space, place)
@@ -140,14 +142,14 @@ class Fitter:
             if isinstance(x, np.ndarray) and x.dtype.kind == "O":
                 x = np.asarray(x.tolist())
         except Exception:
-            raise self._unfit(space, place, "its parts have different shapes") from None
+            raise self._unfit(space, place, "its elements have different shapes") from None
         if not hasattr(x, "dtype") or af.first_array(x)[1] is None:
-            raise self._unfit(space, place, "it takes an array of numbers of at most 64 bits")
+            raise self._unfit(space, place, "it is no array of numbers of at most 64 bits")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
-            x = af.registry.backend("numpy").to_numpy(x)  # `to_numpy` refuses masks and units
+            x = af.registry.backend("numpy").to_numpy(x)  # raises an error for masks and units
         name = dtype_name(x.dtype)
         if not name.startswith(NUMBERS if space.dtype.kind != "c" else (*NUMBERS, "complex")):
-            raise self._unfit(space, place, f"its dtype is {name}, which is of another kind")
+            raise self._unfit(space, place, f"its dtype {name} is of a kind that the space refuses")
         return x
 
     def _stacked(self, value: AnyTree) -> Any:
@@ -158,7 +160,7 @@ class Fitter:
         return af.namespace_of(array).stack(af.convert(list(value), backend, scalars="convert"))
 
     def _shaped(self, x: AnyArray, space: Any, place: Place) -> Any:
-        """Return an array in the shape of the space, or unchanged if it is passed on."""
+        """Reshape an array to the shape of the space. Return it unchanged if it is to be passed on."""
         shape, wanted, n = tuple(x.shape), space.shape, self.num_envs
         if shape == wanted:
             return x
@@ -189,7 +191,7 @@ class Fitter:
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "it takes whole numbers")
         name, wanted = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
-        # any integer dtype can be used as an index, but bool and uint8 would be masks
+        # signed and wider unsigned integers stay; as indices, bool and uint8 arrays would be masks
         index = name.startswith(("int", "uint")) and name != "uint8"
         if fits and name != wanted and (isinstance(space, spaces.Box) or not index):
             xp = af.namespace_of(x)
@@ -217,7 +219,7 @@ class Fitter:
             return parts
         alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
         if alone and len(value) == len(space.spaces):
-            # `contains` accepts an array as a tuple of its rows
+            # as in Gymnasium, an array counts as the tuple of its rows
             value = [value[index, ...] for index in range(len(value))]
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")
@@ -233,10 +235,10 @@ class Fitter:
             contained = space.contains(numpy)
         except af.TracedValueError:
             return value
-        except Exception:  # `contains` does not support such a value
+        except Exception:  # the value cannot be converted, or `contains` does not support it
             contained = False
         if not contained:
-            raise self._unfit(space, place, "its contains() is false")
+            raise self._unfit(space, place, "contains() of the space returns False")
         return numpy if self.backend.name == "numpy" else value
 
     def _unfit(self, space: Any, place: Place, reason: str) -> af.ConversionError:
@@ -255,7 +257,7 @@ class Fitter:
 
 
 def _as_sampled(x: AnyArray) -> Any:
-    """Return a 0-d integer array as the NumPy number that OneOf and Sequence sample."""
+    """Convert a 0-d integer array to np.int64, the type that OneOf and Sequence sample."""
     return np.int64(x) if x.ndim == 0 and x.dtype.kind in "iu" else x
 
 

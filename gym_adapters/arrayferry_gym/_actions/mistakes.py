@@ -1,4 +1,4 @@
-"""Actions that do not fit: what was passed, where, and the likely mistake."""
+"""Messages about actions that do not fit: what the user passed, in which part, and the likely mistake."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from arrayferry.typing import AnyTree
 
 
 class Place:
-    """A place in a value, and what the user passed there.
+    """A path into a value that the user passed, and the part of the value at this path.
 
     Args:
-        value: what the user passed in this place, or the value around it if the place does not exist.
-        path: the place, as text.
+        value: the part at this path, or the part around it if the path does not exist.
+        path: the path as text, such as "['a'][0]", or "" for the whole value.
     """
 
     __slots__ = ("path", "value")
@@ -33,12 +33,12 @@ class Place:
 
     @property
     def clause(self) -> str:
-        """The place as a clause of a sentence, empty for the whole value."""
+        """The end of a sentence, such as ", at ['a'][0]", or "" for the whole value."""
         return f", at {self.path}" if self.path else ""
 
 
 def described(value: AnyTree) -> str:
-    """Describe what the user passed, for the middle of a sentence."""
+    """Describe a value by its shape and dtype, or by its type, for the middle of a sentence."""
     if isinstance(value, (np.ndarray, np.generic)):
         numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
         return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"

@@ -1,6 +1,6 @@
-"""The quick way for actions: after an action of the same type, dtype and shape, only values are checked.
+"""The quick way to fit actions. It checks only the values of an action whose type, dtype and shape are known.
 
-Any other action is fitted completely, which also explains what is wrong with it.
+Any other action is fitted with all checks, which also explain what is wrong with it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from arrayferry_gym._spaces.trees import ARRAYS
 from .fitter import bounds_of
 
 FEW = 4_096
-"""The maximum number of valid actions that are remembered."""
+"""The maximum number of valid actions that a quick way stores."""
 Way = Callable[[Any], Any]
-"""Converts an action of a known form for the environment. Returns None if its numbers may not fit."""
+"""A function that converts actions of one type, dtype and shape. It returns None if a number may not fit."""
 
 
 class Quick(Cache[type, tuple[Way, Any, Any]]):
-    """Quick ways, by the type of actions. Threads may share it. Copies start empty."""
+    """A dict from types of actions to quick ways. Threads may share it. Its copies and pickles are empty."""
 
     def __init__(self) -> None:
         super().__init__(32)
 
     def learn(self, action: AnyTree, fitted: Any, way: Way | None) -> None:
-        """Store a way for actions of this type, if it gives the dtype and shape that complete fitting gave."""
+        """Store a way for actions of this type, if its result has the dtype and shape of the result of all checks."""
         if way is None:
             return
-        # the space is Discrete, and its quick way returns NumPy scalars
+        # only Discrete spaces have such results, and their quick way returns NumPy scalars too
         if isinstance(fitted, np.generic):
             self[type(action)] = way, None, None
             return
@@ -60,10 +60,10 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
 
 
 class Judge:
-    """The common part of adapters and environments: fits actions in a quick way, or else completely.
+    """The base class of adapters and environments. It fits actions in a quick way, or else with all checks.
 
     Subclasses call `_forget_ways` in their constructor, and `_act` with each action. They implement `_fit`, which may
-    call `_quick.learn(action, fitted, way)` with a quick way for the next action of this form.
+    call `_quick.learn(action, fitted, way)` with a quick way for later actions of this type, dtype and shape.
     """
 
     _quick: Quick
@@ -72,7 +72,7 @@ class Judge:
         self._quick = Quick()
 
     def _act(self, action: AnyTree) -> Any:
-        """Return an action in the form that the environment expects."""
+        """Return an action as the environment expects it, fitted in a quick way if possible."""
         __tracebackhide__ = True
         entry = self._quick.get(type(action))
         if entry is not None:
@@ -83,29 +83,29 @@ class Judge:
                     dtype is None or (fitted.dtype == dtype and fitted.shape == shape)
                 ):
                     return fitted
-            except Exception:  # complete fitting raises an error that explains the mistake
+            except Exception:  # `_fit` below raises an error that explains the mistake
                 pass
         return self._fit(action)
 
     def _fit(self, action: AnyTree) -> Any:
-        """Fit an action completely, and learn the quick way for the next one of its form."""
+        """Fit an action with all checks, and store the quick way for later actions like it."""
         raise NotImplementedError
 
 
 def quick_way(
     action: AnyTree, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
 ) -> Way | None:
-    """Return the quick way for actions like one that was fitted, or None if there is none.
+    """Return the quick way for actions of the same type, dtype and shape, or None if they need all checks.
 
     Args:
         action: the action as the agent passed it.
-        fitted: the action in the form that the environment expects.
+        fitted: the action as the environment expects it.
         space: the space that the action was fitted to.
-        convert: converts to the library of the environment.
+        convert: the conversion to the library of the environment.
         any_library: whether the environment also accepts NumPy arrays, and converts them itself.
     """
     if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
-        return None  # an array of a subclass may have a mask
+        return None  # arrays of a subclass may have masks, which a quick way would ignore
     in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):
@@ -127,13 +127,13 @@ def quick_way(
     if is_box and dtype == wanted and (stays or not any_library):
         return convert
     if is_box and not in_numpy and dtype_info(dtype).kind != dtype_info(wanted).kind:
-        return None  # the library may not have this dtype
+        return None  # the environment's library may lack the dtype of the action
     if not is_box:
         test = range_test(space, dtype)
         if test is None or range_test(space, wanted) is None:
             return None
     xp: Any = af.namespace_of(array) if stays else None
-    # no check is needed after a range test, or for a cast to a wider dtype
+    # after a range test, or to a wider dtype, `astype` preserves all numbers
     safe = not is_box or _is_wider(wanted, dtype)
 
     def several(actions: Any) -> Any:
@@ -151,13 +151,13 @@ def quick_way(
 
 
 def _one(space: spaces.Discrete, action: AnyTree) -> Way:
-    """Return the way for actions of a Discrete in NumPy, whose number is read by `item()`."""
+    """Return the quick way for actions like this one, from any library, for a Discrete in NumPy."""
     low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
     cls = type(action)
-    # without this check, datetime64 could pass as numbers
+    # other dtypes are refused, since `item()` of a datetime64 may be an integer
     dtype = action.dtype if cls is np.ndarray else None
-    numbers: dict[int, Any] = {}  # looking up a number is faster than making a NumPy number
+    numbers: dict[int, Any] = {}  # looking up a NumPy number is faster than making one
 
     def one(new_action: Any) -> Any:
         number = new_action
@@ -178,7 +178,7 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
 
 
 item = methodcaller("item")
-"""Reads the number of an action."""
+"""Calls `item()` of a 0-d array, which returns its number in Python."""
 
 
 def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
@@ -188,9 +188,10 @@ def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
-    """Return a quick test whether a NumPy array of a dtype is in a MultiDiscrete or MultiBinary of the same shape.
+    """Return a quick function that tells whether a MultiDiscrete or MultiBinary contains a NumPy array.
 
-    Return None if the dtype is neither integer nor bool, or does not represent all integers of the space.
+    The array must have this dtype and the shape of the space. Return None if the dtype is neither integer nor bool, or
+    cannot represent all integers of the space.
     """
     if dtype.kind == "b":
         of_numbers = range_test(space, np.dtype(np.uint8))
@@ -210,7 +211,7 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         content = x.tobytes()
         if content in seen:
             return True
-        # as unsigned integers, numbers below the range become larger than the count
+        # numbers below `start` become negative, and so, viewed as unsigned, exceed the count
         shift = x - start if shifted else x
         valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
         if valid and few:

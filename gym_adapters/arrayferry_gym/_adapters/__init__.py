@@ -1,1 +1,1 @@
-"""One environment between two libraries: the adapter, its spaces, and how it is shown."""
+"""Adapters between the library of an environment and the library of an agent, and their spaces."""

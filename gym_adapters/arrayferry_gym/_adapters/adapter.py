@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
-    """Return Gymnasium's `ArrayConversion`, as a base class of ours, so that `isinstance` is true.
+    """Return Gymnasium's `ArrayConversion`. As our base class, it makes our adapters its instances.
 
     Args:
-        module: the module of that class.
-        otherwise: the base class if Gymnasium does not have it.
+        module: the name of its module.
+        otherwise: the class to return if Gymnasium has no `ArrayConversion`, or it cannot be imported.
     """
     try:
         return importlib.import_module(module).ArrayConversion
@@ -65,17 +65,20 @@ def _everything(
     check_actions: CheckActions = "fit",
     convert_render: bool = False,
 ) -> None:
-    """Define all arguments of adapters and their defaults, in this place only."""
+    """Define the signature that the constructors of all adapters take their arguments and defaults from."""
 
 
 _PARAMETERS = inspect.signature(_everything).parameters
 _DEFAULTS = {name: parameter.default for name, parameter in _PARAMETERS.items()}
 _CONVERTING = {*inspect.signature(Libraries).parameters, *af.Options._fields}
-"""The arguments of the conversions."""
+"""The arguments of adapters that `Libraries` receives."""
 
 
 def takes(*left_out: str) -> Callable[[Any], Any]:
-    """Give a constructor with `**options` a signature of all arguments of adapters except some."""
+    """Return a decorator for constructors with `**options`.
+
+    It sets their signature to all arguments of adapters except those in `left_out`.
+    """
 
     def decorate(init: Any) -> Any:
         parameters = (x for name, x in _PARAMETERS.items() if name not in left_out)
@@ -86,7 +89,7 @@ def takes(*left_out: str) -> Callable[[Any], Any]:
 
 
 def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[str, Any]:
-    """Return the arguments of a constructor except the environment, with defaults.
+    """Return the arguments of a constructor as a dict with defaults, without the environment.
 
     Args:
         base: the class that defines the constructor.
@@ -95,7 +98,7 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
         options: the keyword arguments.
 
     Raises:
-        arrayferry.OptionError: there is no such option.
+        arrayferry.OptionError: the constructor has no option of one of these names.
     """
     signature = inspect.signature(base.__init__)  # type: ignore[misc]
     others = {name: x for name, x in options.items() if name not in signature.parameters}
@@ -106,10 +109,10 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
 
 
 class Adapter(Copied, RecordConstructorArgs, Judge):
-    """The common part of adapters: two libraries, converted actions and converted spaces."""
+    """The base class of adapters: detects the two libraries, fits actions and converts spaces."""
 
     fixed_options: tuple[str, ...] = ()
-    """The options that the class sets itself."""
+    """The names of the options that the class sets itself. Its constructor refuses them."""
 
     env: Any
     metadata: dict[str, Any]
@@ -120,7 +123,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """A note on the last action, if it was passed on although it did not fit."""
+    """Why the last action does not fit, if it was passed on, or else None."""
 
     def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
@@ -129,7 +132,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
                 check_flag(name, arguments.get(name, default))
         check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
         if isinstance(env, ServesFunctional) and env.check_actions == "strict":
-            check = "off"  # the environment itself refuses all that an adapter refuses
+            check = "off"  # this environment refuses every action that an adapter would refuse
         self._check = check
         self._convert_render = arguments.get("convert_render", False)
         options = {name: x for name, x in arguments.items() if name in _CONVERTING}
@@ -147,9 +150,9 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         self._record(**arguments)
 
     def _record(self, **arguments: Any) -> None:
-        """Record the arguments of this wrapper for `spec`, as values that JSON can hold."""
+        """Record the arguments of this wrapper for `spec`, as values that JSON supports."""
         if hasattr(self, "_saved_kwargs") and not self._recorded:
-            return  # a subclass has recorded its own arguments
+            return  # a user's subclass has recorded its own arguments
         self._recorded = True
         arguments.pop("like", None)
         for name in arguments.keys() & _AS_TEXT.keys():
@@ -164,7 +167,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
     @property
     def env_backend(self) -> af.Backend:
-        """The library of the environment, as currently known."""
+        """The library of the environment. It is NumPy or JAX, by the metadata, until results show the library."""
         return self._libraries.env.target
 
     @property
@@ -173,7 +176,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._libraries.target_backend
 
     def _space(self, name: str) -> Any:
-        """Return a space of the environment, converted. If the environment replaced it, convert it again."""
+        """Return the converted space of an attribute. A space that the environment has replaced is converted again."""
         original = self._original(name)
         converted = self._converted.get(name)
         if converted is None or converted.original is not getattr(original, "original", original):
@@ -189,7 +192,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return getattr(self.env, name)
 
     def _fit(self, action: AnyTree) -> Any:
-        """Convert and check an action completely, and learn the quick way for the next one of its form."""
+        """Convert an action, fit it with all checks, and store the quick way for later actions like it."""
         __tracebackhide__ = True
         libraries = self._libraries
         if self._check == "off":
@@ -200,7 +203,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            if libraries.target_backend is not agent:  # quick ways do not detect the library
+            if libraries.target_backend is not agent:  # quick ways skip this detection
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
@@ -218,13 +221,13 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return fitted
 
     def _expected_space(self) -> Any:
-        """Return the space that actions are fitted to: in a vector environment, the space of the batch."""
+        """Return the space that actions are fitted to. For a vector environment, it is the space of the batch."""
         space = self._original("action_space")
         if space is not self._expected[0]:
             expected = space
             if isinstance(self.env, VectorEnv):
                 single, n = getattr(self.env, "single_action_space", None), self.env.num_envs
-                if single is None or single == space:  # the space is that of one environment
+                if single is None or single == space:  # `action_space` is that of one environment
                     expected = batch_of_actions(space, n)
                 elif isinstance(single, Space) and batch_space(single, n) == space:
                     expected = batch_of_actions(single, n)
@@ -232,7 +235,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._expected[1]
 
     def _explain(self, error: Exception) -> None:
-        """Add a note to an error of the environment, if its action was passed on although it does not fit."""
+        """If the last action was passed on although it does not fit, say so in a note of the environment's error."""
         if self._note is not None:
             error.add_note(self._note)
 
@@ -257,7 +260,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return converted
 
     def _check_space(self) -> None:
-        """Forget how actions were fitted if the reset has changed the action space."""
+        """Delete the quick ways if the reset has replaced the action space."""
         before = self._expected[0]
         if before is not None and before is not self._original("action_space"):
             self._forget_ways()
@@ -271,7 +274,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
 
 class NamedPair(Adapter):
-    """A mixin for an `ArrayConversion` whose two libraries are in its name."""
+    """A mixin for adapters between two fixed libraries, such as `JaxToTorch`."""
 
     _pair: tuple[str, str]
     """The library of the environment and the library of the agent."""
@@ -284,7 +287,7 @@ class NamedPair(Adapter):
 
 
 class NamedPairOnDevice(NamedPair):
-    """A `NamedPair` for an agent whose library has several devices."""
+    """A `NamedPair` whose constructor has a `device`, for agents in PyTorch."""
 
     fixed_options: tuple[str, ...] = (*NamedPair.fixed_options, "target_device")
 
@@ -307,11 +310,11 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "device": device_text,
     "reward_dtype": reward_dtype_of,
 }
-"""The arguments that are recorded as text."""
+"""For each argument that is recorded as text, the function that returns the text."""
 
 
 def converted_space_property(name: str) -> property:
-    """Return a property for a space. It is the environment's space, converted, unless another was assigned."""
+    """Return a property for a space. Its value is the assigned space, or else the environment's space, converted."""
 
     def get(self: Any) -> Any:
         assigned = getattr(self, f"_{name}")

@@ -1,4 +1,4 @@
-"""Agents that share an environment, each with its own adapter."""
+"""`AgentAdapter`, the adapter of one agent in an environment with several agents."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .adapter import Adapter
 
 
 class AgentAdapter(Adapter):
-    """The adapter of one agent in an environment with several.
+    """The adapter of one agent in an environment with several agents.
 
     Args:
-        env: the environment with several agents.
-        agent: the agent, or None for values that all agents share.
+        env: the environment.
+        agent: the name of the agent, or None for values that all agents share, such as the state.
         **options: as for `ArrayConversion`.
     """
 
-    # public names, since no user sees this class
+    # names without underscores, since other modules call these methods, and users do not see this class
     space = Adapter._space
     explain = Adapter._explain
     detect = Adapter._observe
@@ -45,7 +45,7 @@ class AgentAdapter(Adapter):
             ) from error
 
     def act(self, action: AnyTree) -> Any:
-        """Convert an action to the form that the environment expects of the agent."""
+        """Return an action as the environment expects it from this agent."""
         self._note = None
         try:
             return self._act(action)
@@ -54,19 +54,19 @@ class AgentAdapter(Adapter):
             raise
 
     def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Prepare for another episode, and convert the options of the reset."""
+        """Prepare for a reset. Return its options, converted to the library of the environment."""
         self._check_space()
         return self._reset_options(options)
 
     def convert_observation(self, observation: AnyTree) -> Any:
-        """Convert an observation."""
+        """Convert an observation to the library of the agent. Its arrays show the library of the environment."""
         self._observe(observation)
         return self.libraries.to_agent(observation)
 
     def convert_number(self, value: AnyTree, kind: type) -> Any:
-        """Convert a reward or a flag."""
+        """Convert a reward to a float, or a flag to a bool. Arrays with axes go to the library of the agent."""
         return self.libraries.to_number(value, kind)
 
     def convert_info(self, info: AnyTree) -> Any:
-        """Convert an info."""
+        """Convert an info to the library of infos."""
         return self.libraries.convert_infos(info)

@@ -41,7 +41,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
     """Use an environment written for one array library with an agent written for another.
 
     Observations and infos are converted to the agent's library, actions to the form that the environment's action space
-    requires. The reward is a `float`, terminated and truncated are `bool`. Any of these with dimensions, as with
+    requires. The reward is a `float`, terminated and truncated are `bool`. A reward or flag with dimensions, as with
     several objectives, is an array of the agent's library. The result of `render` is unchanged, unless `convert_render`
     is set. The spaces sample and contain arrays of the agent's library.
 
@@ -63,15 +63,15 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
-        check_actions: "fit" refuses actions that would be wrong without an error, and passes on, with a warning,
-            actions that the environment may handle itself. "strict" refuses these too, and NaN and numbers outside the
-            bounds of a Box. "off" checks nothing.
+        check_actions: "fit" refuses actions from which the environment would compute wrong results without an error.
+            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses the latter
+            too, and NaN and numbers outside the bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
             invalid.
-        TypeError: `env` is not a Gymnasium environment, or is a batch of several, as in simulators.
+        TypeError: `env` is not a Gymnasium environment, or is a batch of environments, such as a simulator.
 
     Examples:
         >>> import gymnasium as gym
@@ -102,7 +102,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
-        """Reset the environment. `options` are converted to its library."""
+        """Reset the environment. Arrays in `options` are converted to the environment's library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = checked_reset(self.env, self.env.reset(seed=seed, options=options))
         if self._has_several:
@@ -170,5 +170,5 @@ class NumpyToTorch(NumpyToTorchInit, NamedPairOnDevice, ArrayConversion[ObsT, Ac
 
 
 for _adapter in (ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch):
-    # specs and pickles contain the public name of the module
+    # specs and pickles must contain the public module, since private modules may be renamed
     _adapter.__module__ = "arrayferry_gym"

@@ -1,4 +1,4 @@
-"""Gymnasium's conversion functions, by the same names. They convert Python numbers to arrays too."""
+"""Conversion functions with the names of Gymnasium's. Unlike those, they convert Python numbers to arrays too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def array_conversion(value: AnyTree, xp: Target, device: Device = None, **option
         xp: the library, as a namespace or by name.
         device: the device of the results.
         **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in
-            `arrayferry.convert`, but numbers become arrays and sparse arrays dense by default.
+            `arrayferry.convert`. By default, numbers become arrays, and sparse arrays become dense.
 
     Raises:
         arrayferry.ArrayFerryError: as for `arrayferry.convert`.

@@ -1,4 +1,4 @@
-"""`from_simulator`: simulators of batches of environments, as vector environments."""
+"""`from_simulator` serves a simulator of a batch of environments as a vector environment."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from arrayferry_gym._spaces.trees import shapes, split
 Final = Literal["kept", "lost"]
 
 ROWS = ("env_ids", "envs_idx", "env_idx", "env_indices")
-"""The parameter of `reset` that selects environments, by its names in different simulators."""
+"""The names that simulators use for the parameter of `reset` that selects environments."""
 
 FINAL = ("final_obs", "final_observation")
-"""The infos with the observations before a reset, by their names in different simulators."""
+"""The keys that simulators use for observations from before a reset, in infos."""
 
 
 def from_simulator(
@@ -43,22 +43,23 @@ def from_simulator(
     action_bounds: tuple[Any, Any] | None = None,
     copy: bool = True,
 ) -> VectorEnv[Any, Any, Any]:
-    """Return a simulator as a vector environment, in the same library and on the same device.
+    """Return a vector environment for a simulator. It uses the simulator's library and device.
 
     A simulator, such as Isaac Lab, mjlab, ManiSkill or Genesis, is one object with `num_envs`. Its `step` accepts a
-    batch of actions, and returns batches of observations, rewards, terminations, truncations and infos; or, as for
-    rsl_rl, of observations, rewards, ends and infos with `time_outs`. The result works in every adapter, wrapper and
-    bridge of this package.
+    batch of actions, and returns batches of observations, rewards, terminations, truncations and infos. If it returns
+    four batches, as for rsl_rl, they are observations, rewards, ends of episodes, and infos with `time_outs`. The
+    result works in every adapter, wrapper and bridge of this package.
 
     - *Autoreset.* A simulator that resets in the step that ends an episode must return the last observations in
-      `infos["final_obs"]`. For Isaac Lab, set `compute_final_obs=True` in its configuration. In other simulators, the
-      caller resets (DISABLED) by `reset(options={"reset_mask": ...})`. For mjlab, set `auto_reset=False`. Without last
-      observations, the first ones of the next episode would be mistaken for them. So the first step that ends an
-      episode raises an error, unless `final="lost"` states that no trainer needs last observations.
+      `infos["final_obs"]`. For Isaac Lab, set `compute_final_obs=True` in its configuration. If the simulator does not
+      reset by itself (DISABLED), the caller resets by `reset(options={"reset_mask": ...})`. For mjlab, set
+      `auto_reset=False`. If last observations are missing, trainers would use the first observations of the next
+      episodes instead. So the first step that ends an episode raises an error, unless `final="lost"` states that no
+      trainer needs last observations.
     - *Limits.* If the configuration sets `is_finite_horizon`, the time limit is part of the task and terminates
       episodes.
-    - *Seeds* are passed to `reset` if it has a parameter for them, else to `seed`. Several seeds are combined into one.
-      Most simulators seed the whole process with it.
+    - *Seeds* are passed to `reset` if it has a parameter `seed`, else to the method `seed`. Several seeds are combined
+      into one. Most simulators use it to seed the random numbers of the whole process.
     - *Infos* are one dict for the batch. Their arrays are copied, like all results.
 
     Args:
@@ -81,7 +82,7 @@ def from_simulator(
     Raises:
         TypeError: `env` is not a batch of environments.
         arrayferry.OptionError: `env` does not state when it resets or which spaces it has, or an option is invalid. A
-            step raises it if last observations are lost.
+            step raises this error if last observations are lost.
 
     Examples:
         >>> import gymnasium
@@ -132,7 +133,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         *,
         copy: bool,
     ) -> None:
-        # set first, since older versions of Gymnasium call close() if the constructor fails
+        # the first assignment: if the constructor fails, older Gymnasium calls close(), which needs `env`
         self.env = env
         check_flag("copy", copy)
         if final not in get_args(Final):
@@ -142,7 +143,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         count = env.num_envs if isinstance(env, VectorEnv) else num_envs_inside(env)
         if count is None or not callable(getattr(env, "step", None)):
             raise TypeError(
-                f"from_simulator takes a batch of environments with num_envs, reset and step, but got {env!r:.80}"
+                f"from_simulator takes a batch of environments with num_envs, reset and step, but got {env!r:.80}. Pass "
+                "the simulator itself"
             )
         self.num_envs = int(count)
         self._group = group
@@ -162,7 +164,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._checked = False
         self._array: type | None = None  # the type of the simulator's arrays
-        # A copy of the latest observations, for resets of some environments.
+        # a copy of the latest observations; a reset of some environments returns them for the others
         self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
 
@@ -173,7 +175,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             arrayferry.OptionError: the simulator does not state when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
-        # Gymnasium 1.1 writes to gym.Env.metadata
+        # ignore the shared gym.Env.metadata: Gymnasium 1.1 writes the modes of other environments to it
         if stated is None and metadata is not gym.Env.metadata:
             stated = metadata.get("autoreset_mode")
         if stated is None:
@@ -185,8 +187,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if stated is None:
             raise af.OptionError(
                 f"{self.env!r:.80} does not say when it resets",
-                remedy='Pass autoreset_mode="Disabled" if the caller resets by reset(env_ids=...); "SameStep" if step resets, and '
-                'infos["final_obs"] has the last observations; or final="lost" if step resets and they are lost.',
+                remedy='If the caller resets by reset(env_ids=...), pass autoreset_mode="Disabled". If step() resets, pass '
+                '"SameStep" if infos["final_obs"] has the last observations, and final="lost" if they are lost.',
             )
         return autoreset_mode_of(stated)
 
@@ -208,7 +210,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
 
     def _space(self, name: str, stated: Any) -> Space[Any]:
-        """Return the space of one environment, as stated, or else the simulator's."""
+        """Return the space of one environment: the stated space, or the simulator's if that is None."""
         space = _attribute(self.env, f"single_{name}") if stated is None else stated
         if space is None:
             raise af.OptionError(
@@ -218,11 +220,11 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return gymnasium_space(space)
 
     def _use(self, observations: AnyTree) -> None:
-        """Prepare conversions for the library of the simulator."""
+        """Store the library, the device and the type of the arrays in these observations, for conversions."""
         array, backend = af.first_array(observations)
         if backend is None:
             raise TypeError(
-                f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array"
+                f"{self.env!r:.80} must return observations with an array, not {observations!r:.80}"
             )
         self._xp, self._array, self._backend = af.namespace_of(array), type(array), backend
         self._device = _attribute(self.env, "device") or backend.device_of(array)
@@ -241,8 +243,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if mask is not None:
             if self._rows is None or self._last is None:
                 raise af.OptionError(
-                    f"{self.env!r:.80} cannot be reset in part",
-                    remedy="Reset all environments." if self._rows is None else "Reset all first.",
+                    f"{self.env!r:.80} cannot reset only the environments of a reset_mask",
+                    remedy="Leave out reset_mask."
+                    if self._rows is None
+                    else "Call reset() without a reset_mask first.",
                 )
             if not mask.any():
                 return self._copied(self._last), {}
@@ -255,7 +259,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if others:
             if "options" not in self._takes:
                 raise af.OptionError(
-                    f"{self.env!r:.80} takes no options", remedy=f"Leave out {', '.join(others)}."
+                    f"reset() of {self.env!r:.80} takes no options",
+                    remedy=f"Leave out {', '.join(others)}.",
                 )
             arguments["options"] = others
         if seed is not None:
@@ -273,7 +278,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
-        """Pass one seed to `reset`, or to `seed`."""
+        """Pass one seed to the simulator: in the arguments of `reset`, or by its method `seed`."""
         if isinstance(seed, list):
             mixed = mixed_seed("environments", seed)
             if mixed is None:
@@ -288,7 +293,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when you make it.")
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in all environments. Actions of other libraries are converted."""
+        """Take a step in all environments. Actions of another library are converted to the simulator's."""
         if self._array is None:
             raise gym.error.ResetNeeded("Call reset() before step().")
         if type(actions) is not self._array:
@@ -303,7 +308,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = infos.get("time_outs")
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
-                has_dtype = hasattr(truncated, "dtype")  # an array on a GPU stays there
+                has_dtype = hasattr(truncated, "dtype")  # np.asarray fails for arrays on a GPU
                 array = truncated if has_dtype else np.asarray(truncated)
                 truncated = af.convert(array, like=terminated)
             if truncated.shape != terminated.shape:
@@ -323,7 +328,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return safe(observations), safe(rewards), safe(terminated), safe(truncated), safe(infos)
 
     def _safe_results(self, tree: AnyTree) -> Any:
-        """Return results that no later step changes."""
+        """Return copies of results, which later steps do not change. With `copy=False`, return the results."""
         return self._copied(tree) if self._copy else tree
 
     def _copied(self, tree: AnyTree) -> Any:
@@ -338,13 +343,13 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return tree if kind in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
-        """Put last observations into infos as `final_obs`. If they are lost, remove them from infos."""
+        """Put last observations into infos as `final_obs`. With `final="lost"`, remove such keys from infos."""
         finals = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
         if LOST in self.metadata:
             return
         if isinstance(infos.get("terminal"), dict) and "observations" in infos["terminal"]:
-            terminal = infos.pop("terminal")  # mjlab returns only some rows
+            terminal = infos.pop("terminal")  # mjlab has only the rows of ended episodes
             last, mask = self._copied(observations), self._xp.zeros_like(ended)
             updates = _plain(terminal["observations"], self._group), True
             mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), updates)
@@ -356,15 +361,15 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         elif not self._trusted and bool(ended.any()):
             raise af.OptionError(
                 f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
-                remedy='Make it return last observations as infos["final_obs"] (Isaac Lab: compute_final_obs=True), make it leave resets to '
-                'the caller (mjlab: auto_reset=False), or pass final="lost" if no trainer needs last observations.',
+                remedy='Configure the simulator to return last observations as infos["final_obs"] (Isaac Lab: compute_final_obs=True) or '
+                'not to reset by itself (mjlab: auto_reset=False), or pass final="lost" if no trainer needs last observations.',
             )
 
     def _check(self, observations: AnyTree, *others: Any) -> None:
-        """Check that results are batches of the right shape.
+        """Check the shapes of observations, rewards, terminations and truncations.
 
         Raises:
-            TypeError: a result has another shape.
+            TypeError: observations do not have the shapes of their space, or another result is not (num_envs,).
         """
         n = self.num_envs
         try:
@@ -376,7 +381,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if part_shapes != wanted:
             raise TypeError(
                 f"{self.env!r:.80} returned observations with the shapes {part_shapes}, but its space has {wanted}. Pass "
-                "observation_space, the space of one environment, or group"
+                "the space of one environment as observation_space, or the key of one group as group"
             )
         for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
             if tuple(getattr(part, "shape", ())) != (n,):
@@ -388,7 +393,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._checked = True
 
     def render(self) -> Any:
-        """Render as the simulator does."""
+        """Return what `render` of the simulator returns."""
         return self.env.render()
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -410,20 +415,20 @@ _PLAIN = {float, int, bool, str, type(None)}
 
 
 def _attribute(env: Any, name: str) -> Any:
-    """Return an attribute of a simulator, even if wrappers around it hide the attribute, or None if there is none."""
+    """Return an attribute of a simulator, or None if it does not exist. Wrappers may hide the attribute."""
     attribute = getattr(env, name, None)
     return getattr(getattr(env, "unwrapped", env), name, None) if attribute is None else attribute
 
 
 def _is_mani_skill(env: Any) -> bool:
-    """Tell whether a simulator is ManiSkill, whose `reset` selects environments by an option."""
+    """Tell whether a simulator is from ManiSkill, whose `reset` selects environments by the option `env_idx`."""
     inner = getattr(env, "unwrapped", env)
     return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
 
 
 def _plain(observations: AnyTree, group: str | None = None) -> Any:
-    """Return observations as plain dicts and arrays, or one group of them."""
-    # the observations are a TensorDict
+    """Return observations as plain dicts and arrays. If a group is named, return only its observations."""
+    # a TensorDict becomes a dict
     if type(observations) is not dict and hasattr(observations, "to_dict"):
         observations = observations.to_dict()
     return observations if group is None else observations[group]

@@ -1,7 +1,7 @@
-"""Spaces that describe the converted arrays: they sample and contain arrays of the agent's library.
+"""Converted spaces, which sample and contain arrays of the agent's library.
 
-A converted space is an instance of the class of the original, and equal to it. It shares the original's random
-generator, so seeding either one seeds both.
+A converted space is equal to the original space, and an instance of its class. Both have one random generator, so
+seeding either space seeds both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
 
     Args:
         original: the environment's space, or a converted one.
-        libraries: converts samples when the agent's library is known.
+        libraries: converts samples to the agent's library, as soon as it is known.
         observed: whether this is a space of observations, not of actions.
     """
     if isinstance(original, Converted):
@@ -64,11 +64,11 @@ _CLASSES: dict[type, type] = {}
 
 
 def _converted_class(cls: type) -> type:
-    """Return the class of converted spaces for a class of spaces, the same in all threads."""
+    """Return the class of converted spaces for a class of spaces. All threads share this class."""
     converted = _CLASSES.get(cls)
     if converted is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-        # these functions dispatch on the exact class
+        # Gymnasium registers these two for each class, which takes precedence over `Converted`
         for function in (iterate, batch_differing_spaces):
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
@@ -84,13 +84,13 @@ class Converted:
     observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a sample of the original in the agent's library. Masks and probabilities may be in that library too."""
+        """Return a sample of the original in the agent's library. Masks and probabilities may be of any library."""
         if args or kwargs:
             args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: AnyTree) -> bool:
-        """Tell whether a value, of arrays of any library, is in the space."""
+        """Tell whether the space contains a value. Its arrays may be of any library."""
         try:
             parts = split(self.original, af.convert(x, "numpy"), TypeError)
             pairs = zip(leaves(self.original), parts, strict=True)
@@ -99,21 +99,21 @@ class Converted:
             return False
 
     def seed(self, seed: Any = None) -> Any:
-        """Seed the original."""
+        """Seed the original space, whose random generator both spaces use."""
         return self.original.seed(seed)
 
     @property
     def np_random(self) -> Any:
-        """The random generator of the original."""
+        """The random generator of the original space."""
         return self.original.np_random
 
     def to_jsonable(self, sample_n: Any) -> Any:
-        """Convert samples as the original does, also if they are in the agent's library."""
+        """Return what the original space returns for these samples. They may be of any library."""
         numpy = af.convert(list(sample_n), "numpy")
         return self.original.to_jsonable([Fitter(self.original).fit(x) for x in numpy])
 
     def from_jsonable(self, sample_n: Any) -> Any:
-        """Return the samples in a result of `to_jsonable`, in the agent's library."""
+        """Convert a result of `to_jsonable` back to samples, in the agent's library."""
         return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __copy__(self) -> Any:
@@ -124,12 +124,13 @@ class Converted:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if _target_of(self.libraries) in (None, "numpy"):
-            return copy.copy, (self.original,)  # such a pickle can be loaded without this package
+            # a pickle of the original can be loaded without this package
+            return copy.copy, (self.original,)
         return converted_space, (self.original, self.libraries, self.observed)
 
 
 def _as_probabilities(x: AnyArray) -> Any:
-    """Return floats in double precision, as Gymnasium requires. A sum that was 1 before the cast is 1 again."""
+    """Cast floats to float64, as Gymnasium requires. Sums that were about 1 are divided to be 1 after the cast."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
     error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
@@ -137,17 +138,17 @@ def _as_probabilities(x: AnyArray) -> Any:
     return x / np.where(abs(total - 1) < error, total, 1)
 
 
-# Gymnasium's functions on spaces, for converted spaces.
+# From here to `_FUNCTIONS`: Gymnasium's functions on spaces, for converted spaces.
 
 
 class _Batch:
-    """The libraries of a batched space. Batches in shared memory may have to be NumPy arrays.
+    """The `Libraries` of a batched space. It leaves NumPy arrays in shared memory unconverted, except for PyTorch.
 
     Args:
-        libraries: the libraries of the space of one environment.
+        libraries: the `Libraries` of the space of one environment.
 
     Attributes:
-        shared: whether the batches are views of memory that processes share. Not every library supports such views.
+        shared: whether the batches are views of memory that processes share.
     """
 
     def __init__(self, libraries: Any) -> None:
@@ -160,7 +161,7 @@ class _Batch:
         return af.registry.backend("numpy") if numpy else self.libraries.target_backend
 
     def to_agent(self, value: AnyTree) -> Any:
-        """Convert a sample."""
+        """Convert a sample or a batch."""
         if not self.shared:
             return self.libraries.to_agent(value)
         return _over_shared_memory(value, self.libraries)
@@ -216,15 +217,15 @@ def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
 
 def _flatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
-    if backend is None:  # the value is a text
+    if backend is None:  # the value has no array, as in a Text space
         return space.libraries.to_agent(flatten(space.original, x))
-    if backend.name == "numpy":  # this array may be only a part that a wrapper added
+    if backend.name == "numpy":  # perhaps a wrapper added this array to tensors
         others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
         array = next(others, None)
         if array is None:
             return flatten(space.original, x)
     original = space.original
-    # reshaping keeps gradients and the device
+    # unlike Gymnasium's `flatten`, `reshape` keeps gradients and the device
     if isinstance(original, (spaces.Box, spaces.MultiBinary)):
         return af.namespace_of(x).reshape(x, (-1,))
     numpy = Fitter(original).fit(af.convert(x, "numpy"))
@@ -257,14 +258,14 @@ def _write_to_shared_memory(space: Any, index: int, value: AnyTree, shared_memor
 
 
 def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
-    """Return NumPy arrays in shared memory for the agent: as tensors in the same memory, or unchanged.
+    """Return arrays for the agent that share memory with NumPy arrays: tensors for PyTorch, else these NumPy arrays.
 
-    Tensors and NumPy arrays change with the memory. Immutable arrays would not show new observations.
+    Immutable arrays, as in JAX, would not show observations that processes write to the memory later.
     """
     if _target_of(libraries) == "torch":
         try:
             return af.convert(batch, "torch", copy=False)
-        except af.ConversionError:  # PyTorch does not have this dtype
+        except af.ConversionError:  # PyTorch lacks the dtype, so the agent gets NumPy arrays
             pass
     return batch
 
@@ -289,7 +290,10 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
-    """Tell whether a leaf contains `x`. Bounds are cast to the dtype of `x`, which JAX may have narrowed."""
+    """Tell whether a space without subspaces contains `x`.
+
+    The bounds of a Box are cast to the dtype of `x`, since JAX may have narrowed `x` to float32.
+    """
     if isinstance(space, spaces.Box):
         x = np.asarray(x)
         if x.dtype != space.dtype and x.dtype.kind == space.dtype.kind == "f":
@@ -302,7 +306,7 @@ def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return this space if it is converted, else the first converted space inside, or None if there is none."""
+    """Return the first converted space in a space, which may be the space itself, or None if none is converted."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())
@@ -310,7 +314,7 @@ def first_converted(space: Any) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return the original of a space that is converted, or has converted spaces inside."""
+    """Return a space in which the original spaces replace all converted spaces."""
     inside = branches(space)
     if isinstance(space, Converted) or inside is None or first_converted(space) is None:
         return getattr(space, "original", space)
@@ -319,7 +323,10 @@ def original_space(space: Any) -> Any:
 
 
 def _around_converted(function: Any, cls: type) -> None:
-    """Make a Gymnasium function, which returns NumPy arrays, treat spaces around converted spaces as converted."""
+    """Register a function of ours in place of Gymnasium's, for a class of spaces that have subspaces.
+
+    If a subspace is converted, our function treats the whole space as converted. Gymnasium's would return NumPy arrays.
+    """
     theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
 
     def either(space: Any, *args: Any) -> Any:
@@ -335,7 +342,7 @@ for _function in (flatten, unflatten, flatten_space):
     for _class in (spaces.Dict, spaces.Tuple):
         _around_converted(_function, _class)
 
-# registered at import, since other threads must not look up a function while a class is registered
+# registered at import: later, another thread could look up a function during a registration
 for _function, _ours in _FUNCTIONS.items():
     _function.register(Converted, _ours)
 for _class in {*iterate.registry, *batch_differing_spaces.registry}:

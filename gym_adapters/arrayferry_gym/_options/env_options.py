@@ -1,4 +1,4 @@
-"""Options of environments, with Gymnasium's meaning, checked alike in all environments."""
+"""Options that all environments check in the same way. They mean the same as in Gymnasium."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from arrayferry.typing import AnyArray
 def reset_mask_of(mask: AnyArray, count: int) -> Any:
     """Return the option `reset_mask` as a NumPy array of dtype bool and shape (count,), or None for None.
 
-    A mask that is false everywhere resets nothing.
+    A mask that is false everywhere resets no environment.
 
     Args:
         mask: a list, or an array of any library, with True for each environment to reset.
         count: the number of environments.
 
     Raises:
-        arrayferry.OptionError: `mask` is not such a mask.
+        arrayferry.OptionError: `mask` is not a mask of `count` booleans.
     """
     if mask is None:
         return None
@@ -28,14 +28,14 @@ def reset_mask_of(mask: AnyArray, count: int) -> Any:
     array = af.convert(array, "numpy") if hasattr(array, "dtype") else array
     if getattr(array, "dtype", None) != np.bool_ or array.shape != (count,):
         raise af.OptionError(
-            f"options['reset_mask'] is {mask!r:.80}",
+            f"options['reset_mask'] must be a mask of environments, not {mask!r:.80}",
             remedy=f"Pass {count} booleans, such as terminations | truncations.",
         )
     return array
 
 
 def forwarded_mask(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return options to forward to an environment. If `reset_mask` is a list, it becomes an array."""
+    """Return options for an inner environment. A `reset_mask` that is a list becomes an array."""
     mask = options.get("reset_mask") if isinstance(options, dict) else None
     if options is None or not isinstance(mask, (list, tuple)):
         return options

@@ -1,7 +1,7 @@
 """The two libraries of an adapter: the environment's and the agent's.
 
-Each is stated or detected. The environment's library is detected from its results, and before the first result from its
-metadata. The agent's library is detected from its actions.
+Each library is stated by the user or detected. The environment's library is detected from its results. Before the first
+result, the metadata tell whether it is JAX or NumPy. The agent's library is detected from its actions.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 class Libraries:
-    """Converts between an environment and its agent.
+    """The two libraries of an adapter, and the conversions between them.
 
     Args:
-        metadata: the metadata of the environment, used before it has returned anything.
+        metadata: the metadata of the environment. Until its first result, `metadata["jax"]` tells whether it uses JAX.
         env_xp: the library of the environment, or None to detect it.
         target_xp: the library of the agent, or None to detect it from its actions.
         env_device: the device of arrays for the environment, or None for the device of the arrays that it returns.
-        target_device: the device of arrays for the agent.
+        target_device: the device of arrays for the agent, or None to keep their device.
         like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
             and `target_device`.
         info_xp: the library that infos are converted to, or None for the agent's.
-        convert_info: whether infos are converted at all.
+        convert_info: False to leave infos unchanged.
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.
 
     Attributes:
         target_device: the device of arrays for the agent, or None to keep their device.
-        observed: the type of the last observation, or None before the first of an episode.
-        check_flags: called with flags that have dimensions, or None for no check.
+        observed: the type of the last observation, or None before the first observation of an episode.
+        check_flags: a function that refuses flags of several environments, or None for no check.
 
     Raises:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
@@ -67,7 +67,7 @@ class Libraries:
     ) -> None:
         if like is not None:
             target_xp, target_device = target_like(like, target_xp, target_device)
-        af.Options(scalars=scalars, **options)  # this call checks all options
+        af.Options(scalars=scalars, **options)  # refuses invalid options
         self._options: Any = options
         self._scalars: Scalars = scalars
         self._env_device = env_device
@@ -123,11 +123,11 @@ class Libraries:
             if backend is not None and (current is None or backend.name != current.name):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
-                self._last_action_type = None  # the types inside a tree may change
+                self._last_action_type = None  # detect again: the next tree may have other arrays
         try:
             return self.env(value)
         except af.UnsupportedDtypeError:
-            # a fitter can read such values, for example an object array of numbers
+            # such values stay unchanged, since a fitter can read some, such as object arrays of numbers
             options = {**self._options, "unsupported": "keep"}
             return af.convert(value, self.env.target, device=self._env_device, **options)
 
@@ -152,7 +152,7 @@ class Libraries:
             self._set_env(backend, device)
 
     def _warn_of(self, detected: Backend) -> None:
-        """Warn once that the environment uses another library than stated."""
+        """Warn, at most once, that observations are of another library than the stated `env_xp`."""
         stated = self.env.target.name
         agent = stated if self.target is None else self.target.target.name
         self.warn_once(
@@ -163,7 +163,7 @@ class Libraries:
         )
 
     def warn_once(self, topic: str, message: str) -> None:
-        """Warn, unless there was a warning on the same topic before."""
+        """Warn, unless an earlier warning had the same topic."""
         if topic not in self._warned:
             self._warned |= {topic}
             warnings.warn(message, stacklevel=caller_level())
@@ -177,7 +177,10 @@ class Libraries:
             raise
 
     def to_number(self, value: AnyTree, kind: type) -> Any:
-        """Convert a reward or flag of a single environment: to a number, or to arrays if it has dimensions."""
+        """Convert a reward or flag of a single environment to `float` or `bool`.
+
+        Rewards and flags with dimensions are converted to arrays of the agent's library instead.
+        """
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
             if kind is bool and self.check_flags is not None:
                 self.check_flags(value)
@@ -196,7 +199,12 @@ class Libraries:
             return self._convert_each(infos, "")
 
     def _convert_each(self, infos: AnyTree, path: str) -> Any:
-        """Convert infos one by one. Arrays that conversion would change, such as masked arrays, stay as they are."""
+        """Convert each info separately. An info that cannot be converted, such as a masked array, stays unchanged.
+
+        Args:
+            infos: a dict of infos.
+            path: the path of the dict inside the infos, for warnings.
+        """
         convert: Any = self._info
         converted = {}
         for key, value in infos.items():
@@ -229,11 +237,12 @@ _REMEDIES = {
 
 
 def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
-    """Replace remedies in an error that do not apply to the results of a step.
+    """Replace the remedies of `convert` that do not apply to the results of a step, in an error.
 
     Args:
-        error: the error, which is changed.
-        names: the names of the results, if they were converted together. They replace the index in the error.
+        error: the error, which is changed in place.
+        names: the names of the results, if they were converted as one tuple. In the error, the name of a result
+            replaces its index in the tuple.
     """
     for remedy, other in _REMEDIES.items():
         error.remedy = error.remedy.replace(remedy, other)
@@ -243,7 +252,12 @@ def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
 
 
 def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backend, Any]:
-    """Return the library and the device of an example. No other target may be given."""
+    """Return the library and the device of an array in `like`.
+
+    Raises:
+        arrayferry.OptionError: a target library or device was passed too.
+        arrayferry.NotAnArrayError: `like` has no array.
+    """
     if target_xp is not None or target_device is not None:
         raise af.OptionError(
             "like= was given together with a target or its device",
@@ -255,7 +269,7 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
             f"like= was given the class {like.__name__}, which holds no array",
             remedy=f"Pass an instance, such as {like.__name__}(...).",
         )
-    # `like` is a PyTorch module, or is similar to one
+    # PyTorch modules, and modules of other libraries with the same method
     if callable(getattr(like, "parameters", None)):
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
@@ -269,14 +283,14 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
 
 
 def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
-    """Return the name of a dtype, given as a name or as an object of any library.
+    """Return the name of a dtype of rewards, or None for None.
 
     Args:
-        dtype: the dtype of rewards, as a name or an object.
+        dtype: the name of a dtype, a dtype of any library, or None.
         backend: the library that must have the dtype, or None if the library is not known yet.
 
     Raises:
-        arrayferry.OptionError: there is no such dtype, or the library does not have it.
+        arrayferry.OptionError: the dtype does not exist, or the library does not have it.
     """
     if dtype is None:
         return None
@@ -285,7 +299,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     else:
         try:
             name = np.dtype(dtype).name
-        except (TypeError, ValueError):  # NumPy does not know torch.float32, for example
+        except (TypeError, ValueError):  # a dtype of another library, such as torch.float32
             name = dtype_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
@@ -295,17 +309,17 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     available = None if backend is None else backend.dtypes()
     if backend is not None and available is not None and name not in available:
         raise af.OptionError(
-            f"reward_dtype={dtype!r} is not possible: {backend.name} does not have {name} here",
+            f"reward_dtype={dtype!r} is not possible, since {backend.name} does not have {name} here",
             remedy=f"Pass one of {', '.join(sorted(d for d in available if 'float' in d))}.",
         )
     return name
 
 
 def device_text(device: Any) -> str | None:
-    """Return a device object of any framework as text, so that it can be part of an `EnvSpec`."""
+    """Return a device of any library as text, such as "cuda:0". An `EnvSpec` can contain only text."""
     if device is None or isinstance(device, str):
         return device
     platform = getattr(device, "platform", None)
-    if platform is not None:  # the device is of JAX
+    if platform is not None:  # a device of JAX
         return f"{platform}:{device.id}"
     return str(device)

@@ -1,4 +1,4 @@
-"""Errors for mistakes: wrong options, wrong environments, and adapters that do not exist."""
+"""Errors for wrong options, wrong environments, and adapters that do not exist."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MEANT = {
     "backend": "target_xp", "device": "target_device", "source": "env_xp", "source_xp": "env_xp",
     "dtype": "reward_dtype",
 }  # fmt: skip
-"""Names that users write by mistake, and the options that they mean."""
+"""For names of options that users may write by mistake, the options that they probably mean."""
 
 
 def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
-    """Refuse options that an adapter does not have, and say which one was probably meant."""
+    """Refuse options that an adapter does not have. The error names the option that the user probably meant."""
     for name in others:
         fixed = cls.fixed_options
         parameters = (x for each in (base, cls) for x in inspect.signature(each).parameters)
@@ -43,10 +43,11 @@ def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
 
 
 def check_env(cls: type, env: Any) -> None:
-    """Check that an adapter is given an environment of its kind.
+    """Check the environment of an adapter.
 
     Raises:
-        TypeError: the environment is of another kind. Gymnasium's own wrappers raise the same error.
+        TypeError: an adapter for vector environments received another object, or an adapter for single environments
+            did. Gymnasium's own wrappers raise a TypeError too.
     """
     vectorised = issubclass(cls, VectorEnv)
     name = cls.__name__
@@ -79,17 +80,23 @@ def refuse_batch(name: str, env: Any) -> None:
         env: any environment, or anything else.
 
     Raises:
-        TypeError: `env` is such a batch.
+        TypeError: `env` is a batch of environments, but not a `VectorEnv`.
     """
     if _is_batch(env):
         raise _batch_error(name, env)
 
 
 def refuse_other(name: str, env: Any, kind: type, module: str) -> None:
-    """Refuse an environment of the other kind, and name the module with the wrappers for it.
+    """Refuse a single environment in a vector wrapper, or a vector environment in a wrapper for single environments.
+
+    Args:
+        name: the name of the wrapper.
+        env: the environment.
+        kind: the class of environments to refuse: `Env` or `VectorEnv`.
+        module: the module of the right wrapper, for the error.
 
     Raises:
-        TypeError: the environment is of that kind.
+        TypeError: `env` is an instance of `kind`.
     """
     if isinstance(env, kind):
         what = "a vector environment" if kind is VectorEnv else "a single environment"
@@ -107,20 +114,20 @@ def _batch_error(name: str, env: Any) -> TypeError:
 
 
 def num_envs_inside(env: Any) -> int | None:
-    """Return the `num_envs` of an environment or of one inside its wrappers.
+    """Return the `num_envs` of an environment, or of an environment inside its wrappers.
 
-    The result is None for a `VectorEnv`, and for an environment without `num_envs`.
+    The result is None for a `VectorEnv`, and if no environment has `num_envs`.
     """
     holder = _holder(env)
     return None if holder is None else int(holder.num_envs)
 
 
 def _holder(env: Any) -> Any:
-    """Return the environment, or else the outermost one inside its wrappers, that has a `num_envs`."""
+    """Return the outermost wrapper or environment that has `num_envs`, or None if none has it."""
     while env is not None and not isinstance(env, VectorEnv):
         try:
             number = env.num_envs
-        except Exception:  # any error may occur: the environment may have no `num_envs` yet
+        except Exception:  # a property of any environment may raise any error
             number = None
         if isinstance(number, (int, np.integer)) and number is not True and number > 0:
             return env
@@ -129,17 +136,17 @@ def _holder(env: Any) -> Any:
 
 
 def _is_batch(env: Any) -> bool:
-    """Tell whether an environment is a batch but not a `VectorEnv`, judging by its spaces."""
+    """Tell whether an environment is a batch but not a `VectorEnv`, by its `num_envs` and its spaces."""
     holder = _holder(env)
     if holder is None:
         return False
     count = int(holder.num_envs)
-    if not isinstance(env, Env):  # the environment may belong to another project
+    if not isinstance(env, Env):  # environments of known projects get an error of their own
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
     observed = env.observation_space
     if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
         return False
-    # in some simulators, the observation space is that of one group
+    # compare both spaces: in some simulators, `observation_space` is that of one group of observations
     for name in ("observation_space", "action_space"):
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
@@ -150,17 +157,17 @@ def _is_batch(env: Any) -> bool:
 
 
 def check_observation(name: str, env: Any, observation: AnyTree) -> None:
-    """Check that an observation belongs to one environment, if there are several inside.
+    """Check that an observation has no axis of environments.
 
     Raises:
-        TypeError: the observation is a batch of observations.
+        TypeError: the observation is a batch with a row for each of the `num_envs` environments inside.
     """
     count, space = num_envs_inside(env), env.observation_space
     if count is None or count == 1 or not isinstance(space, Space):
         return
     try:
         parts = split(space, observation)
-    except Exception:  # any error may occur if the observation is not in its space
+    except Exception:  # the observation has another structure than its space
         return
     part_shapes = [tuple(getattr(part, "shape", ())) for part in parts]
     if part_shapes == [(count, *(shape or ())) for shape in shapes(space)]:
@@ -168,10 +175,10 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
 
 
 def check_flags(name: str, env: Any, flags: AnyArray) -> None:
-    """Check that terminated or truncated belongs to one environment, if there are several inside.
+    """Check that terminated or truncated has no axis of environments.
 
     Raises:
-        TypeError: there is one flag for each environment.
+        TypeError: it has a flag for each of the `num_envs` environments inside.
     """
     if tuple(getattr(flags, "shape", ())) == (num_envs_inside(env),):
         raise _batch_error(name, env)
@@ -192,11 +199,11 @@ _ELSEWHERE = {
     ),
     "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
 }
-"""The remedy for environments that are not Gymnasium's, by the package of their classes."""
+"""For packages whose environments are not Gymnasium's, what to do with such an environment."""
 
 
 def _of_another_project(env: Any) -> str | None:
-    """Return what to do with an environment of another project, or None if the project is not known."""
+    """Return the remedy in `_ELSEWHERE` for an environment of another project, or None if the project is not there."""
     for cls in type(env).__mro__:
         remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
         if remedy is not None:
@@ -221,18 +228,18 @@ MOVED = {
     "record": "arrayferry_envs.record",
     "testing": "arrayferry_audit",
 }
-"""Names that are in other packages."""
+"""Names that users may look for in arrayferry_gym, and where they are."""
 
 
 def moved(name: str) -> ImportError:
-    """Return the error for a name that is in another package."""
+    """Return the error for a name in `MOVED`."""
     package, _, attribute = MOVED[name].partition(".")
     line = f"from {package} import {attribute or '...'}"
     return ImportError(f"arrayferry_gym.{name} is {MOVED[name]}. Write: {line}", name=package)
 
 
 def refuse_fixed(cls: Any, options: dict[str, Any]) -> None:
-    """Refuse options that an adapter with two libraries in its name sets itself."""
+    """Refuse options that an adapter sets itself, such as `env_xp` and `target_xp` of `JaxToTorch`."""
     for name in cls.fixed_options:
         if name in options:
             raise af.OptionError(

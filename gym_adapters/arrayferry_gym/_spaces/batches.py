@@ -14,19 +14,19 @@ from .trees import build, split
 Rows = slice | list[int]
 """An index for several rows, in ascending order."""
 Piece = tuple[int | Rows, Any]
-"""A row and its observation, or several rows and a batch of their observations."""
+"""A row and its observation, or an index for several rows and a batch of their observations."""
 
 
 def join(
     space: Space[Any], pieces: Sequence[Piece], size: int, fill: Callable[..., Any] = np.empty
 ) -> Any:
-    """Assemble pieces into a new batch. Later pieces overwrite earlier ones.
+    """Assemble pieces into a new batch. Later pieces overwrite earlier pieces.
 
     Args:
         space: the space of one observation.
         pieces: rows and their observations, in NumPy.
         size: the number of rows.
-        fill: makes the arrays, like `numpy.zeros`. Rows without an observation stay as `fill` made them.
+        fill: creates the arrays from shape and dtype, like `numpy.zeros`. Rows without an observation keep its values.
     """
     empty: Any = create_empty_array(space, size, fn=fill)
     if isinstance(empty, np.ndarray):  # for one array, this is faster than the general case
@@ -45,7 +45,10 @@ def join(
 
 
 def batch_of_actions(space: Any, n: int) -> Space[Any]:
-    """Return the space of `n` actions. Unlike Gymnasium's `batch_space`, it does not turn whole numbers into a Box."""
+    """Return the space of a batch of `n` actions.
+
+    Unlike Gymnasium's `batch_space`, this function does not turn a MultiDiscrete or MultiBinary into a Box.
+    """
     if isinstance(space, spaces.Dict):
         return spaces.Dict([(key, batch_of_actions(part, n)) for key, part in space.items()])
     if isinstance(space, spaces.Tuple):
@@ -59,14 +62,14 @@ def batch_of_actions(space: Any, n: int) -> Space[Any]:
 
 
 def _column(empty: Any, size: int) -> Any:
-    """Return the array or list that rows are written to: a list for spaces that cannot be stacked, such as Text."""
+    """Return the array that rows are written to, or a list for spaces that cannot be stacked, such as Text."""
     if isinstance(empty, np.ndarray):
         return empty
     return [None] * size if empty is None else list(empty)
 
 
 def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
-    """Return the numbers of the rows that an index selects from `size` rows."""
+    """Return the row numbers, from 0, that an index selects from `size` rows."""
     if isinstance(rows, slice):
         return range(size)[rows]
     return [rows] if isinstance(rows, int) else rows

@@ -1,4 +1,4 @@
-"""Gymnasium spaces of one environment, for spaces of other packages and for values."""
+"""Functions that return Gymnasium spaces for spaces of other packages, and for values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
 
     Args:
         space: a space, or a dict, list or tuple of spaces.
-        example: a value of the space with `shape` and `dtype`, or a tree of such values, or None if there is none. Its
-            shape and dtype override those of a Box.
+        example: None, or a value of the space with `shape` and `dtype`, or a tree of such values. Their shapes override
+            those of Boxes, and their dtypes those of Boxes and MultiDiscretes.
 
     Raises:
-        TypeError: the space does not have the attributes of a space of Gymnasium.
+        TypeError: the space has neither a shape and dtype nor categories, or integers without bounds.
     """
     if isinstance(space, Space):
         return space
@@ -40,10 +40,12 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     like = space if example is None else example
     if not hasattr(like, "shape") or not hasattr(like, "dtype"):
-        raise TypeError(f"{space!r:.80} is not a space: it has no shape and dtype")
+        raise TypeError(f"{space!r:.80} is not a space, since it has no shape and dtype")
     dtype = _numpy_dtype(like.dtype)
     if dtype.kind != "f" and not hasattr(space, "low"):
-        raise TypeError(f"{space!r:.80} is not a Box, Discrete, MultiDiscrete, Dict or Tuple")
+        raise TypeError(
+            f"{space!r:.80} is not a Box, Discrete, MultiDiscrete, Dict or Tuple. Pass a Gymnasium space"
+        )
     shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
     low = np.asarray(getattr(space, "low", -np.inf))
     high = np.asarray(getattr(space, "high", np.inf))
@@ -58,12 +60,12 @@ def _numpy_dtype(dtype: Any) -> Any:
 
 
 def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf) -> Space[Any]:
-    """Return a space for values like an example.
+    """Return a space for values with the structure, shapes and dtypes of an example.
 
     Args:
-        example: an array, or its shape and dtype, or a dict or tuple of these.
-        low: the lowest numbers of an array, which are clipped to the range of its dtype.
-        high: the highest numbers of an array, which are clipped to the range of its dtype.
+        example: an array, an object with `shape` and `dtype`, or a dict or tuple of these.
+        low: the lower bound if the example is an array, clipped to the range of its dtype.
+        high: the upper bound if the example is an array, clipped to the range of its dtype.
     """
     if isinstance(example, dict):
         return spaces.Dict({key: space_of(part) for key, part in example.items()})
@@ -75,20 +77,20 @@ def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf)
 
 
 def box(shape: tuple[int, ...], dtype: Any, low: AnyArray, high: AnyArray) -> spaces.Box:
-    """Return a Box with these bounds, which are clipped to the range of its dtype."""
+    """Return a Box. Bounds for an integer dtype are clipped to its range."""
     bounds = np.asarray(low), np.asarray(high)
     if dtype.kind in "iub":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        # bounds are clipped as objects, since float64 does not have all numbers of int64
+        # clipping in float64 would round the limits of int64, so Python numbers are clipped
         bounds = tuple(np.clip(bound.astype(object), least, most) for bound in bounds)
-    # values out of the range of float32 become inf
+    # NumPy would warn if bounds of float64 become inf or 0 in float32
     with np.errstate(over="ignore", under="ignore"):
         low, high = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in bounds)
     return spaces.Box(low, high, dtype=dtype.type)
 
 
 def with_bounds(space: Space[Any], low: AnyArray, high: AnyArray) -> Space[Any]:
-    """Return a space whose Boxes have other bounds."""
+    """Return a space in which all Boxes have the bounds `low` and `high`."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: with_bounds(part, low, high) for key, part in space.items()})
     if isinstance(space, spaces.Tuple):

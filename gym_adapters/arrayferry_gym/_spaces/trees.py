@@ -1,6 +1,6 @@
-"""Dict and Tuple spaces as trees: the spaces inside, and values split into parts and reassembled.
+"""Dict and Tuple spaces as trees. Functions list the spaces inside, split values into parts, and reassemble them.
 
-Every other space is a leaf. `leaves`, `split` and `build` use the same order.
+All other spaces are leaves. `leaves`, `split` and `build` use the same order of the leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose values are arrays of one shape and dtype."""
 
 Mismatch = Callable[[Any, str, str], Exception]
-"""Makes the error for a value of the wrong structure, from the value, its place, and the needed structure."""
+"""A function that returns the error for a value of the wrong structure.
+
+Its arguments are the value, the path of the value, and a description of the expected structure.
+"""
 
 
 def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
@@ -31,7 +34,7 @@ def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
 def keyed(
     space: Space[Any], keys: tuple[Any, ...] = ()
 ) -> Iterator[tuple[Space[Any], tuple[Any, ...]]]:
-    """Yield the leaves of a space, and the keys that lead to each."""
+    """Yield each leaf of a space, and the tuple of keys that leads to it."""
     inner = branches(space)
     if inner is None:
         yield space, keys
@@ -41,12 +44,12 @@ def keyed(
 
 
 def leaves(space: Space[Any]) -> Iterator[tuple[Space[Any], str]]:
-    """Yield the leaves of a space and their places, such as `['move'][0]`."""
+    """Yield each leaf of a space, and the path to it as text, such as "['move'][0]"."""
     return ((leaf, "".join(f"[{key!r}]" for key in keys)) for leaf, keys in keyed(space))
 
 
 def shapes(space: Space[Any]) -> list[Any]:
-    """Return the shapes of the leaves of a space, or None for a leaf without one."""
+    """Return a list of the shapes of the leaves of a space, with None for a leaf without a shape."""
     return [leaf.shape for leaf, _ in leaves(space)]
 
 
@@ -58,8 +61,8 @@ def split(
     Args:
         space: the space of the value.
         value: a dict or tuple with the structure of the space, or a batch of them.
-        mismatch: makes the error if the structure is wrong. None if the structure is known to be right.
-        path: the place of the value, for errors.
+        mismatch: returns the error for a wrong structure. None if the structure is known to be right.
+        path: the path of the value, for errors.
     """
     inner = branches(space)
     if inner is None:
@@ -74,7 +77,7 @@ def split(
 
 
 def build(space: Space[Any], parts: Iterable[Any]) -> Any:
-    """Assemble a value of a space from its parts, one for each leaf."""
+    """Assemble a value of a space from parts, one for each leaf, in the order of `leaves`."""
     rest = iter(parts)
     inner = branches(space)
     if inner is None:
@@ -84,7 +87,10 @@ def build(space: Space[Any], parts: Iterable[Any]) -> Any:
 
 
 def check_branches(space: Space[Any], value: AnyTree, mismatch: Mismatch, path: str) -> None:
-    """Check that a value is the dict or tuple that a space needs, without checking its parts."""
+    """Check that a value is a dict with the keys of a Dict, or a tuple with the length of a Tuple.
+
+    The parts of the value are not checked.
+    """
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
             raise mismatch(value, path, f"a dict with the keys {list(space.spaces)}")

@@ -130,7 +130,7 @@ def test_environments_that_wait_keep_their_values():
     assert after["observation"][1].tolist() == [before[1, 0].item(), 2]
     assert after["reward"].tolist() == [[0], [3]]
     assert after["done"].tolist() == [[True], [False]]
-    with pytest.raises(af.OptionError, match=r"\[True, False\].*Reset them"):
+    with pytest.raises(af.OptionError, match=r"\[True, False\].*Reset these"):
         env.step(env.rand_action(env.step_mdp(state).exclude("_step")))
 
 
