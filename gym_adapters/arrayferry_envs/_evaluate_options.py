@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from arrayferry.typing import AnyTree
 
     class EvaluateOptions(TypedDict, total=False):
-        """All options."""
+        """Keyword options."""
 
         num_envs: int | None
         episodes: int

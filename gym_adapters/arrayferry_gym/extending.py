@@ -4,8 +4,8 @@
 
 `Kernel`, `Spaces`, `State` and `Step` are in `arrayferry_gym.wrappers.kernels`, and types in `arrayferry_gym.typing`.
 
-**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple and their places. `split` splits a value into one
-part for each leaf, and `build` reassembles it. `ARRAYS` lists the spaces whose values are arrays.
+**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple, and the path to each. `split` splits a value into
+one part for each leaf, and `build` reassembles the value. `ARRAYS` lists the classes of spaces whose values are arrays.
 
     >>> import numpy as np
     >>> from gymnasium import spaces
@@ -16,9 +16,9 @@ part for each leaf, and `build` reassembles it. `ARRAYS` lists the spaces whose 
     >>> build(space, [np.shape(x) for x in split(space, space.sample())])
     {'at': (2,), 'go': ()}
 
-**Other spaces.** `space_of` returns a space for a value, and `gymnasium_space` the Gymnasium space for a space of
+**Other spaces.** `space_of` returns a space for a value. `gymnasium_space` returns the Gymnasium space for a space of
 another package. `batch_of_actions` returns the space of several actions. `converted_space` returns a space that samples
-in the agent's library, which `Libraries` detects, and `original_space` undoes this.
+in the agent's library, which `Libraries` detects. `original_space` returns the space before this conversion.
 
     >>> import arrayferry as af
     >>> from arrayferry_gym.extending import Libraries, batch_of_actions, converted_space, gymnasium_space
@@ -32,10 +32,10 @@ in the agent's library, which `Libraries` detects, and `original_space` undoes t
     >>> gymnasium_space({"x": original_space(shown)}), space_of(np.zeros(2, bool))
     (Dict('x': Box(0.0, 1.0, (2,), float32)), MultiBinary((2,)))
 
-**Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` has a
-quick way from the second action on. `bounds_of` returns the range of a space. `cast_fitting` casts an array, and
-refuses numbers that do not fit. `cast_clipped` clips such numbers, without reading the array. `first_wrong` describes
-the first wrong number.
+**Actions.** A `Fitter` converts a value to the types and dtypes that a space samples, or raises an error that says why
+the value does not fit. A `Judge` makes fewer checks from the second action on. `bounds_of` returns the range of a space.
+`cast_fitting` casts an array, and refuses numbers that do not fit the dtype. `cast_clipped` clips these numbers, without
+reading the array. `first_wrong` describes the first wrong number.
 
     >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_clipped, cast_fitting, first_wrong
     >>> class Moves(Judge):
@@ -54,7 +54,7 @@ the first wrong number.
 
 **Arrays of any library.** `namespace` returns the namespace of a backend. `select` chooses rows by a mask, `mapped`
 applies a function to the arrays of trees, and `to_shape` adds axes. `as_rewards` returns rewards as an array.
-`held_dtype` names the dtype that a library uses for a NumPy dtype.
+`held_dtype` returns the name of the dtype that a library uses for a NumPy dtype.
 
     >>> from arrayferry_gym.extending import as_rewards, held_dtype, mapped, namespace, select, to_shape
     >>> torch = af.registry.backend("torch")
@@ -67,9 +67,9 @@ applies a function to the arrays of trees, and `to_shape` adds axes. `as_rewards
 **Episodes.** `Episodes` turns the results of a vector environment into `Step`s, in any autoreset mode. `RULES` has the
 rule of each mode, and `autoreset_mode_of` parses a mode. `checked_reset` checks the results of `reset`. `before_resets`
 returns observations from before resets, and `summed` adds up values within episodes. `Episodes.final_infos` returns the
-infos of ended episodes, and `Episodes.FINAL` has their keys. An environment that serves a `FunctionalEnv` derives from
-`ServesFunctional`. `reset_mask_of` checks the mask of a reset. `refuse_batch` refuses a batch that is not a
-`VectorEnv`.
+infos that a step adds where an episode has ended, and `Episodes.FINAL` has their keys. `ServesFunctional` is the base
+class of vector environments around a `FunctionalEnv`. `reset_mask_of` checks the mask of a reset. `refuse_batch` refuses
+a batch of environments that is not a `VectorEnv`.
 
     >>> import gymnasium as gym
     >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
@@ -89,8 +89,9 @@ infos of ended episodes, and `Episodes.FINAL` has their keys. An environment tha
     >>> isinstance(envs, ServesFunctional)
     False
 
-**Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is a kernel together with its state. `HasKernels` gives an
-environment with kernels inside the attributes of their wrappers. `Moments` are the statistics in a state.
+**Kernels.** A `Chain` calls nested kernels. A `HeldKernel` is a kernel together with its state. `HasKernels` is a mixin
+for environments with kernels inside. It adds the attributes of the kernels' wrappers. `Moments` are the statistics in a
+state.
 
     >>> from arrayferry_gym.extending import Chain, HasKernels, HeldKernel, Moments
     >>> from arrayferry_gym.wrappers import NormalizeObservation, kernels
@@ -102,9 +103,9 @@ environment with kernels inside the attributes of their wrappers. `Moments` are 
     >>> isinstance(held, HeldKernel), held.name
     (True, 'obs_rms')
 
-**Keys.** An `Immutable` does not change after construction, which `is_made` reports, and is compared by its contents.
-`memo_of` returns its dict for computed values. A `Key` hashes what compiled code depends on, and `parts_of` returns the
-parts of a value that count.
+**Keys.** An `Immutable` does not change after construction, and is compared by its contents. `is_made` tells whether
+its construction has ended. `memo_of` returns its dict for computed values. A `Key` hashes the values that compiled code
+depends on, and `parts_of` returns the parts of a value to compare.
 
     >>> from arrayferry_gym.extending import Immutable, Key, is_made, memo_of, parts_of
     >>> class Limits(Immutable):

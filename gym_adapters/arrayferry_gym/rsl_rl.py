@@ -27,7 +27,7 @@ except ImportError as _error:
 __all__ = ["RslRlVecEnv"]
 
 LOGGED = ("log", "episode")
-"""The infos of simulators that rsl_rl logs."""
+"""The keys of the infos of simulators that rsl_rl logs."""
 
 
 @uncompiled
@@ -37,10 +37,10 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     rsl_rl learns from every step, so an environment must reset in the same step (SAME_STEP) or leave resets to its
     caller (DISABLED). In DISABLED mode, this class resets finished environments.
 
-    Observations are float32, in a TensorDict: one group "policy", or one group for each key of a Dict. Actions are
-    float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
-    episode was truncated and has not terminated. rsl_rl approximates the value of the last observation by the value of
-    the observation before it. `extras["final_observations"]` has the last observations, for other algorithms.
+    Observations are float32, in a TensorDict with one group "policy", or with one group for each key of a Dict. Actions
+    are float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
+    episode was truncated and has not terminated. There, rsl_rl needs the value of the last observation, and uses the
+    value of the observation before it. `extras["final_observations"]` has the last observations, for other algorithms.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -53,7 +53,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         max_episode_length: the number of steps after which an episode is truncated, or `sys.maxsize` if it is not
             known.
         device: as given.
-        cfg: empty; rsl_rl saves it with its logs.
+        cfg: an empty dict, which rsl_rl saves with its logs.
 
     Raises:
         TypeError: `envs` is not a vector environment, or a space is not supported.
@@ -88,7 +88,9 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
                     "observations, for example by FlattenObservation of arrayferry_gym.wrappers.vector"
                 )
         if not isinstance(acted, spaces.Box):
-            raise TypeError(f"the policies of rsl_rl are continuous, but the actions are {acted}")
+            raise TypeError(
+                f"the policies of rsl_rl are continuous, but the actions are {acted}. Use an environment with a Box"
+            )
         self._shapes = {key: (self.num_envs, *(x.shape or (1,))) for key, x in groups.items()}
         self._action_shape = (self.num_envs, *acted.shape)
         self.num_actions = int(torch.Size(acted.shape).numel())
@@ -101,7 +103,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     @property
     def episode_length_buf(self) -> Any:
-        """The number of steps of each episode so far, int64 (num_envs,). It can only be set around simulators."""
+        """The number of steps of each episode so far, int64 (num_envs,). It can only be set if `envs` is a simulator."""
         return self._lengths
 
     @episode_length_buf.setter
@@ -117,13 +119,13 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
 
     def reset(self, *, seed: Any = None) -> Any:
-        """Reset all environments, and return observations. rsl_rl does not call this: call it to seed environments."""
+        """Reset all environments, and return observations. rsl_rl does not call this method. Call it to set a seed."""
         self._observations = self._tensordict(self._bridged.reset(seed=seed))
         self._lengths = torch.zeros_like(self._lengths)
         return self._observations
 
     def get_observations(self) -> Any:
-        """Return the current observations. Before the first step, this resets the environments."""
+        """Return the current observations. If the environments were not reset yet, reset them first."""
         return self.reset() if self._observations is None else self._observations
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, dict[str, Any]]:
@@ -133,7 +135,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             actions: (num_envs, num_actions).
 
         Returns:
-            Observations, float32 rewards (num_envs,), which episodes have ended (num_envs,), and extras.
+            Observations as a TensorDict, rewards, float32 (num_envs,), ends of episodes, bool (num_envs,), and extras.
         """
         self.get_observations()
         final, rewards, terminated, truncated, _ = self._bridged.step(
@@ -141,7 +143,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
         ended = terminated | truncated
         extras = {"time_outs": truncated & ~terminated}
-        # in environments that are not simulators, these infos mean other things
+        # in environments that are not simulators, "log" and "episode" may mean something else
         if self._bridged.simulator is not None:
             extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
         if not self._bridged.loses_final:

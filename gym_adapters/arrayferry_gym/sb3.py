@@ -27,7 +27,7 @@ except ImportError as _error:
 __all__ = ["SB3VecEnv"]
 
 MASK, MASKS = "action_mask", "action_masks"
-"""The key of action masks in observations or infos, and the method that `MaskablePPO` calls."""
+"""The key of action masks in observations or infos, and the name of the method that `MaskablePPO` calls."""
 
 
 @uncompiled
@@ -37,10 +37,10 @@ class SB3VecEnv(VecEnv):
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
     resets to its caller (DISABLED). In DISABLED mode, this class resets finished environments.
 
-    Infos describe the step, even if it ended an episode. Each has "TimeLimit.truncated": whether the episode was
-    truncated and not terminated. At the end of an episode, "terminal_observation" is the observation before the reset.
-    The infos of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that a
-    `RecordEpisodeStatistics` around the environments adds.
+    The infos of a step are from before any reset. In each, "TimeLimit.truncated" tells whether the episode was truncated
+    and not terminated. At the end of an episode, "terminal_observation" is the observation before the reset. The infos
+    of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that a `RecordEpisodeStatistics` around
+    the environments adds.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -95,7 +95,11 @@ class SB3VecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
-        """Take the step. Return observations, float32 rewards, flags of ended episodes, and a dict for each environment."""
+        """Take the step with the stored actions.
+
+        Returns:
+            Observations, rewards, float32 (num_envs,), ends of episodes, bool (num_envs,), and a list of infos.
+        """
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, terminated | truncated
         cuts = (truncated & ~terminated).tolist()
@@ -115,7 +119,7 @@ class SB3VecEnv(VecEnv):
         return observations, rewards.astype(np.float32), ended, infos
 
     def _rows(self, observations: AnyTree, rows: AnyArray) -> Any:
-        """Return copies of the observations of some environments, one for each row."""
+        """Return an iterable of the observations of the environments in `rows`, as copies."""
         space = self.observation_space
         if isinstance(observations, np.ndarray):
             return observations[rows]
@@ -127,18 +131,18 @@ class SB3VecEnv(VecEnv):
         self.envs.close()
 
     def get_images(self) -> Sequence[Any]:
-        """Return an image of each environment."""
+        """Return a list with an image of each environment, or with None if they cannot be rendered."""
         return self._bridged.images()
 
     def _serves_masks(self, name: str) -> bool:
-        """Tell whether an attribute is `action_masks`, and is read from observations or infos."""
+        """Tell whether `name` is "action_masks", and the masks are in observations or infos."""
         there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
         return name == MASKS and bool(there) and not self._bridged.has_method(name)
 
     def _mask(self, index: int) -> Any:
         """Return the action mask of one environment, bool and one-dimensional."""
         if self._bridged.current is None:
-            raise ResetNeeded("Call reset() first: there are no action masks before it.")
+            raise ResetNeeded("Call reset() first: before it, there are no action masks.")
         if self._observes_masks:
             mask = self._bridged.current[MASK][index]
         else:
@@ -146,9 +150,9 @@ class SB3VecEnv(VecEnv):
         return np.array(mask, bool).reshape(-1)
 
     def get_attr(self, attr_name: str, indices: AnyArray = None) -> list[Any]:
-        """Return an attribute of environments. Environments in one batch share it.
+        """Return a list with an attribute of each chosen environment. The environments of a batch share the attribute.
 
-        If action masks are in observations or infos, `action_masks` is a method that returns them.
+        If action masks are in observations or infos, the attribute `action_masks` is a function that returns the mask.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(attr_name):
@@ -156,16 +160,16 @@ class SB3VecEnv(VecEnv):
         return self._bridged.get(attr_name, chosen)
 
     def set_attr(self, attr_name: str, value: AnyTree, indices: AnyArray = None) -> None:
-        """Set an attribute of environments. In a batch, it can only be set for all of them."""
+        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments."""
         self._bridged.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: AnyArray = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of environments, and return the results.
+        """Call a method of the chosen environments, and return a list of results.
 
         A method of a batch is called once, for all environments. A result with a row for each environment is split into
-        rows. Any other result is repeated for each.
+        rows. Any other result is repeated for each environment.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(method_name):
@@ -173,7 +177,7 @@ class SB3VecEnv(VecEnv):
         return self._bridged.call(method_name, chosen, *method_args, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: AnyArray = None) -> list[bool]:
-        """Return which environments have a wrapper around them."""
+        """Return a list that tells for each chosen environment whether it has a wrapper of this class."""
         from stable_baselines3.common.env_util import is_wrapped
 
         singles = self._bridged.singles

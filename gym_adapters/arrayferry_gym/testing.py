@@ -1,4 +1,4 @@
-"""This module has moved to another package, which the error names."""
+"""A module that was moved to another package. Its import raises an error that names the package."""
 
 from ._options.refusals import moved
 

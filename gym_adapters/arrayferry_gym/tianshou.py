@@ -32,8 +32,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     (DISABLED). In both modes, a step returns the observation before any reset, and a reset returns the first
     observation of the next episode.
 
-    A vector environment steps as a whole: when Tianshou steps only some environments, the others step too, and must be
-    reset before they are used again. The collectors of Tianshou do this.
+    A vector environment steps as a whole. When Tianshou steps only some environments, the others step too, and must be
+    reset before Tianshou steps them again. The collectors of Tianshou do this.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -43,7 +43,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     Raises:
         TypeError: `envs` is not a vector environment, or observations are a Tuple.
-        arrayferry.OptionError: `envs` resets in the next step, or actions do not begin at 0.
+        arrayferry.OptionError: `envs` resets in the next step, or a Discrete or MultiDiscrete of actions does not begin
+            at 0.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -57,14 +58,14 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     envs: ArrayConversion[Any, Any, Any]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        # The constructor of the base class would make a worker for each environment.
+        # super().__init__() is not called, since it would start a worker for each environment
         self._bridged = Bridged(envs, "TianshouVectorEnv", "Tianshou", "numpy", infos=True)
         check_starts("Tianshou", envs.single_action_space)
         self.envs = self._bridged.envs
         self._space = envs.single_observation_space
         if isinstance(self._space, spaces.Tuple):
             raise TypeError(
-                f"Tianshou does not support observations that are a Tuple, such as {self._space}"
+                f"Tianshou does not support observations that are a Tuple, such as {self._space}. Use a Dict"
             )
         self.env_num: int = envs.num_envs
         self.wait_num: int = envs.num_envs
@@ -78,11 +79,11 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Reset all environments, or those with the given indices.
 
         Args:
-            env_id: an index, or several, or None for all.
+            env_id: an index, a list or array of indices, or None for all.
             **kwargs: `seed` and `options`, as for `reset` of vector environments.
 
         Returns:
-            Observations and infos of these environments.
+            The observations and infos of the selected environments.
         """
         ids = self._ids(env_id)
         observations = self._bridged.reset(self._rows(ids), **kwargs)
@@ -93,11 +94,11 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Take a step in all environments, or in those with the given indices.
 
         Args:
-            action: one action for each of these environments.
-            id: an index, or several, or None for all.
+            action: one action for each selected environment.
+            id: an index, a list or array of indices, or None for all.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos of these environments.
+            The observations, rewards, terminated, truncated and infos of the selected environments.
         """
         ids = self._ids(id)
         chosen = np.asarray(action)
@@ -113,10 +114,10 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Reset all environments with a seed. The next call of `reset` returns the observations and infos.
 
         Args:
-            seed: as for `reset` of vector environments. None does nothing.
+            seed: as for `reset` of vector environments. If it is None, nothing is reset.
 
         Returns:
-            For each environment, a list with its seed.
+            A list with a list of one seed for each environment, or with None for each if `seed` is None.
         """
         if seed is None:
             return [None] * self.env_num
@@ -125,7 +126,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return [[one] for one in seeds]
 
     def _ids(self, env_id: Any) -> list[int]:
-        """Return indices as a list."""
+        """Return an index, or several indices, as a list. None means the indices of all environments."""
         self._assert_is_not_closed()
         return self.ready_id if env_id is None else np.atleast_1d(np.asarray(env_id)).tolist()
 
@@ -135,22 +136,22 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return rows
 
     def _observations(self, batch: AnyTree, ids: list[int]) -> Any:
-        """Return the observations of some environments: an array, or for a Dict an object array of dicts."""
+        """Return the observations of some environments as an array. For a Dict, it is an object array of dicts."""
         parts = split(self._space, batch)
         if not isinstance(self._space, spaces.Dict):
             return parts[0][ids]
         return _array([build(self._space, (part[index] for part in parts)) for index in ids])
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
-        """Return an attribute of environments. Environments in one batch share it."""
+        """Return a list with an attribute of each chosen environment. The environments of a batch share the attribute."""
         return self._bridged.get(key, self._ids(id))
 
     def set_env_attr(self, key: str, value: AnyTree, id: Any = None) -> None:  # noqa: A002
-        """Set an attribute of environments. In a batch, it can only be set for all of them."""
+        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments."""
         self._bridged.set(key, value, self._ids(id))
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Return an image of each environment."""
+        """Return a list with an image of each environment, or with None if they cannot be rendered."""
         self._assert_is_not_closed()
         return self._bridged.images()
 
@@ -162,7 +163,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
 
 def _array(dicts: list[Any]) -> Any:
-    """Return dicts as an object array."""
+    """Return a list of dicts as a one-dimensional object array."""
     array = np.empty(len(dicts), object)
     array[:] = dicts
     return array

@@ -43,10 +43,10 @@ TAKEN = ("action", "done", "next", "reward", "terminated", "truncated")
 class TorchRLEnv(EnvBase):  # type: ignore[misc]
     """A vector environment of any library as an `EnvBase` of TorchRL, of batch size (num_envs,).
 
-    Arrays go directly to PyTorch and back. Environments must reset in the same step (SAME_STEP) or leave resets to
-    TorchRL (DISABLED). In both modes, `("next", "observation")` is the observation after the step, even at the end
-    of an episode, and the observation after a reset begins the next one. TorchRL may also reset environments whose
-    episode has not ended, as the transform `StepCounter` does.
+    Arrays are converted directly between the environment's library and PyTorch. Environments must reset in the same step
+    (SAME_STEP) or leave resets to TorchRL (DISABLED). In both modes, `("next", "observation")` is the observation after
+    the step and before any reset. The observation after a reset is the first of the next step. TorchRL may also reset
+    environments whose episode has not ended, for example for the transform `StepCounter`.
 
     | | |
     |---|---|
@@ -54,21 +54,21 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     | action | `"action"`; parts of a Dict or Tuple are nested in it |
     | reward, done, terminated, truncated | (num_envs, 1), float32 and bool |
 
-    Observations have the dtype of their space, and integers of Discrete and MultiDiscrete start at 0. A part
-    `"action_mask"` of a Dict observation is bool, as the transform `ActionMask` requires. Infos are left out.
+    Observations have the dtype of their space. Observations of a Discrete or MultiDiscrete are shifted to start at 0.
+    The part `"action_mask"` of a Dict is bool, as the transform `ActionMask` requires. Infos are left out.
 
     Args:
         envs: the vector environment to train in, of any library.
         device: the device of all tensors.
-        categorical_actions: whether actions of Discrete and MultiDiscrete are numbers. If not, they are one-hot.
+        categorical_actions: whether actions of Discrete and MultiDiscrete are integers. If not, they are one-hot.
 
     Attributes:
         envs: the environments in PyTorch.
 
     Raises:
         TypeError: `envs` is not a vector environment, or a space has no fixed shape.
-        arrayferry.OptionError: `envs` resets in the next step, or a part of an observation has a name that TorchRL
-            uses.
+        arrayferry.OptionError: `envs` resets in the next step, or a part of an observation has a name that TorchRL uses
+            itself, such as "reward".
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -105,7 +105,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
             if first in TAKEN:
                 raise af.OptionError(
                     f"the observation has a part {first!r}, a name that TorchRL uses itself",
-                    remedy="Rename it in the environment.",
+                    remedy="Rename this part in the environment.",
                 )
         self.observation_spec: Any = self._observation_parts.spec
         self.full_action_spec: Any = self._action_parts.spec
@@ -133,7 +133,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
-        # rollouts that go on until all environments have ended pass this mask
+        # a mask of environments to step, from rollouts that continue until all environments have ended
         rows = tensordict.get("_step", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)
@@ -163,14 +163,14 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
 
 
 class _Part:
-    """A leaf of a space: its spec, and how values are encoded.
+    """The TorchRL spec of a leaf of a space, and the conversion of its values.
 
     Args:
         space: the leaf.
         n: the number of environments.
         device: the device of the spec.
+        key: the keys that lead to the leaf, as a tuple. For ("action_mask",), the dtype is bool.
         one_hot: whether Discrete and MultiDiscrete are one-hot.
-        key: the place of the leaf, as keys. At `action_mask`, the dtype is bool.
     """
 
     def __init__(self, space: Any, n: int, device: Device, key: Any, *, one_hot: bool) -> None:
@@ -178,7 +178,9 @@ class _Part:
         dtype = torch.bool if mask else getattr(torch, str(space.dtype), None)
         if dtype is None or not isinstance(space, ARRAYS):
             place = "".join(f"[{part!r}]" for part in key)
-            raise TypeError(f"{space}{place} has no fixed shape or no numbers, which TorchRL needs")
+            raise TypeError(
+                f"{space}{place} has no fixed shape or no numbers, which TorchRL needs. Use a Box"
+            )
         self.counted = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
         self.one_hot = one_hot and self.counted
         self.dtype: Any = dtype
@@ -204,13 +206,13 @@ class _Part:
             self.spec = Unbounded(self.shape, **options)
 
     def from_env(self, value: AnyTree) -> Any:
-        """Return an observation in the form of the spec."""
+        """Return an observation with the shape and dtype of the spec, and with integers that start at 0."""
         if self.counted:
             return (value - self.start).to(self.dtype).reshape(self.spec.shape)
         return value.to(self.dtype)
 
     def to_env(self, value: AnyTree) -> Any:
-        """Return an action in the form of the space."""
+        """Return an action with the shape of the space, and with integers that begin at its `start`."""
         if not self.counted:
             return value
         numbers = self.spec.to_categorical(value, safe=False) if self.one_hot else value
@@ -218,13 +220,14 @@ class _Part:
 
 
 class _Parts:
-    """The leaves of a space, and their keys in a TensorDict.
+    """The leaves of a space by their keys in a TensorDict, and the spec of the space.
 
     Args:
         space: the space of one environment.
         n: the number of environments.
         device: the device of the specs.
-        name: the key of a value without keys. Actions are nested below it.
+        name: "observation" or "action", the key of a value that is not a Dict or Tuple. The parts of actions are nested
+            below "action".
         one_hot: whether Discrete and MultiDiscrete are one-hot.
     """
 
@@ -242,10 +245,10 @@ class _Parts:
             self.spec[key] = part.spec
 
     def from_env(self, observations: AnyTree) -> dict[Any, Any]:
-        """Return the parts of observations by their keys."""
+        """Return the parts of observations as a dict by their keys in a TensorDict."""
         pairs = zip(self.parts.items(), split(self.space, observations), strict=True)
         return {key: part.from_env(value) for (key, part), value in pairs}
 
     def to_env(self, tensordict: Any) -> Any:
-        """Return the actions in a TensorDict."""
+        """Return the actions in a TensorDict, with the structure of the space."""
         return build(self.space, (part.to_env(tensordict[key]) for key, part in self.parts.items()))

@@ -1,7 +1,7 @@
-"""Types to annotate code that passes arguments to the adapters, and classes that are generic like the adapters.
+"""Types for annotations of code that uses the adapters, and of classes derived from the adapters.
 
-- `ObsT`, `ActT` and `ArrT` stand for observations, actions, and the other arrays of a vector environment. Type checkers
-  assume `Any` if they are not stated.
+- `ObsT`, `ActT` and `ArrT` are the type variables of the adapters. They stand for observations, actions, and rewards and
+  flags of a vector environment. Type checkers assume `Any` for a variable that is not stated.
 - `CheckActions` is the option `check_actions`.
 
 Example:

@@ -66,8 +66,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             Equinox model, or any tree with an array.
         info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: False to leave infos unchanged.
-        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the
-            step, before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
+        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`, a batch of the observations
+            after the step and before any reset. The mask `_final_obs` tells where an episode has ended.
         reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
             library (`torch.float32`), or None to keep it.
         copy: as in `arrayferry.convert`.
@@ -76,9 +76,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
-        check_actions: "fit" refuses actions that would be wrong without an error, and passes on, with a warning,
-            actions that the environment may handle itself. "strict" refuses these too, and NaN and numbers outside the
-            bounds of a Box. "off" checks nothing.
+        check_actions: "fit" refuses actions from which the environment would compute wrong results without an error.
+            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses the latter
+            too, and NaN and numbers outside the bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
@@ -96,7 +96,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         >>> envs.close()
     """
 
-    if not TYPE_CHECKING:  # type checkers know the signature from the class ...Init
+    if not TYPE_CHECKING:  # type checkers use the signature in VectorArrayConversionInit
 
         @takes()
         def __init__(self, env: VectorEnv[Any, Any, Any], *args: Any, **options: Any) -> None:
@@ -118,7 +118,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsT, dict[str, Any]]:
-        """Reset all environments. `options` are converted to their library."""
+        """Reset all environments. Arrays in `options` are converted to the environments' library."""
         seed = forwarded_seed(seed, self.num_envs)
         options = self._reset_options(forwarded_mask(options))
         observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=options))
@@ -142,7 +142,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         results: Any = observations, rewards, ended, cut
         if self._final_in_batch:
             results = *results, infos.get("final_obs")
-        # all results are converted in one call, which is cheaper for some libraries
+        # one call converts all results, which is faster for some libraries
         if libraries.target is not None:
             try:
                 results = libraries.target(results)
@@ -166,12 +166,12 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         if dtype is None:
             raise af.OptionError(
                 f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
-                remedy="Pass another one, or state the library of the agent by target_xp.",
+                remedy="Pass another dtype, or state the library of the agent by target_xp.",
             )
         return cast_clipped(rewards, dtype)
 
     def _check_final(self) -> None:
-        """Check that the environment returns last observations.
+        """Check that the environment returns the last observations of episodes, as `stack_final` requires.
 
         Raises:
             arrayferry.OptionError: the environment does not return last observations.
@@ -197,7 +197,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     ) -> dict[str, Any]:
         """Return converted infos, in which `final_obs` is one batch.
 
-        The batch has the observations after the step, before environments were reset in it.
+        The batch has the observations after the step and before any reset.
         """
         done, libraries = ended | cut, self._libraries
         if final is None:
@@ -265,7 +265,7 @@ class NumpyToTorch(VectorNumpyToTorchInit, NamedPairOnDevice, ArrayConversion[Ob
     _pair = ("numpy", "torch")
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
 
     def __getattr__(name: str) -> Any:
         raise missing_adapter(__name__, name)

@@ -84,7 +84,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         True
     """
 
-    if not TYPE_CHECKING:  # type checkers know the signature from the class ...Init
+    if not TYPE_CHECKING:  # type checkers use the signature in ArrayConversionInit
 
         @takes("stack_final", "reward_dtype")
         def __init__(self, env: gym.Env[Any, Any], *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Environments of PettingZoo for agents of any library, or of several libraries in one game.
+"""Adapters for environments of PettingZoo. The agents in one game may use different libraries.
 
 `ParallelConversion` is for parallel environments, `AECConversion` for environments in which agents take turns.
 """
@@ -39,11 +39,11 @@ _NUMBERS = {
     "terminations": bool,
     "truncations": bool,
 }
-"""The attributes of an AEC environment with a number for each agent, and the types of the numbers."""
+"""The attributes of an AEC environment that are dicts of numbers by agent, and the types of the numbers."""
 
 
 class _Conversion:
-    """The common part of both conversions: an adapter for each agent, and one for values that all share."""
+    """The base class of both conversions. It has an adapter for each agent, and one for values that all agents share."""
 
     fixed_options: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ class _Conversion:
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
-        # for AEC: the original and the converted infos of each agent
+        # for AEC: by agent, the environment's infos and the converted infos
         self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
         for agent in dict.fromkeys((*(possible or ()), *self._targets)):
@@ -80,18 +80,18 @@ class _Conversion:
         return AgentAdapter(self.env, agent, **options)
 
     def _of(self, agent: Any) -> AgentAdapter:
-        """Return the adapter of an agent. Agents may join in the middle of a game."""
+        """Return the adapter of an agent. If the agent has joined during a game, create its adapter."""
         adapter = self._adapters.get(agent)
         if adapter is None:
             adapter = self._adapters[agent] = self._adapter(agent)
         return adapter
 
     def _each(self, convert: Callable[..., Any], values: AnyTree, *kind: type) -> dict[Any, Any]:
-        """Convert a value of each agent by a method of its adapter."""
+        """Convert a dict of values by agent. `convert` is a method of `AgentAdapter`, and `kind` its last argument."""
         return {agent: convert(self._of(agent), value, *kind) for agent, value in values.items()}
 
     def _after_reset(self) -> None:
-        """Prepare for a new game, and forget agents that are not part of it."""
+        """Prepare all adapters for a new game. Delete the adapters of agents that are not in this game."""
         possible = getattr(self.env, "possible_agents", self.env.agents)
         for agent in self._adapters.keys() - {*possible, *self.env.agents}:
             del self._adapters[agent]
@@ -99,7 +99,7 @@ class _Conversion:
             adapter.begin()
 
     def _reset_arguments(self, seed: Any, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments of a reset of the environment."""
+        """Return the arguments for `reset` of the environment, with converted options."""
         return {"seed": forwarded_seed(seed, 1), "options": self._common.begin(options)}
 
     def __getattr__(self, name: str) -> Any:
@@ -110,11 +110,11 @@ class _Conversion:
         return self._common.space(name) if name == "state_space" else value
 
     def observation_space(self, agent: Any) -> Any:
-        """Return the space of the observations of an agent, for arrays of its library."""
+        """Return the observation space of an agent, for arrays of the agent's library."""
         return self._of(agent).space("observation_space")
 
     def action_space(self, agent: Any) -> Any:
-        """Return the space of the actions of an agent, for arrays of its library."""
+        """Return the action space of an agent, for arrays of the agent's library."""
         return self._of(agent).space("action_space")
 
     def state(self) -> Any:
@@ -135,8 +135,8 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
     """Use a PettingZoo parallel environment with agents of other array libraries.
 
     Each agent receives observations and infos, including action masks, as arrays of its library. Its actions may be
-    of any library, and are converted to the form that its action space requires. Rewards are `float`, terminations
-    and truncations `bool`; rewards that have dimensions are arrays of the agent's library. Spaces sample and contain
+    of any library, and are converted to what its action space requires. Rewards are `float`, terminations and
+    truncations `bool`. Rewards that have dimensions are arrays of the agent's library. Spaces sample and contain
     arrays of the agent's library. The result of `render` is unchanged.
 
     If an action is refused, the environment is not stepped.
@@ -145,13 +145,13 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         env: the environment of PettingZoo.
         env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
             environment's results.
-        target_xp: the library of the agents, or a dict with one for each agent. If it is None, or an agent is
+        target_xp: the library of the agents, or a dict with a library for each agent. If it is None, or an agent is
             missing from the dict, the library is detected from the agent's actions.
         env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of observations and infos, or a dict with one for each agent. None keeps their
-            device.
+        target_device: the device of observations and infos, or a dict with a device for each agent. None keeps the
+            device of the environment's arrays.
         like: instead of `target_xp` and `target_device`: an array, a module with parameters, an Equinox model, or a dict with
-            one for each agent.
+            one of these for each agent.
         info_xp: the library that infos are converted to, or None for the agent's.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
@@ -191,11 +191,11 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
     def step(
         self, actions: Mapping[Any, Any]
     ) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any]]:
-        """Take a step with the action of each agent, of any library.
+        """Take a step with a dict of actions by agent. The actions may be of any library.
 
         Raises:
             TypeError: `actions` is not a dict.
-            arrayferry.ConversionError: an action is refused. The error names its agent.
+            arrayferry.ConversionError: an action is refused. The error names the agent.
         """
         if not isinstance(actions, Mapping):
             raise TypeError(
@@ -241,7 +241,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the environment. Values of agents are converted."""
+        """Return an attribute of the environment. Rewards, terminations, truncations and infos are converted."""
         value = super().__getattr__(name)
         if name in _NUMBERS:
             return self._each(AgentAdapter.convert_number, value, _NUMBERS[name])
@@ -271,7 +271,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            # the library of the environment may not be known yet
+            # before the agent's first observation, look at one to detect the library of the environment
             if adapter.libraries.observed is None:
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
@@ -284,16 +284,19 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
             raise
 
     def observe(self, agent: Any) -> Any:
-        """Return the observation of an agent, or None if the environment has none for it."""
+        """Return the observation of an agent, or None if the environment returns None."""
         try:
             observation = self.env.observe(agent)
         except Exception:
-            self.observation_space(agent)  # this call raises an error if there is no such agent
+            self.observation_space(agent)  # raises a clearer error if the agent does not exist
             raise
         return self._converted_observation(agent, observation)
 
     def last(self, observe: bool = True) -> tuple[Any, Any, Any, Any, Any]:
-        """Return the observation of the agent whose turn it is, its rewards since its last step, its flags and info."""
+        """Return the results for the agent whose turn it is.
+
+        They are its observation, the sum of its rewards since its last step, terminated, truncated and its info.
+        """
         agent = self.env.agent_selection
         observation, reward, terminated, truncated, info = self.env.last(observe)
         adapter = self._of(agent)
@@ -319,7 +322,10 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 def _targets(
     possible: Any, target_xp: Any, target_device: Device, like: Any
 ) -> dict[Any, tuple[Any, Any]]:
-    """Return the library and the device of each named agent, with the key None for all others."""
+    """Return a dict with the library and the device of each agent that the arguments name.
+
+    The key None has the library and the device of all other agents.
+    """
     inputs = {"target_xp": target_xp, "target_device": target_device, "like": like}
     by_agent = {name: value for name, value in inputs.items() if isinstance(value, Mapping)}
     for name, value in by_agent.items():
@@ -340,7 +346,7 @@ def _targets(
 
 
 def _check(cls: type, env: Any) -> None:
-    """Check that a conversion is given an environment of its kind."""
+    """Check that the environment of a conversion is parallel or AEC, as its class requires."""
     wanted, other = (ParallelEnv, AECEnv) if issubclass(cls, ParallelEnv) else (AECEnv, ParallelEnv)
     if isinstance(env, wanted):
         return

@@ -1,4 +1,7 @@
-"""Methods of wrappers that apply a kernel to one value, as in Gymnasium. The state of the kernel does not change."""
+"""Methods of wrappers that apply a kernel to one value, as in Gymnasium.
+
+The methods for observations and rewards do not change the state of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,54 +18,54 @@ class _Around:
 
 
 class HasActions(_Around):
-    """Changes actions."""
+    """A mixin for vector wrappers that change actions."""
 
     def actions(self, actions: AnyTree) -> Any:
-        """Return actions of the agent in the form that the environments receive."""
+        """Convert a batch of the agent's actions to the actions for the environments."""
         return self._driver.act(actions)
 
 
 class HasAction(_Around):
-    """Changes actions."""
+    """A mixin for wrappers of one environment that change actions."""
 
     def action(self, action: AnyTree) -> Any:
-        """Return an action of the agent in the form that the environment receives."""
+        """Convert an action of the agent to the action for the environment."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.outside.action, action)
         return driver.single(kernel.inside.action, driver.act(batch))
 
 
 class HasObservations(_Around):
-    """Changes observations."""
+    """A mixin for vector wrappers that change observations."""
 
     def observations(self, observations: AnyTree) -> Any:
-        """Return observations of the environments in the form that the agent receives."""
+        """Convert a batch of the environments' observations to the observations for the agent."""
         return _observed(self._driver, observations)
 
 
 class HasObservation(_Around):
-    """Changes observations."""
+    """A mixin for wrappers of one environment that change observations."""
 
     def observation(self, observation: AnyTree) -> Any:
-        """Return an observation of the environment in the form that the agent receives."""
+        """Convert an observation of the environment to the observation for the agent."""
         driver, kernel = self._driver, self._driver.kernel
         batch = driver.batched(kernel.inside.observation, observation)
         return driver.single(kernel.outside.observation, _observed(driver, batch))
 
 
 class HasRewards(_Around):
-    """Changes rewards."""
+    """A mixin for vector wrappers that change rewards."""
 
     def rewards(self, rewards: AnyArray) -> Any:
-        """Return rewards of the environments in the form that the agent receives."""
+        """Convert a batch of the environments' rewards to the rewards for the agent."""
         return _rewarded(self._driver, as_rewards(rewards))
 
 
 class HasReward(_Around):
-    """Changes rewards."""
+    """A mixin for wrappers of one environment that change rewards."""
 
     def reward(self, reward: AnyArray) -> Any:
-        """Return a reward of the environment in the form that the agent receives."""
+        """Convert a reward of the environment to the reward for the agent."""
         return _rewarded(self._driver, as_rewards(reward)[None, ...])[0]
 
 

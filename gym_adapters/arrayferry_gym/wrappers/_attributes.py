@@ -32,18 +32,18 @@ TO_NUMPY = af.converter("numpy")
 
 
 class HasStatistics(Copied):
-    """Attributes of wrappers with statistics."""
+    """The attributes of wrappers with statistics, as a mixin."""
 
-    _driver: Any  # the driver is a HeldKernel
+    _driver: Any  # a HeldKernel
 
     def _has_begun(self) -> bool:
         return "env" in vars(self) and self._driver.state is not None
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether any statistics, here or in wrappers inside, are updated.
+        """Whether new values update any statistics of this wrapper or of wrappers inside.
 
-        Set False to freeze all statistics, which are still used. Set True to update them again.
+        Set it to False to freeze all statistics, which wrappers still use. Set it to True to update them again.
         """
         return any(each.update_running_mean for each in _updated(self))
 
@@ -51,16 +51,19 @@ class HasStatistics(Copied):
     def update_running_mean(self, setting: bool) -> None:
         updated = _updated(self)
         if not updated:
-            raise AttributeError(f"neither {self} nor any wrapper inside has statistics")
+            raise AttributeError(
+                f"update_running_mean cannot be set, since neither {self} nor any wrapper inside has statistics"
+            )
         for holder in updated:
             holder.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and all wrappers inside, as plain numbers, without loss of precision.
 
-        Before the first reset, these are the statistics that were loaded, or the initial ones. If several wrappers have
-        statistics of one name, the second from the inside has the key "obs_rms_2", and so on. Keys of Gymnasium's
-        wrappers are like "gymnasium_obs_rms", keys of wrappers in a batch like "envs[0].obs_rms".
+        Before the first reset, the result has the loaded or the initial statistics. If several wrappers have statistics
+        of one name, the second wrapper from the inside has the key "obs_rms_2", and so on. The keys of Gymnasium's
+        wrappers begin with "gymnasium_", as in "gymnasium_obs_rms". The keys of wrappers of one environment in a batch
+        begin with its index, as in "envs[0].obs_rms".
         """
         return {name: driver.read() for name, driver in _drivers(self).items()}
 
@@ -68,17 +71,18 @@ class HasStatistics(Copied):
         """Set the statistics to a result of `state_dict`, which may include statistics of other wrappers.
 
         Raises:
-            arrayferry.OptionError: the statistics of this wrapper are missing, or some do not fit.
+            arrayferry.OptionError: `state` lacks the statistics of this wrapper, or has statistics of another shape.
             arrayferry.NarrowingError: a number does not fit the dtype.
 
         Warns:
-            UserWarning: statistics of Gymnasium's wrappers, or of a batch, are missing in the state or in the wrappers.
+            UserWarning: for some of Gymnasium's wrappers, or for environments in a batch, `state` has no statistics, or
+                it has statistics for wrappers that do not exist.
         """
         all_drivers, name = _drivers(self), self._driver.name
         drivers = all_drivers
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
-            drivers = {name: self._driver}  # `state` is of this wrapper alone
+            drivers = {name: self._driver}  # `state` has the statistics of this wrapper alone
         names = [each for each in drivers if is_state and each in state]
         if not is_state or (not names and (state or name is not None)):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
@@ -87,7 +91,7 @@ class HasStatistics(Copied):
                 f"{kind} needs {wanted}, but the state has {found!r:.80}",
                 remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
             )
-        for others in state.values():  # statistics of other wrappers are checked too
+        for others in state.values():  # check all before any are loaded
             Moments.checked(others)
         loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
         for driver, values in loads:
@@ -109,13 +113,13 @@ class HasStatistics(Copied):
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise af.OptionError(
                 f"{self._driver.name}={values!r:.80} has no mean, var and count",
-                remedy="Pass Statistics(mean, var, count), or the statistics of another wrapper.",
+                remedy="Assign Statistics(mean, var, count), or the statistics of another wrapper.",
             ) from error
         self._driver.load(self._driver.given(numbers))
 
 
 def kernels_in(env: Any) -> int:
-    """Return the number of kernels in an environment. A batch of single environments counts as 2**16."""
+    """Return the number of kernels in an environment. A batch of single environments counts as 2**16 kernels."""
     chain = [each for place, each in layers(env) if not place]
     kinds = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
     batches = sum(isinstance(each, kinds) for each in chain)
@@ -123,7 +127,7 @@ def kernels_in(env: Any) -> int:
 
 
 class _OfGymnasium(NamedTuple):
-    """The statistics of a wrapper of Gymnasium, with the methods of a `HeldKernel`."""
+    """The statistics of a wrapper of Gymnasium. It has the methods `read`, `given` and `load` of a `HeldKernel`."""
 
     rms: RunningMeanStd
 
@@ -141,7 +145,7 @@ class _OfGymnasium(NamedTuple):
 
 
 def _drivers(env: Any) -> dict[str, Any]:
-    """Return the holders of the statistics of a wrapper and all wrappers inside, by name."""
+    """Return a dict from the keys of `state_dict` to a `HeldKernel` or `_OfGymnasium` with the statistics."""
     pairs: list[tuple[str, Any]] = []
     for place, layer in layers(env):
         pairs += [(f"{place}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
@@ -152,18 +156,18 @@ def _drivers(env: Any) -> dict[str, Any]:
 
 
 def _updated(env: Any) -> list[Any]:
-    """Return the objects whose statistics can be updated: drivers of our wrappers, and Gymnasium's wrappers."""
+    """Return the objects with `update_running_mean`: the drivers of our wrappers, and Gymnasium's wrappers."""
     ours = [each for each in _drivers(env).values() if isinstance(each, HeldKernel)]
     others = (each for _, each in layers(env) if not isinstance(each, HasStatistics))
     return [*ours, *(each for each in others if hasattr(type(each), "update_running_mean"))]
 
 
 class HasObsRms(HasStatistics):
-    """Attributes of wrappers with statistics of observations."""
+    """The attributes of wrappers with statistics of observations, as a mixin."""
 
     @property
     def obs_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
+        """The mean and variance of observations, as `Statistics` in NumPy. It can be set."""
         return self._statistics()
 
     @obs_rms.setter
@@ -172,11 +176,11 @@ class HasObsRms(HasStatistics):
 
 
 class HasReturnRms(HasStatistics):
-    """Attributes of wrappers with statistics of returns."""
+    """The attributes of wrappers with statistics of returns, as a mixin."""
 
     @property
     def return_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
+        """The mean and variance of discounted returns, as `Statistics` in NumPy. It can be set."""
         return self._statistics()
 
     @return_rms.setter
@@ -185,31 +189,31 @@ class HasReturnRms(HasStatistics):
 
 
 class HasDiscountedReward(HasReturnRms):
-    """The attribute of `NormalizeReward` around one environment."""
+    """The attribute `discounted_reward` of `NormalizeReward` around one environment, as a mixin."""
 
     @property
     def discounted_reward(self) -> Any:
-        """The discounted return of the current episode so far, (1,)."""
+        """The discounted return of the current episode so far, an array of shape (1,)."""
         return self._driver.shown("return")
 
 
 class HasAccumulatedReward(HasReturnRms):
-    """The attribute of `NormalizeReward` around vector environments."""
+    """The attribute `accumulated_reward` of `NormalizeReward` around vector environments, as a mixin."""
 
     @property
     def accumulated_reward(self) -> Any:
-        """The discounted returns of the current episodes so far, (num_envs,)."""
+        """The discounted returns of the current episodes so far, an array of shape (num_envs,)."""
         return self._driver.shown("return")
 
 
 class HasTimesteps:
-    """Attributes of `TimeAwareObservation` around one environment."""
+    """The attributes of `TimeAwareObservation` around one environment, as a mixin."""
 
     _driver: Any
 
     @property
     def max_timesteps(self) -> int | None:
-        """The step limit."""
+        """The number of steps after which an episode is truncated."""
         return self._driver.kernel.limit  # type: ignore[no-any-return]
 
     @property
@@ -220,7 +224,7 @@ class HasTimesteps:
 
 
 class HasEpisodes:
-    """Attributes of wrappers that record the returns, lengths and durations of episodes."""
+    """The attributes of wrappers that record the returns, lengths and durations of episodes, as a mixin."""
 
     _driver: Any
 
@@ -234,20 +238,26 @@ class HasEpisodes:
 
     @property
     def episode_returns(self) -> Any:
-        """The returns of the current episodes so far."""
+        """The returns of the current episodes so far, (num_envs, ...)."""
         return self._driver.shown("r")
 
     @property
     def episode_lengths(self) -> Any:
-        """The lengths of the current episodes so far."""
+        """The lengths of the current episodes so far, in steps, (num_envs,)."""
         return self._driver.shown("l", int)
 
     def _begin(self, rows: AnyArray) -> None:
-        """Record the start of episodes, in the rows of a NumPy mask (n,), or None for all."""
+        """Record the start time of episodes in the rows of a NumPy mask (n,), or in all rows if it is None."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
     def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
-        """Record a step, given NumPy masks: add durations to the infos of a key, and values to the queues."""
+        """Record a step. Add the durations of ended episodes to `infos[key]`, and their statistics to the queues.
+
+        Args:
+            masks: the NumPy masks of the step.
+            infos: the infos of the step, which are changed in place.
+            key: the key of the statistics in infos.
+        """
         if not nowhere(masks.done):
             self._end(infos[key], masks.done)
         if masks.reset is not None:
@@ -271,11 +281,16 @@ _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
     statistics.RecordEpisodeStatistics: (HasEpisodes, HasEpisodes),
     observations.TimeAwareObservation: (HasTimesteps, HasStatistics),
 }
-"""The attributes of each kernel's wrapper around one environment, and around a vector environment."""
+"""For each kernel, the classes of attributes of its wrapper around one environment and around vector environments."""
 
 
 def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
-    """Return an object with the attributes of a kernel's wrapper: the arguments, and values read from the state."""
+    """Return an object with the attributes of a kernel's wrapper: the arguments of the kernel, and values in its state.
+
+    Args:
+        driver: the kernel and its state.
+        vector: whether the wrapper is around a vector environment.
+    """
     kinds = type(driver.kernel).__mro__
     shown = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), (HasStatistics,) * 2)[vector]()
     vars(shown).update({**arguments_of(driver.kernel), "_driver": driver})
@@ -285,12 +300,17 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
 
 
 def masks_of(added: dict[str, Any]) -> dict[str, Any]:
-    """Return the masks of the infos that kernels have added, as NumPy arrays, by key."""
+    """Return the masks in infos that kernels have added, as a dict from the keys of the infos to NumPy arrays."""
     return {key: TO_NUMPY(added[f"_{key}"]) for key in added if f"_{key}" in added}
 
 
 def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any]) -> None:
-    """Add the infos of kernels to an environment's, except where a mask is false everywhere.
+    """Add the infos of kernels to the infos of an environment. Infos whose mask is false everywhere are left out.
+
+    Args:
+        infos: the infos of the environment, which are changed in place.
+        added: the infos of the kernels, with masks under keys such as "_episode".
+        masks: the masks as NumPy arrays, without the underscore in their keys.
 
     Raises:
         ValueError: the environment has infos with the same key.
@@ -307,39 +327,42 @@ def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any
 
 
 class HasKernels(HasStatistics):
-    """Attributes of an environment with kernels inside: those of each kernel's wrapper. The outermost has precedence."""
+    """A mixin for environments with kernels inside. It adds the attributes of each kernel's wrapper.
+
+    If several kernels have an attribute of one name, the outermost kernel has precedence.
+    """
 
     _shown: tuple[Any, ...]
-    """An object for each kernel, innermost first."""
+    """For each kernel, innermost first, the object with its attributes that `attributes_of` returns."""
     _mode: Any
 
     @functools.cached_property
     def _recording(self) -> tuple[EpisodeMasks, list[HasEpisodes]]:
-        """The masks of episodes, and the objects that record statistics of episodes."""
+        """The `EpisodeMasks` of the environment, and the objects in `_shown` that record statistics of episodes."""
         recorders = [each for each in self._shown if isinstance(each, HasEpisodes)]
         return EpisodeMasks(RULES[self._mode]), recorders
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:
-        """Return the kernels of an environment, innermost first, without those of environments inside it."""
+        """Return the kernels of an environment, innermost first, but not those of environments inside it."""
         if isinstance(env, HasKernels):
             return [each._driver for each in env._shown]
         return [env._driver] if isinstance(env, HasStatistics) else []
 
     def _show(self, kernels: Iterable[HeldKernel], *, vector: bool) -> None:
-        """Expose the attributes of kernels."""
+        """Add the attributes of these kernels to this environment."""
         self._shown = tuple(attributes_of(each, vector=vector) for each in kernels)
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin, in the rows of a mask (n,), or None for all."""
+        """Record that episodes begin in the rows of a mask (n,), or in all rows if it is None."""
         episodes, recorders = self._recording
         episodes.begin(rows)
         for recorder in recorders:
             recorder._begin(rows)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
-        """Add the infos of kernels to an environment's, except where a mask is false everywhere, and record the step.
+        """Record a step, and add the infos of kernels to the infos of the environment, as `add_infos` does.
 
         Raises:
             ValueError: the environment has infos with the same key.
@@ -348,12 +371,12 @@ class HasKernels(HasStatistics):
         episodes, recorders = self._recording
         for recorder in recorders:
             key = recorder._driver.kernel.stats_key
-            # `turn` is the same for all recorders
+            # `take` also records the step, so all recorders use the masks of one call
             turn = turn or episodes.take(masks[key], masks[key])
             recorder._note_step(turn, added, key)
         add_infos(infos, added, masks)
 
-    if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+    if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
 
         def __getattr__(self, name: str) -> Any:
             if name[:1] != "_":
@@ -378,7 +401,7 @@ class HasKernels(HasStatistics):
 
 
 class FlattensAll:
-    """Adds Gymnasium's own wrapper inside to flatten observations that are not arrays of one shape."""
+    """A mixin for `FlattenObservation`. If observations are not arrays of one shape, Gymnasium's wrapper flattens them."""
 
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)

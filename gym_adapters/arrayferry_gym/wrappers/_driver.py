@@ -1,4 +1,4 @@
-"""Drives a kernel around an ordinary environment, in the library and on the device of the environment's arrays."""
+"""`Driver` calls the kernel of a wrapper, in the library and on the device of the environment's arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ _CONTAINERS = (dict, tuple, list)
 
 
 def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
-    """Return a space for arrays of the same library as another space."""
+    """Return a space that samples arrays of the same library as another space.
+
+    Args:
+        space: the space to return or convert.
+        like: the other space, which may be converted.
+        observed: whether `space` is a space of observations, not of actions.
+    """
     of = first_converted(like)
     return space if of is None else converted_space(space, of.libraries, observed=observed)
 
@@ -43,7 +49,7 @@ def step_limit(env: Any) -> int | None:
     if limit is None and isinstance(inner, ServesFunctional):
         limit = inner._limit
     elif limit is None and isinstance(inner, SyncVectorEnv):
-        # the vector environment was made without a spec
+        # without a spec of the batch, use the limit that all single environments share
         limits = {step_limit(one) for one in inner.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
@@ -51,7 +57,7 @@ def step_limit(env: Any) -> int | None:
 
 @functools.lru_cache(64)
 def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, Any, Any]:
-    """Return functions of a kernel: to begin episodes, to take a step, and for both."""
+    """Return three functions of a kernel: `begin_episodes`, `Kernel.step` and `take_step`, compiled if requested."""
     begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
     step = functools.partial(kernel.step, xp)
     if not compiled:
@@ -62,16 +68,16 @@ def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, A
 
 
 class HeldKernel:
-    """A kernel together with its state: in a wrapper, or in the engine of a `FunctionalEnv`.
+    """A kernel together with its state. It belongs to a wrapper, or to the engine of a `FunctionalEnv`.
 
     Attributes:
         kernel: the kernel, bound to its spaces.
         n: the number of environments.
-        name: the name of its statistics, or None if it has none.
+        name: the name of the kernel's statistics, or None if it has no statistics.
         state: the state of the kernel, or None until the library is known.
         updating: whether statistics are updated.
-        xp: the namespace of its arrays.
-        device: the device of its arrays, or None for the library's own choice.
+        xp: the namespace of the arrays in the state.
+        device: the device of the arrays in the state, or None for the library's default device.
     """
 
     kernel: Kernel
@@ -87,30 +93,35 @@ class HeldKernel:
         return self._held()[2][self.name].read()  # type: ignore[no-any-return]
 
     def _held(self) -> tuple[Any, Any, Any]:
-        """Return the namespace, the device, and the statistics."""
+        """Return the namespace, the device, and the part `lasting` of the state, which has the statistics."""
         return self.xp, self.device, self.state.lasting
 
     def given(self, values: AnyTree) -> Any:
-        """Return the argument of `load`, for statistics that `read` returned.
+        """Convert statistics that `read` returned to the argument of `load`.
 
         Raises:
-            arrayferry.OptionError: the statistics have another form.
+            arrayferry.OptionError: a statistic is missing or has another shape.
         """
         xp, device, before = self._held()
         any_shape = "reward" in self.kernel.parts
         return before[self.name].given(xp, values, device, any_shape=any_shape)
 
     def load(self, given: Any) -> None:
-        """Set the statistics."""
+        """Set the statistics to a result of `given`."""
         self.state = self.state._replace(lasting={**self.state.lasting, self.name: given})
 
     def shown(self, name: str, dtype: Any = float) -> Any:
-        """Return an array (n, ...) of the current episodes, zeros in NumPy before the first."""
+        """Return an array (n, ...) from the state of the current episodes. Before the first, return zeros in NumPy.
+
+        Args:
+            name: the key of the array in the state.
+            dtype: the dtype of the zeros.
+        """
         return np.zeros(self.n, dtype) if self.state is None else self.state.episode[name]
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether statistics are updated."""
+        """Whether new values update the statistics."""
         return self.updating
 
     @update_running_mean.setter
@@ -121,14 +132,14 @@ class HeldKernel:
 
 
 class Driver(HeldKernel):
-    """A kernel around an ordinary environment, and its state.
+    """A kernel in a wrapper around an environment of Gymnasium, and its state.
 
     Args:
         kernel: the kernel to run.
         inside: the spaces of the environment.
         n: the number of environments.
-        same_step: whether episodes begin in the step that ends the previous ones.
-        kernels_inside: how many kernels the environment has, each with its own random numbers.
+        kernels_inside: the number of kernels inside the environment. It varies the seed of the random numbers.
+        same_step: whether episodes begin in the step that ends the previous episodes.
 
     Attributes:
         acts: whether the kernel changes actions.
@@ -136,10 +147,10 @@ class Driver(HeldKernel):
         observes: whether the kernel reads or changes observations.
         rewarded: whether the kernel reads or changes rewards.
         flagged: whether the kernel reads or changes the flags of ended episodes.
-        own: converts a tree to arrays of the library. Set when the library is known.
+        own: converts a tree to arrays of the library. It does not exist before the library is known.
     """
 
-    _inside = 0  # a default for older pickles too
+    _inside = 0  # for drivers in older pickles, which lack this attribute
 
     def __init__(
         self,
@@ -182,18 +193,18 @@ class Driver(HeldKernel):
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
-        # making the first state must not count as a hidden transfer
+        # JAX can be configured to refuse hidden transfers, but the first state needs one
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
             self._begun(before, loaded)
 
     def _begun(self, before: State | None, loaded: Any) -> None:
-        """Make the first state, with the values of an earlier state, or statistics that were loaded."""
+        """Create the state in the current library, with the values of an earlier state and with loaded statistics."""
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             fields = {"episode": before.episode}
-            if self.name is None:  # statistics have a name, and `load` sets them
+            if self.name is None:  # else `lasting` has statistics, which `load` sets below
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
@@ -202,27 +213,27 @@ class Driver(HeldKernel):
         self.update_running_mean = self.updating
 
     def _make_functions(self) -> None:
-        """Create everything that depends on the library and the device."""
+        """Set the attributes that depend on the library and the device: the namespace, the device and the functions."""
         backend = self.own.target
         self.xp: Any = namespace(backend)
-        # functions of the library need the device objects of its arrays
+        # functions of the namespace take the device object that an array has, which may differ from the name
         at = self._place
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)
         compiled = backend.name == "jax"
-        # equal kernels share compiled code, but code of a user may depend on more than the kernel
+        # equal kernels share compiled code, except kernels with code of users, which may depend on other values
         make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
         self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
     def follow(self, tree: AnyTree) -> None:
-        """Use the library of the results of the environment, if their type has changed."""
+        """Call `use` if results of the environment have another type than the last results."""
         kind = type(tree)
         if kind is not self._kind or kind in _CONTAINERS:
             self._kind = kind
             self.use(tree)
 
     def begin(self, observation: AnyTree, rows: AnyArray = None) -> Any:
-        """Begin episodes, and return the observations for the agent, (n, ...)."""
+        """Begin episodes in the rows of a mask (n,), or in all rows. Return the observations for the agent, (n, ...)."""
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
@@ -235,14 +246,14 @@ class Driver(HeldKernel):
         begins: AnyArray,
         observation: AnyTree,
     ) -> tuple[Step, Any]:
-        """Pass a step through the kernel. All arguments have an axis of environments, and may be None.
+        """Pass a step through the kernel. All arrays have a first axis of environments. Every argument may be None.
 
         Args:
             seen: the observations before resets, as arrays of the library.
             reward: the rewards, of any library.
-            flags: which episodes have terminated, and which are truncated, bool of any library.
-            valid: which environments have taken a step, as an array of the library.
-            begins: where an episode begins, as an array of the library.
+            flags: the pair of terminated and truncated, bool of any library.
+            valid: where the step belongs to an episode, bool of the library.
+            begins: where an episode begins, bool of the library.
             observation: the observations after resets, as arrays of the library.
 
         Returns:
@@ -259,12 +270,12 @@ class Driver(HeldKernel):
         return result, observation
 
     def seed(self, seed: Any) -> None:
-        """Seed the random numbers. None continues the sequence."""
+        """Seed the random numbers. If the seed is None, they continue."""
         if seed is not None:
             self._seed, self._rng = seed, None
 
     def act(self, action: AnyTree) -> Any:
-        """Return the actions for the environment."""
+        """Convert the agent's actions to the actions for the environment."""
         if self.state is None:
             self.use(action)
         if self._rng is None:
@@ -280,7 +291,8 @@ class Driver(HeldKernel):
     def _held(self) -> tuple[Any, Any, Any]:
         if self.state is not None:
             return super()._held()
-        xp = namespace(af.registry.backend("numpy"))  # NumPy is used until the library is known
+        # until the library is known, the statistics are in NumPy
+        xp = namespace(af.registry.backend("numpy"))
         return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def load(self, given: Any) -> None:
@@ -290,7 +302,7 @@ class Driver(HeldKernel):
             super().load(given)
 
     def batched(self, space: Space[Any], value: AnyTree) -> Any:
-        """Return one value of a space as a batch of one. A value that is not an array becomes a list."""
+        """Return a value of a space as a batch of one value. A value that is not an array becomes a list."""
         if isinstance(space, ARRAYS):
             return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)
@@ -300,7 +312,7 @@ class Driver(HeldKernel):
         )
 
     def single(self, space: Space[Any], batch: AnyTree) -> Any:
-        """Return the only value of a batch of one."""
+        """Return the only value of a batch of one value."""
         if isinstance(space, ARRAYS) and not isinstance(space, spaces.Discrete):
             return batch[0, ...]
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -309,7 +321,7 @@ class Driver(HeldKernel):
         return batch[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
+        """Return the attributes for copies and pickles, without those that `_make_functions` sets."""
         state = {**self.__dict__}
         for name in ("_begin", "_step", "_take", "device", "xp"):
             state.pop(name, None)

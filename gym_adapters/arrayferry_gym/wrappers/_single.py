@@ -27,19 +27,19 @@ from ._kernels.kernel import Kernel, Spaces
 class KernelWrapper(
     HasStatistics, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 ):
-    """A kernel around an environment, in the library of its arrays.
+    """A wrapper that applies a kernel to a single environment, in the library of the environment's arrays.
 
     Args:
-        env: the environment, or an adapter of this package around one.
+        env: the environment, or an adapter of this package around an environment.
         kernel: the kernel to put around the environment.
 
     Raises:
-        TypeError: `env` is a batch of several environments, as in simulators.
+        TypeError: `env` is a vector environment, or another batch of environments, such as a simulator.
     """
 
     _driver: Driver
     _over = False
-    """Whether the episode has ended. The next step then begins another one, as in Gymnasium's `Autoreset`."""
+    """Whether the episode has ended. If it has, a step begins the next episode, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
         refuse_batch(type(self).__name__, env)
@@ -77,7 +77,7 @@ class KernelWrapper(
         return driver.single(self._outside, first), info
 
     def step(self, action: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step."""
+        """Take a step in the environment, and pass its results through the kernel."""
         driver, kernel = self._driver, self._kernel
         if driver.acts:
             batch = driver.act(driver.batched(kernel.outside.action, action))
@@ -107,7 +107,7 @@ class KernelWrapper(
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
-            # one NumPy number is a scalar, as in Gymnasium
+            # a reward without axes becomes a NumPy scalar, as in Gymnasium
             at: Any = 0 if result.reward.ndim == 1 else (0, ...)
             reward = result.reward[at] if is_array else _number(result.reward)
         if result.info:
@@ -120,9 +120,9 @@ class TransformObservation(gym.wrappers.TransformObservation):
 
     Args:
         env: the environment whose observations change.
-        func: maps an observation to another.
-        observation_space: the space of the results, or None if the space does not change. Its samples are in the
-            agent's library.
+        func: maps an observation to a new observation.
+        observation_space: the space of new observations, or None if the space does not change. The wrapper's space
+            samples arrays of the agent's library.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -146,12 +146,12 @@ class TransformObservation(gym.wrappers.TransformObservation):
 
 
 def _number(x: AnyArray) -> Any:
-    """Return the only number of an array."""
+    """Return the only number of an array as a Python number."""
     return x.item() if hasattr(x, "item") else float(x[0])
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of one environment from a batch of one, without entries that a mask excludes."""
+    """Return the infos of the only environment in a batch, without entries whose mask is false."""
     info = {}
     for key, value in infos.items():
         if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):

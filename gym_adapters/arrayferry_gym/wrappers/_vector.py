@@ -22,27 +22,28 @@ from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, Step
 
 _OWN = __name__, f"{__name__}_only"
-"""The modules whose `step` returns flags unchanged. In classes of users, it may not."""
+"""The modules of wrappers whose `step` returns flags unchanged. The `step` of a user's class may change flags."""
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
-else:  # the class is not generic in Gymnasium 1.3 and older
+else:  # in Gymnasium 1.3 and older, VectorWrapper is not generic
     _Wrapper = VectorWrapper
 
 
 @uncompiled
 class KernelVectorWrapper(HasStatistics, _Wrapper):
-    """A kernel around a vector environment, in the library of its arrays.
+    """A wrapper that applies a kernel to a vector environment, in the library of the environment's arrays.
 
-    Which rows count in a step depends on the environment's autoreset mode:
+    The environment's autoreset mode determines which rows of a step count in the kernel's state:
 
-    - NEXT_STEP: rows whose episode had not ended before. Other rows only begin a new episode.
+    - NEXT_STEP: rows whose episode had not ended before the step. Other rows only begin a new episode.
     - SAME_STEP: all rows. Where an episode has ended, its final observation counts, and then a new episode begins. If
         the environment loses final observations, kernels that use only observations skip these rows.
-    - DISABLED: rows whose episode had not ended before. `reset` begins episodes, in all rows or those in `reset_mask`.
+    - DISABLED: rows whose episode had not ended before the step. `reset` begins episodes in all rows, or in the rows of
+        `reset_mask`.
 
     Args:
-        env: the vector environment, or an adapter of this package around one.
+        env: the vector environment, or an adapter of this package around a vector environment.
         kernel: the kernel to put around the environment.
 
     Raises:
@@ -74,7 +75,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
-        # kernels that use only observations skip last observations that are lost
+        # where last observations are lost, kernels that use only observations skip the rows of ended episodes
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
@@ -94,7 +95,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
-        # the options are copied, since Gymnasium's environments remove the mask from them
+        # a copy, since Gymnasium's environments would remove the mask from the caller's options
         forwarded = {**options} if isinstance(options, dict) else options
         observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=forwarded))
         driver = self._driver
@@ -109,7 +110,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return driver.begin(driver.own(observations), rows), infos
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin, in the rows of a NumPy mask (n,), or None for all."""
+        """Record that episodes begin in the rows of a NumPy mask (n,), or in all rows if it is None."""
         self._episodes.begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -138,13 +139,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return observations, rewards, step.terminated, step.truncated, infos
 
     def _inside(self) -> Episodes | None:
-        """Return the episodes of the wrapper inside if it returns flags unchanged, else None."""
+        """Return the `Episodes` of the wrapper directly inside. None if `env` is no wrapper that leaves flags unchanged."""
         if not isinstance(env := self.env, KernelVectorWrapper):
             return None
         return env._episodes if type(env).step.__module__ in _OWN else None
 
     def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
-        """Return infos with the final observations for the agent, and the entries that the kernel has added."""
+        """Return infos with final observations that the kernel has changed, and with the infos of the kernel."""
         final = infos.get("final_obs") if self._shows_final else None
         if final is not None:
             shown = result.observation

@@ -1,4 +1,4 @@
-"""Wrappers for vector environments that are more than a kernel, or have no kernel."""
+"""Wrappers for vector environments that do more than apply a kernel, or have no kernel."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Vector: TypeAlias = VectorEnv[Any, Any, Any]
 
 @uncompiled
 class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
-    """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
+    """Adds the returns "r", lengths "l" and durations in seconds "t" of finished episodes to infos.
 
-    Returns have the shape of rewards: with several objectives or agents, there is one for each.
+    Returns have the shape of rewards. With several objectives or agents, each has its return.
 
     Args:
         env: the vector environment.
         buffer_length: the number of episodes in the queues.
-        stats_key: the key in infos.
-        gamma: the discount factor of discounted returns, "dr", or None to leave them out.
+        stats_key: the key of the statistics in infos.
+        gamma: the discount factor of discounted returns, "dr". None leaves out "dr".
 
     Attributes:
         episode_count: the number of finished episodes.
@@ -78,13 +78,13 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
 
 
 class TransformObservation(HasObservations, KernelVectorWrapper):
-    """Applies a function to observations, including final ones.
+    """Applies a function to observations, including final observations.
 
     Args:
         env: the vector environment.
-        func: maps the observations of all environments to others.
-        observation_space: the space of the batch, or None if it follows from the next argument or does not change.
-        single_observation_space: the space of one observation, or None if it does not change.
+        func: maps a batch of observations to a batch of new observations.
+        observation_space: the space of the new batch. None for the batch of `single_observation_space`.
+        single_observation_space: the space of one new observation, or None if it does not change.
 
     Attributes:
         func: as given.

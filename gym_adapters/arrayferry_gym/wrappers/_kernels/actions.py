@@ -38,7 +38,8 @@ class ClipAction(OfGymnasium):
     parts: ClassVar[tuple[str, ...]] = ()
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        if isinstance(action, Box) and action.dtype.kind == "u":  # unsigned integers have no -inf
+        # Gymnasium's wrapper uses the bounds -inf and inf, which fail for unsigned integers
+        if isinstance(action, Box) and action.dtype.kind == "u":
             most = np.iinfo(action.dtype).max
             return observation, Box(0, most, action.shape, action.dtype.type)
         return super().spaces(observation, action)
@@ -55,17 +56,17 @@ class ClipAction(OfGymnasium):
 
 
 class RescaleAction(OfGymnasium):
-    """Maps actions from a given range to the bounds of the environment.
+    """Maps actions linearly from a given range to the bounds of the action space.
 
-    For a Box of whole numbers, the agent's actions are floats, which are rounded and clipped to the bounds.
+    For a Box of whole numbers, the agent's actions are floats. The results are rounded and clipped to the bounds.
 
     Args:
         min_action: the lower bound of the agent's actions, a number or an array.
-        max_action: the upper bound.
+        max_action: the upper bound of the agent's actions, a number or an array.
 
     Raises:
         TypeError: the action space is not a Box.
-        ValueError: the bounds do not fit.
+        ValueError: a bound has another shape, the bounds are in the wrong order, or only one of the ranges is infinite.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap
@@ -119,27 +120,27 @@ class RescaleAction(OfGymnasium):
         traced = af.registry.kind(action).backend.is_traced(action)  # type: ignore[union-attr]
         if whole and not traced and bool(xp.any(xp.isnan(action))):
             raise af.ConversionError(
-                f"an action is {action!r:.80}, but NaN cannot be rounded to a whole number"
+                f"an action is {action!r:.80}, but NaN cannot be rounded to a whole number. Pass finite numbers"
             )
 
 
 def _inner(bound: AnyArray, dtype: Any) -> Any:
-    """Return integer bounds as floats. Where a float has too few digits, a bound is rounded towards 0."""
+    """Return integer bounds as floats. A bound that the dtype cannot represent is rounded towards 0."""
     x = bound.astype(dtype)
     outside = abs(x.astype(object)) > abs(bound.astype(object))
     return np.where(np.asarray(outside, bool), np.nextafter(x, dtype.type(0)), x)
 
 
 class StickyAction(OfGymnasium):
-    """Randomly repeats the last action in place of the agent's, independently in each environment.
+    """Randomly repeats the last action in place of the agent's action, independently in each environment.
 
     Args:
-        repeat_action_probability: the probability at each step.
-        repeat_action_duration: the number of repetitions, or the lowest and the highest number.
+        repeat_action_probability: the probability that repetitions begin at a step.
+        repeat_action_duration: the number of repetitions, or a pair of the lowest and the highest number.
 
     Raises:
         gymnasium.error.InvalidProbability: the probability is not between 0 and 1.
-        ValueError: the number of repetitions is not positive, or not a number.
+        ValueError: the number of repetitions is not positive, or is neither a number nor a pair.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap
@@ -182,7 +183,7 @@ class StickyAction(OfGymnasium):
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
-        # numbers for a Box are clipped, others refused
+        # numbers out of range are clipped for a Box, and refused for other spaces
         is_box = isinstance(self.inside.action, Box)
         cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
@@ -200,7 +201,7 @@ class TransformAction(Kernel):
 
     Args:
         func: maps the agent's actions, (n, ...), to actions for the environment.
-        action_space: the space of one of the agent's actions, or None if it does not change.
+        action_space: the space of one action of the agent, or None if it is the environment's action space.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap

@@ -17,17 +17,18 @@ from .of_gymnasium import OfGymnasium
 
 
 class _Frames(OfGymnasium):
-    """A kernel that stores the latest observations, the newest last."""
+    """A kernel that stores the latest observations in queues, the newest last."""
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
     _shown: ClassVar[Any]
-    """The index of the part of a queue that the agent sees."""
+    """The index that selects from a queue the observations that the agent sees."""
 
     def _queues(self, xp: Namespace, n: int, values: AnyTree, length: int, device: Device) -> State:
-        """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
+        """Return a state with a queue (n, length, ...) for each leaf. Each entry is a copy of one observation."""
         parts = split(self.inside.observation, values)
         arrays = [
-            xp.asarray(np.array(x, space.dtype), device=device)  # the array is a copy
+            # a copy, since users may change their padding later
+            xp.asarray(np.array(x, space.dtype), device=device)
             for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
         ]
         return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
@@ -50,7 +51,7 @@ class _Frames(OfGymnasium):
         )
 
     def _next(self, xp: Namespace, state: State, rows: AnyArray, new: Any) -> tuple[State, Any]:
-        """Set the queues of some rows, and return a copy of the agent's part."""
+        """Set the queues in some rows, or in all if `rows` is None. Return copies of what the agent sees."""
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
         shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
@@ -62,7 +63,8 @@ class FrameStackObservation(_Frames):
 
     Args:
         stack_size: the number of observations.
-        padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
+        padding_type: the entries before the first observation of an episode: "reset" for copies of the first
+            observation, "zero" for zeros, or an observation.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -95,7 +97,7 @@ class FrameStackObservation(_Frames):
 
 
 class DelayObservation(_Frames):
-    """Delays observations by some steps, with zeros before the first.
+    """Delays observations by some steps. In the first steps of an episode, observations are zeros.
 
     Args:
         delay: the number of steps.

@@ -1,4 +1,4 @@
-"""`Kernel`: a wrapper as pure functions of a batch, and how it is driven through episodes."""
+"""`Kernel`, a wrapper as pure functions of a batch, and the functions that pass episodes through kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class State(NamedTuple):
     """The state of a kernel: three trees of arrays, in dicts, tuples and lists.
 
     Attributes:
-        episode: arrays (n, ...), such as stacks and counters. Rows are reset with each episode.
+        episode: arrays (n, ...), such as stacks and counters. A row is reset when an episode of its environment begins.
         lasting: arrays that outlive episodes, such as statistics.
         fixed: arrays that no step changes, such as bounds on the device of the environments.
     """
@@ -54,15 +54,15 @@ class State(NamedTuple):
 class Kernel(Immutable):
     """A wrapper as pure functions of a batch of environments, for arrays of any library.
 
-    One kernel works around ordinary environments, around vector environments, and inside `jit`. Its driver resets
-    its state where an episode begins, so a kernel cannot lose a final observation or a statistic. A kernel is
-    immutable: anything that changes is in the state. Subclasses override what they need: the methods here change
-    nothing.
+    One kernel works around single environments, around vector environments, and inside `jit`. The library resets the
+    state of a kernel where an episode begins, so a kernel cannot lose a final observation or a statistic. A kernel is
+    immutable, and all changes go into the state. Subclasses override the methods that they need. The methods of this
+    class return their arguments unchanged.
 
     Attributes:
-        parts: the fields that `step` reads or changes besides `info`: some of "observation", "reward", and "ended",
-            which stands for `terminated` and `truncated`. Around ordinary environments, the other fields are None.
-        statistics: the name of its statistics, or None if it has none.
+        parts: the fields of a `Step` that `step` reads or changes besides `info`: some of "observation", "reward", and
+            "ended" for `terminated` and `truncated`. Around environments of Gymnasium, the other fields are None.
+        statistics: the name of the kernel's statistics, or None if it has no statistics.
         inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
 
@@ -85,7 +85,7 @@ class Kernel(Immutable):
     outside: Spaces
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        """Return the spaces that the agent sees, given the spaces of the environment inside."""
+        """Return the observation and action spaces that the agent sees, given those of the environment inside."""
         return observation, action
 
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Any) -> State:
@@ -95,52 +95,52 @@ class Kernel(Immutable):
             xp: a namespace of the Array API standard.
             n: the number of environments.
             spaces: the spaces of the environment inside.
-            device: the device of arrays, or None for the library's own choice.
+            device: the device of arrays, or None for the library's default device.
         """
         return State()
 
     def reset(
         self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
     ) -> tuple[State, Any]:
-        """Begin episodes, and return the observations that the agent sees.
+        """Begin episodes. Return the new state and the observations that the agent sees.
 
         Args:
             xp: a namespace of the Array API standard.
             state: the state. Where an episode begins, the rows of `episode` already have the values of `init`.
             rows: where an episode begins, bool (n,), or None for everywhere.
-            observation: the first observations of these episodes, and the latest observations of all others.
+            observation: where an episode begins, the first observations, and elsewhere the latest observations.
         """
         return state, observation
 
     def action(
         self, xp: Namespace, rng: Random, state: State, action: AnyTree
     ) -> tuple[State, Any]:
-        """Return the actions for the environment inside, (n, ...), given the agent's actions."""
+        """Return the new state and the actions for the environment inside, (n, ...), given the agent's actions."""
         return state, action
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        """Return the step's result for the agent. Only rows in `result.valid` count."""
+        """Return the new state and the step's result for the agent. Rows where `result.valid` is false do not count."""
         return state, result
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         """Return the shape and the dtype of one reward that the agent sees, given those of one reward inside.
 
-        By default, a kernel that reads or changes rewards determines them by a step with a batch of zeros. Override
-        this method if such a step fails.
+        By default, a kernel that reads or changes rewards determines shape and dtype by a step with a batch of zeros.
+        Override this method if such a step fails.
 
         Args:
             shape: the shape of the reward of one environment inside.
-            dtype: the name of its dtype, or None if that is not stated.
+            dtype: the name of the dtype of this reward, or None if it is unknown.
         """
         if not self.steps or "reward" not in self.parts:
             return shape, dtype
         return of_zeros(self, shape, dtype)
 
     def around(self, inside: Spaces) -> Self:
-        """Return this kernel around an environment with these spaces.
+        """Return a copy of this kernel whose `inside` and `outside` are set for an environment with these spaces.
 
         Raises:
-            Exception: the kernel does not support these spaces. The errors are those of Gymnasium's own wrappers.
+            Exception: the kernel does not support these spaces. The error is that of Gymnasium's own wrapper.
         """
         bound = copy.copy(self)
         vars(bound).pop(KEPT, None)
@@ -167,7 +167,7 @@ class Kernel(Immutable):
 
     @property
     def any_library(self) -> bool:
-        """Whether the kernel supports any library: it is part of this package, and calls no function of a user."""
+        """Whether the kernel supports any library. It must be part of this package, and call no function of a user."""
         is_ours = type(self).__module__.startswith("arrayferry_gym.")
         return is_ours and not any(
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
@@ -188,7 +188,7 @@ class Kernel(Immutable):
 
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
-    """Return the arguments of a kernel: its attributes, except those that follow from the spaces around it."""
+    """Return the arguments of a kernel's constructor as a dict. They are its attributes except those that `around` sets."""
     others = ("inside", "outside", "_places", KEPT)
     return {name: value for name, value in vars(kernel).items() if name not in others}
 
@@ -205,6 +205,9 @@ def begin_episodes(
         fresh: the state of one environment before its first episode.
         rows: where an episode begins, bool (n,), or None for everywhere.
         observation: as in `Kernel.reset`.
+
+    Returns:
+        The new state and the observations that the agent sees.
     """
 
     def begun(new: Any, old: Any) -> Any:
@@ -228,7 +231,7 @@ def take_step(
         result: the result of the step, with the observations before resets.
         begins: where an episode begins, bool (n,), or None for nowhere.
         observation: the observations after resets.
-        same_step: whether episodes begin in the step that ends the previous ones.
+        same_step: whether episodes begin in the step that ends the previous episodes.
 
     Returns:
         The state, the result of the step for the agent, and the observations after resets for the agent.
@@ -237,18 +240,19 @@ def take_step(
     if begins is None:
         return state, result, result.observation
     state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
-    # rows of environments that go on hold the step's observations
+    # where no episode begins, the agent sees the result of the step, not of `Kernel.reset`
     if same_step and kernel.observes:
         first = before_resets(xp, begins, first, result.observation)
-    elif kernel.observes:  # kernels around this one see no other observation
+    elif kernel.observes:  # a step that only resets has no other observation for outer kernels
         result = result._replace(observation=first)
     return state, result, first
 
 
 def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
-    """Return the shape and the dtype of rewards after a step with a batch of zeros, unchanged if such a step fails.
+    """Return the shape and the dtype of one reward after a step of a kernel with a batch of zeros.
 
-    If JAX is imported, it evaluates the step abstractly. If JAX cannot trace the step, another library computes it.
+    If JAX is imported, it traces the step without computing it. Else, or if JAX cannot trace the step, NumPy or PyTorch
+    computes it. If all fail, the result is the shape and dtype before the kernel.
     """
 
     def step(name: str) -> Any:
@@ -273,15 +277,15 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
 
 
 class Chain:
-    """Nested kernels, driven as one.
+    """Nested kernels, whose methods are called one after the other.
 
     Args:
         kernels: the kernels, innermost first.
         inside: the spaces of the environment.
-        refuse: called with a kernel and the error that it raised. It may raise another error.
+        refuse: a function that is called with a kernel and the error that the kernel raised. It may raise another error.
 
     Attributes:
-        kernels: the kernels, bound to these spaces.
+        kernels: the kernels, each bound to the spaces inside it.
         outside: the spaces that the agent sees.
         acts: whether any kernel changes actions.
     """
@@ -303,18 +307,19 @@ class Chain:
         self._refuse = refuse
 
     def init(self, xp: Namespace, n: int, device: Any) -> tuple[State, ...]:
-        """Return the states before the first episodes."""
+        """Return the states of all kernels before the first episodes of `n` environments."""
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
 
     @staticmethod
     def rng(to: Target, seed: Any, device: Any, inside: int = 0) -> Random:
-        """Return the random numbers of kernels that change actions, for a seed of the environments.
+        """Return the random number generator of kernels that change actions, for a seed of the environments.
 
         Args:
             to: the library.
-            seed: the seed, or one for each environment.
+            seed: a seed, or a list with a seed for each environment.
             device: the device of the numbers.
-            inside: the number of kernels inside, which have random numbers of their own.
+            inside: the number of kernels inside the environment. It varies the seed, since these kernels have generators
+                too.
         """
         seeds = seed if isinstance(seed, (list, tuple)) else [seed]
         return make_rng(to, mixed_seed("kernels", seeds, inside), device)
@@ -340,7 +345,7 @@ class Chain:
     def action(
         self, xp: Namespace, rng: Any, states: AnyTree, action: AnyTree
     ) -> tuple[tuple[State, ...], Any]:
-        """Return the actions for the environment."""
+        """Pass the agent's actions through all kernels. Return their states and the actions for the environment."""
         after = []
         for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
             state, action = self._called(kernel, kernel.action, xp, rng, state, action)

@@ -1,9 +1,9 @@
-"""Running means and variances, of batches whose rows may be masked.
+"""Running means and variances of values that arrive in batches. A mask may exclude rows of a batch.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
 Sample Variances". In JAX, the count stops at 2**31 - 1, so later values weigh slightly more.
 
-As in Gymnasium, the first mean is 0 and the first variance 1, with the weight of 1e-4 values.
+As in Gymnasium, the initial mean is 0 and the initial variance is 1. They weigh as much as 1e-4 values.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
-"""The weight of the first mean and variance, as a number of values."""
+"""The number of values that the initial mean and variance count as."""
 
 MOST = 2**31 - 1
-"""The largest count in JAX."""
+"""The largest count in JAX, where counts are int32."""
 
 
 class Moments(NamedTuple):
@@ -35,7 +35,7 @@ class Moments(NamedTuple):
     Attributes:
         count: the number of values.
         mean: the mean, float64 where the library has it, else float32.
-        var: the variance, about the mean.
+        var: the variance.
         updating: whether new values are counted.
     """
 
@@ -45,14 +45,16 @@ class Moments(NamedTuple):
     updating: Any
 
     def switched(self, xp: Namespace, updating: bool) -> Moments:
-        """Return the same moments, whose updates are switched on or off."""
+        """Return these moments with another value of `updating`."""
         return self._replace(updating=_number(xp, updating))
 
     def read(self) -> dict[str, Any]:
-        """Return the moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
+        """Return a dict with the count, a Python integer, and the mean and the variance as nested lists.
+
+        Its keys are "count", "mean" and "var".
 
         Raises:
-            arrayferry.OptionError: the moments are of several runs, or traced.
+            arrayferry.OptionError: the moments are traced, or have an additional axis of runs.
         """
         count, backend = af.first_array(self.count)
         if backend is not None and backend.is_traced(count):
@@ -62,7 +64,7 @@ class Moments(NamedTuple):
             )
         if getattr(self.count, "shape", ()):
             raise af.OptionError(
-                "these are the statistics of several runs, as jax.vmap makes them",
+                "these are the statistics of several runs, with an axis that jax.vmap has added",
                 remedy="Pass the statistics of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
         mean, var = (_numpy(x).tolist() for x in (self.mean, self.var))
@@ -70,38 +72,38 @@ class Moments(NamedTuple):
 
     @staticmethod
     def checked(values: AnyTree) -> tuple[int, Any, Any]:
-        """Return the count, the mean and the variance in a result of `read`.
+        """Check a result of `read`. Return its count, and its mean and variance as float64 arrays in NumPy.
 
         Raises:
-            arrayferry.OptionError: the values have another form.
+            arrayferry.OptionError: the values are not a result of `read`.
         """
         try:
             count = operator.index(values["count"])
             mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
-            # if a value is not finite, the variance is NaN
+            # a variance may be NaN only if the mean is not finite, as after a value of NaN or inf
             if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
                 raise ValueError("these are not a mean and a variance")
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise af.OptionError(
                 f"statistics are needed, but got {values!r:.80}",
-                remedy='Pass the result of state_dict(): a dict with "count", a whole number, "mean" and "var".',
+                remedy='Pass one value of state_dict(), a dict with "count", a whole number, "mean" and "var".',
             ) from error
         return count, mean, var
 
     def given(
         self, xp: Namespace, values: AnyTree, device: Device, *, any_shape: bool = False
     ) -> Moments:
-        """Return moments of the same form, from a result of `read`.
+        """Return moments with the values of a result of `read`, and with the shape and dtype of these moments.
 
         Args:
             xp: the namespace.
             values: the dict of count, mean and variance that `read` returned.
-            device: the device of arrays, or None for the library's own choice.
-            any_shape: whether any shape is accepted if these moments have counted no value.
+            device: the device of arrays, or None for the library's default device.
+            any_shape: whether the values may have any shape if these moments have the shape ().
 
         Raises:
             arrayferry.OptionError: the shape differs, or the count, mean or variance is missing.
-            arrayferry.NarrowingError: a number does not fit.
+            arrayferry.NarrowingError: a number does not fit the dtype of these moments.
         """
         count, mean, var = Moments.checked(values)
         shape = tuple(self.mean.shape)
@@ -118,7 +120,7 @@ class Moments(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Statistics:
-    """A mean and a variance in NumPy, with the names of Gymnasium's `RunningMeanStd`.
+    """A mean and a variance in NumPy, with the attributes of Gymnasium's `RunningMeanStd`.
 
     Attributes:
         mean: the mean, float64.
@@ -140,7 +142,7 @@ def wide(xp: Namespace, device: Device) -> Any:
 
 
 def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
-    """Return the moments before the first value."""
+    """Return the moments before the first value, of a shape."""
     dtype = wide(xp, device)
     mean = xp.zeros(shape, dtype=dtype, device=device)
     var = xp.ones(shape, dtype=dtype, device=device)
@@ -148,7 +150,7 @@ def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
 
 
 def _number(xp: Namespace, value: AnyTree) -> Any:
-    """Return a number as moments store it. In JAX, it is an array, of the same dtype with and without 64 bits."""
+    """Return a count or a bool as `Moments` store it. In JAX, it is an int32 or bool array, also if JAX has int64."""
     if not xp.__name__.startswith("jax"):
         return value
     if isinstance(value, bool):
@@ -157,22 +159,23 @@ def _number(xp: Namespace, value: AnyTree) -> Any:
 
 
 def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None) -> Moments:
-    """Return moments that also count values.
+    """Return moments after a batch of new values.
 
     Args:
         xp: the namespace.
-        moments: the moments before.
-        x: values (n, ...).
-        rows: which rows count, bool (n,), or None for all.
+        moments: the moments before these values.
+        x: the values, (n, ...).
+        rows: a mask of the rows to count, bool (n,), or None for all.
     """
     count, mean, var, updating = moments
     if updating is False:
         return moments
     dtype, k = mean.dtype, x.shape[0]
     x = xp.astype(x, dtype, copy=False)
-    # the sums are of differences from one of the values, which avoids cancellation
+    # sums of differences from one value, or from the mean, are more precise than sums of large values
     one = x[0, ...] if rows is None else mean
-    apart = x - one[None, ...]  # JAX can be configured to require operands of equal rank
+    # [None, ...], since JAX can be configured to require operands of equal rank
+    apart = x - one[None, ...]
     divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
@@ -194,7 +197,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
     delta = one + first - mean
     spread = second - first * first + delta * delta * left
     mean = mean + delta * weight
-    # the first values replace the variance of 1: a difference from it would lose digits
+    # if the batch outweighs earlier values, as at first, `spread - var` would lose digits of a small spread
     early = weight > 0.5
     if isinstance(early, bool):
         var = var * left + spread * weight if early else var + (spread - var) * weight
@@ -206,7 +209,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
 def _sum(xp: Namespace, x: AnyArray) -> Any:
     """Return the sum over the first axis."""
     if isinstance(x, np.ndarray) and x.ndim == 2:
-        return np.ones(x.shape[0]) @ x  # a matrix product is five times as fast as sum(axis=0)
+        return np.ones(x.shape[0]) @ x  # five times as fast as x.sum(axis=0)
     return x.sum(axis=0) if hasattr(x, "sum") else xp.sum(x, axis=0)
 
 
@@ -227,7 +230,7 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
     center = runs[0][1]
     prior = 0.0 - center
     total = 0
-    # each run has counted the first mean and variance, and the result counts them once
+    # each run includes the initial mean and variance, but the result must include them only once
     first, second = PRIOR * prior, PRIOR * (1 + prior * prior)
     for count, mean, var in runs:
         if mean.shape != center.shape:

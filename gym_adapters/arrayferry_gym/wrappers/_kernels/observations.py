@@ -1,4 +1,4 @@
-"""Kernels that change each observation independently. Kernels that show earlier ones are in `frames`."""
+"""Kernels that change each observation independently. Kernels that show earlier observations are in `frames`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TransformObservation(Observations):
     """Applies a function to observations.
 
     Args:
-        func: maps a batch of observations, (n, ...), to another.
-        observation_space: the space of one resulting observation, or None if it does not change.
+        func: maps a batch of observations, (n, ...), to a batch of new observations.
+        observation_space: the space of one new observation, or None if the space does not change.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -49,15 +49,15 @@ class TransformObservation(Observations):
 
 
 class RescaleObservation(Observations):
-    """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
+    """Maps observations linearly from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
-        min_obs: the lower bound of the result, a number or an array.
-        max_obs: the upper bound.
+        min_obs: the lower bound of the results, a number or an array.
+        max_obs: the upper bound of the results, a number or an array.
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: the bounds do not fit.
+        ValueError: a bound has another shape, the bounds are in the wrong order, or only one of the ranges is infinite.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap
@@ -96,7 +96,7 @@ class ReshapeObservation(Observations):
 
     Raises:
         TypeError: the observation space is not a Box, or the shape is not a tuple of integers.
-        ValueError: the shape does not fit.
+        ValueError: the shape has another number of elements than an observation.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -119,7 +119,7 @@ class DtypeObservation(Observations):
     """Casts observations to another dtype.
 
     Args:
-        dtype: the dtype, as a name, or as an object of NumPy or another library (`torch.float32`).
+        dtype: the name of a dtype, or a dtype of NumPy or another library, such as `torch.float32`.
 
     Raises:
         TypeError: observations are not arrays of one dtype.
@@ -136,7 +136,7 @@ class DtypeObservation(Observations):
     def __init__(self, dtype: Any) -> None:
         try:
             np.dtype(dtype)
-        except TypeError:  # the dtype is of another library
+        except TypeError:  # a dtype of another library, such as torch.float32
             dtype = dtype_name(dtype)
         self.dtype = dtype
 
@@ -145,7 +145,7 @@ class DtypeObservation(Observations):
         if isinstance(cast, spaces.Box) and cast.dtype.kind in "iu":
             source: Any = observation
             limits = np.iinfo(cast.dtype)
-            # without a bound, Gymnasium's highest number wraps around to the lowest
+            # in Gymnasium's wrapper, a `high` above the range of the dtype wraps around to a low number
             high = np.where(source.high >= limits.max, limits.max, cast.high).astype(cast.dtype)
             cast = spaces.Box(cast.low, high, dtype=cast.dtype.type)
         return cast, action
@@ -197,8 +197,8 @@ class GrayscaleObservation(Observations):
 class FlattenObservation(Observations):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
-    Around a vector environment, observations that are not arrays of one shape, such as those of Sequence or Text, are
-    flattened by Gymnasium's own wrapper, which is added inside.
+    Around a vector environment, Gymnasium's own wrapper flattens observations that are not arrays of one shape, such as
+    those of a Sequence or Text.
 
     Examples:
         >>> from gymnasium import spaces
@@ -228,10 +228,10 @@ class FilterObservation(Observations):
     """Selects parts of Dict or Tuple observations.
 
     Args:
-        filter_keys: the keys to keep, or the indices in a Tuple.
+        filter_keys: the keys of a Dict, or the indices of a Tuple, to keep.
 
     Raises:
-        ValueError: there is no such key, or the observation space is not a Dict or Tuple.
+        ValueError: a key or index does not exist, or the observation space is not a Dict or Tuple.
 
     Examples:
         >>> from gymnasium import spaces
@@ -260,12 +260,12 @@ class TimeAwareObservation(Kernel):
 
     Args:
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
-        normalize_time: whether the number is divided by the step limit, in float32.
-        dict_time_key: the key of the number in a Dict.
-        max_episode_steps: the step limit, or None for the environment's.
+        normalize_time: whether the number of steps is divided by the step limit, in float32.
+        dict_time_key: the key of the number of steps, if observations are dicts.
+        max_episode_steps: the step limit, or None for the environment's own limit.
 
     Raises:
-        ValueError: there is no step limit, or the key is already in use.
+        ValueError: the environment has no step limit and none was passed, or observations already have the key.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -304,7 +304,7 @@ class TimeAwareObservation(Kernel):
         limit = self.limit
         if limit is None:
             raise ValueError(
-                "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`. "
+                "The environment must be wrapped by a TimeLimit wrapper or the spec must specify a `max_episode_steps`. "
                 "Otherwise pass max_episode_steps"
             )
         timed = self._with_time(observation, limit)
@@ -320,7 +320,7 @@ class TimeAwareObservation(Kernel):
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
                 )
-            # Gymnasium has `sort_keys` since version 1.4
+            # Gymnasium before 1.4 has no `sort_keys`
             ordered = hasattr(observation, "sort_keys")
             order: Any = {"sort_keys": observation.sort_keys} if ordered else {}
             return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
@@ -364,7 +364,7 @@ def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
         x = batch
         for key in path:
             x = x[key]
-        if not hasattr(x, "shape"):  # `x` holds values that are not arrays
+        if not hasattr(x, "shape"):  # `x` has values that are not arrays, such as texts
             parts.append(
                 xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, each)) for each in x]))
             )

@@ -15,7 +15,7 @@ from .kernel import Kernel, State, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
-    """An environment that has only spaces. Gymnasium's wrappers check these, and derive new spaces from them."""
+    """An environment that has only spaces, from which Gymnasium's wrappers compute the spaces of the result."""
 
     def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation
@@ -34,7 +34,7 @@ class OfGymnasium(Kernel):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         try:
-            # Gymnasium's wrapper may divide by a width of 0
+            # Gymnasium's wrapper warns if it divides by a width of 0, where both bounds are equal
             with np.errstate(all="ignore"):
                 wrapper = self._original(_Shell(observation, action), **arguments_of(self))
         except (AssertionError, ValueError) as error:
@@ -54,7 +54,7 @@ class Observations(OfGymnasium):
     parts: ClassVar[tuple[str, ...]] = ("observation",)
 
     def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
-        """Return the observations for the agent, (n, ...)."""
+        """Return the observations for the agent, (n, ...), given those of the environment."""
         raise NotImplementedError
 
     def reset(
@@ -67,7 +67,7 @@ class Observations(OfGymnasium):
 
 
 def as_float(space: Any) -> Any:
-    """Return a Box of whole numbers as one of float32, which can be rescaled. Any other space is unchanged."""
+    """Return a Box of integers as a Box of float32, which can be rescaled. Return any other space unchanged."""
     if not isinstance(space, spaces.Box) or space.dtype.kind == "f":
         return space
     low, high = (bound.astype(np.float32) for bound in (space.low, space.high))
@@ -75,10 +75,11 @@ def as_float(space: Any) -> Any:
 
 
 def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: Device) -> State:
-    """Return the linear map from a Box to other bounds, as arrays (1, ...): the factor and the intercept.
+    """Return the linear map from a Box to other bounds, as two arrays (1, ...): the factor and the intercept.
 
-    The arrays have the dtype of the Box, or float64 if it has integers. If the factor is out of range of that dtype, there
-    are three arrays: half the old width, a divisor; half the new width, a factor; and the intercept.
+    The arrays have the dtype of the Box, or float64 for a Box of integers. If the factor is out of the range of this
+    dtype, the result is three arrays: a divisor, which is half the old width, a factor, which is half the new width, and
+    the intercept.
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
@@ -89,7 +90,7 @@ def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: De
     intercept[above] = high[above] - own_high[above]
     with np.errstate(all="ignore"):
         intercept[below] = low[below] - own_low[below] / width[below] * new[below]
-    fixed_at = both & (own_low == own_high)  # there is nothing to rescale
+    fixed_at = both & (own_low == own_high)  # these values have one bound, and are only shifted
     width[fixed_at] = new[fixed_at] = 1
     intercept[fixed_at] = (low - own_low)[fixed_at]
     dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)

@@ -23,7 +23,7 @@ class ClipReward(OfGymnasium):
         max_reward: the upper bound, or None for no bound.
 
     Raises:
-        gymnasium.error.InvalidBound: there is no bound, or the bounds are in the wrong order.
+        gymnasium.error.InvalidBound: both bounds are None, or they are in the wrong order.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -62,8 +62,9 @@ class TransformReward(Kernel):
     """Applies a function to rewards.
 
     Args:
-        func: maps a batch of rewards, (n,), to another.
-        shape: the shape of one resulting reward. By default, `func` is called with zeros to determine it if needed.
+        func: maps a batch of rewards, (n,), to a batch of new rewards.
+        shape: the shape of one new reward, or None. If it is None and needed, `func` is called with zeros to determine
+            it.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -88,12 +89,15 @@ class TransformReward(Kernel):
 
 
 def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
-    """Return bounds as an array of the library, or None for a number, which would get a dtype in the state."""
+    """Return a bound as an array of the library. Return None for a number, which as an array would get a dtype."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)
 
 
 def _number_or(array: AnyArray, x: AnyArray) -> Any:
-    """Return the array, or else the bound as a Python number, which adopts the dtype of the rewards."""
+    """Return the result of `_array` for a bound, or if it is None the bound as a Python number.
+
+    A Python number adopts the dtype of the rewards.
+    """
     return array if array is not None or x is None else float(x)

@@ -1,4 +1,4 @@
-"""Kernels with statistics: of observations, of returns, and of episodes."""
+"""Kernels with statistics of observations, of returns, and of episodes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .of_gymnasium import OfGymnasium
 
 
 class NormalizeObservation(OfGymnasium):
-    """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
+    """Normalizes observations, in float32, by the running mean and variance of all observations so far.
 
-    Each observation of an episode counts once: the first one, and the one after each step, also the final one.
+    Each observation of an episode counts once, also the first and the last observation.
 
     Args:
         epsilon: the number added to the variance under the square root.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
-        ValueError: observations have no shape.
+        ValueError: the observation space has no shape.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -62,9 +62,9 @@ class NormalizeObservation(OfGymnasium):
     ) -> tuple[State, Any]:
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
-        if x.dtype == xp.float32:  # the statistics are cast, and not the batch
+        if x.dtype == xp.float32:  # casting the statistics is faster than casting the batch
             mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
-        else:  # the Array API does not mix integers and floats
+        else:  # the Array API standard does not define integers minus floats
             x = xp.astype(x, mean.dtype, copy=False)
         x = (x - mean[None, ...]) / deviation[None, ...]
         return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
@@ -73,8 +73,7 @@ class NormalizeObservation(OfGymnasium):
 class NormalizeReward(OfGymnasium):
     """Divides rewards by the square root of the running variance of the discounted returns so far.
 
-    Unlike in Gymnasium's wrapper, the return of an episode never carries over into the next one, even if it was
-    truncated.
+    Unlike in Gymnasium's wrapper, the return of a truncated episode never carries over into the next episode.
 
     Args:
         gamma: the discount factor.
@@ -132,14 +131,14 @@ class NormalizeReward(OfGymnasium):
 
 
 class RecordEpisodeStatistics(Kernel):
-    """Adds the returns and lengths of finished episodes to infos: "r" and "l", and discounted returns: "dr".
+    """Adds the returns "r", lengths "l" and discounted returns "dr" of finished episodes to infos.
 
-    Returns have the shape of rewards: with several objectives or agents, there is one for each.
+    Returns have the shape of rewards. With several objectives or agents, each has its return.
 
     Args:
-        buffer_length: the number of episodes in queues, which only wrappers around ordinary environments have.
-        stats_key: the key in infos.
-        gamma: the discount factor of "dr", from 0 to 1. None leaves it out.
+        buffer_length: the number of episodes in the queues of a wrapper, such as `return_queue`.
+        stats_key: the key of the statistics in infos.
+        gamma: the discount factor of "dr", from 0 to 1. None leaves out "dr".
 
     Raises:
         arrayferry.OptionError: `gamma` is not between 0 and 1.
