@@ -1,8 +1,8 @@
 """An audit of vector environments, and the conformance kit for bridges.
 
 `check_vector_env` finds faults of vector environments from their results alone. A bridge lets trainers of one project
-use environments of another. To test a bridge, put it around a probe, an environment whose observations identify their
-episode and step. Define how to reset and step the bridge, and run pytest:
+use environments of another project. To test a bridge, put it around a probe, an environment whose observations identify
+their episode and step. Define how to reset and step the bridge, and run pytest:
 
     from arrayferry_audit import BridgeContract, BridgeStep, Probe
 
@@ -18,8 +18,9 @@ episode and step. Define how to reset and step the bridge, and run pytest:
             ...
             return BridgeStep(observation, reward, terminated, truncated, final_observation)
 
-For a bridge from environments of another project, write a probe in the form of that project, with the same
-observations, rewards and ends. The bridge gets the same audit, and is compared with the probe.
+For a bridge that makes environments of another project usable here, write a probe with that project's interface. It must
+return the observations, rewards and flags of `Probe`. The tests audit the bridge, and compare its results with those of
+`Probe`.
 """
 
 from __future__ import annotations
@@ -61,30 +62,29 @@ LIMIT = 4
 def check_vector_env(
     envs: VectorEnv[Any, Any, Any] | Callable[[], Any], *, steps: int = 300, seed: int = 0
 ) -> list[VectorProblem]:
-    """Audit vector environments of any kind by their results alone, and return the problems.
+    """Audit vector environments by their results alone, and return the problems.
 
-    A run, with a seed and random actions, is recorded and checked. Then the run is repeated with one change, such as other
-    actions of one environment, and compared.
+    A run with a seed and random actions is recorded and checked. Then the run is repeated several times, with one change
+    each time, such as other actions of one environment, and the results are compared.
 
     Args:
-        envs: the environments, or a function without arguments that makes new ones, which are alike. The function is
-            called several times, and its environments are closed. They are also compared with others that are made,
-            stepped and closed at the same time, and need not be able to repeat a run after another reset. Environments
-            that are passed stay open.
-        steps: the number of steps of a run. There are up to 14 runs, of which one is stored. Enough episodes should
-            end: if there is a time limit, pass several times that number.
+        envs: a vector environment, which stays open, or a function without arguments that makes a new one, of equal
+            behaviour, in each call. With a function, the audit also compares environments while others are made, stepped
+            and closed. These environments are closed, and need not repeat a run after a second reset with its seed.
+        steps: the number of steps of a run. The audit makes up to 14 runs, and stores one of them. Several episodes
+            should end in a run. If there is a time limit, pass a multiple of it.
         seed: the seed of the first run, 0 or more.
 
     Returns:
-        The problems, empty if there are none. As text, a problem names the environment, the step, what is wrong, and what
-        to do.
+        A list of problems, which is empty if none was found. The text of a problem names the environment and the step,
+        and says what is wrong and what to do.
 
     Raises:
-        TypeError: `envs` is neither vector environments nor a function.
-        arrayferry.OptionError: `steps` or `seed` is not such an integer.
+        TypeError: `envs` is neither a vector environment nor a function that makes one.
+        arrayferry.OptionError: `steps` is not a positive integer, or `seed` is not an integer of 0 or more.
 
     Warns:
-        UserWarning: there is no problem, but no episode has ended, so that ends were not checked.
+        UserWarning: no problem was found, but no episode has ended, so that ends of episodes were not checked.
 
     Examples:
         >>> from gymnasium.vector import AutoresetMode
@@ -118,7 +118,7 @@ def check_vector_env(
 
 
 class ProbeState(NamedTuple):
-    """The state of `Probe`: arrays of shape (n,) and dtype float32."""
+    """The state of `Probe`: the number of each episode and the count of its steps, float32 (n,)."""
 
     start: Any
     count: Any
@@ -127,9 +127,9 @@ class ProbeState(NamedTuple):
 class Probe(FunctionalEnv):
     """An environment whose observations identify their episode and step.
 
-    Observations are float32 of shape (2,): a number from 0 to 1 that is drawn for each episode, and the count of its
-    steps so far. Action 1 terminates the episode; 0 and 2 do not. The reward is the count after the step plus half the action. An
-    episode is truncated after 4 steps.
+    An observation is float32 of shape (2,). It has a number from 0 to 1 that is drawn for each episode, and the count of
+    the episode's steps so far. Action 1 terminates the episode, actions 0 and 2 do not. The reward is the count after
+    the step plus half the action. An episode is truncated after 4 steps.
 
     Examples:
         >>> from arrayferry_audit import Probe
@@ -147,32 +147,32 @@ class Probe(FunctionalEnv):
     max_episode_steps: int | None = LIMIT
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> ProbeState:
-        """Draw the number of each episode."""
+        """Draw a number for each episode, and set the counts to 0."""
         return ProbeState(rng.uniform((n,), 0.0, 1.0), xp.zeros((n,), dtype=xp.float32))
 
     def step(
         self, xp: Namespace, rng: Any, state: ProbeState, action: AnyTree, params: AnyTree
     ) -> tuple[ProbeState, Any, Any]:
-        """Count the step."""
+        """Count the step. Return the state, the rewards, and where action 1 terminates the episode."""
         count = state.count + 1
         reward = count + 0.5 * xp.astype(action, xp.float32)
         return ProbeState(state.start, count), reward, action == 1
 
     def observe(self, xp: Namespace, state: ProbeState, params: AnyTree) -> Any:
-        """Return the number of the episode, and the count."""
+        """Return the number of each episode and the count of its steps, (n, 2)."""
         return xp.stack([state.start, state.count], axis=1)
 
 
 class BridgeStep(NamedTuple):
-    """What a trainer receives from a step, as arrays of any library or lists.
+    """The results of a step that a trainer receives, as arrays of any library or lists.
 
     Attributes:
-        observation: (n, 2). Where an episode has ended, the first observation of the next.
-        reward: (n,).
-        terminated: (n,), booleans.
-        truncated: (n,), booleans.
-        final_observation: (n, 2), the observations after the step and before any reset. Only rows whose episode has ended
-            count; others may be anything, also None.
+        observation: the observations, (n, 2). Where an episode has ended, the first observation of the next episode.
+        reward: the rewards, (n,).
+        terminated: which episodes have terminated, booleans (n,).
+        truncated: which episodes have been truncated, booleans (n,).
+        final_observation: the observations after the step and before any reset, (n, 2). Only rows whose episode has
+            ended are used. Other rows may have any value, also None.
     """
 
     observation: Any
@@ -185,15 +185,15 @@ class BridgeStep(NamedTuple):
 class BridgeContract:
     """The test that every bridge must pass. Name your subclass `Test...`.
 
-    It runs the audit of `check_vector_env`, and compares results with the probe's. The default methods suit a Gymnasium
-    vector environment that resets in the same step.
+    The test runs the audit of `check_vector_env`, and compares the bridge's results with those of `Probe`. The default
+    methods work for a Gymnasium vector environment that resets in the same step.
 
     Attributes:
-        num_envs: the number of rows: environments, or the agents of one game.
+        num_envs: the number of rows in observations. A row is an environment, or an agent of a game.
         steps: the number of steps of each run. More steps find late faults, such as counts that overflow.
-        exclusive: whether the trainer expects at most one of the two flags. If so, an episode with both flags is
-            treated as terminated.
-        together: whether the rows are agents of one game, which begins and ends for all of them together.
+        exclusive: whether the trainer expects at most one of the flags terminated and truncated. If so, truncated must
+            be false where both would be true.
+        together: whether the rows are agents of one game, which begins and ends for all agents together.
 
     Examples:
         >>> from arrayferry_audit import BridgeContract, Probe
@@ -211,7 +211,7 @@ class BridgeContract:
     def make(self) -> Any:
         """Return a new bridge around `num_envs` probes."""
         raise NotImplementedError(
-            f"{type(self).__name__} needs a method make() that returns the bridge"
+            f"{type(self).__name__} needs a method make() that returns the bridge. Define it"
         )
 
     def reset(self, bridge: Any, seed: int | None) -> Any:
@@ -219,22 +219,22 @@ class BridgeContract:
 
         Args:
             bridge: the result of `make`.
-            seed: the seed, or None to continue the random sequence.
+            seed: the seed, or None to continue with the current random numbers.
         """
         return bridge.reset(seed=seed)[0]
 
     def step(self, bridge: Any, actions: np.ndarray[Any, Any]) -> BridgeStep:
-        """Take a step, and reset the rows that have ended if the bridge leaves that to the trainer.
+        """Take a step. If the bridge leaves resets to the trainer, also reset the rows whose episode has ended.
 
         Args:
             bridge: the result of `make`.
-            actions: int64 (n,).
+            actions: an action for each row, int64 (n,).
         """
         observation, reward, terminated, truncated, infos = bridge.step(actions)
         return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
 
     def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
-        """Return the observation and action space of one row, or None for a space that the trainer does not have."""
+        """Return the observation space and the action space of one row. A space that the bridge does not have is None."""
         return bridge.single_observation_space, bridge.single_action_space
 
     def close(self, bridge: Any) -> None:
@@ -242,7 +242,10 @@ class BridgeContract:
         getattr(bridge, "close", lambda: None)()
 
     def test_the_bridge_is_right(self) -> None:
-        """The audit finds nothing, and each result is the probe's. One row is tested too, if `make` supports it."""
+        """The audit finds no problem, and all results are those of `Probe`.
+
+        A bridge with one row is tested too, if `make` uses `num_envs`.
+        """
         problems = self._problems(self.steps)
         if not problems and self.num_envs > 1:
             single = copy.copy(self)
@@ -260,7 +263,7 @@ class BridgeContract:
         return Audit(None, make, steps, 0, together=self.together, also=also).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
-        """Compare a run with the probe, up to the first difference."""
+        """Compare a run with results computed from the rules of `Probe`. Yield the first difference."""
         acted = self.spaces(run.envs.bridge)[1]
         if acted not in (None, spaces.Discrete(3)):
             yield None, None, f"the space of actions is {acted}, not Discrete(3)"
@@ -295,14 +298,14 @@ class BridgeContract:
 
 
 class _Actions(spaces.Discrete):
-    """The actions of the probe. Most samples do not end the episode."""
+    """The action space of `Probe`, of which only a fifth of the samples terminates the episode."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         return np.int64(self.np_random.choice(3, p=[0.6, 0.2, 0.2]))
 
 
 class _BridgedProbes:
-    """A bridge in the form of a Gymnasium vector environment."""
+    """A bridge with the interface of a Gymnasium vector environment, which the audit requires."""
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
     single_action_space = _Actions(3)
@@ -315,7 +318,8 @@ class _BridgedProbes:
 
     def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(seed, list):
-            raise TypeError  # many bridges refuse a list of seeds; the check is skipped then
+            # many bridges accept only one seed; the audit skips its check of lists after this error
+            raise TypeError
         return self.contract.reset(self.bridge, seed), {}
 
     def step(self, actions: AnyTree) -> tuple[Any, ...]:
@@ -329,12 +333,12 @@ class _BridgedProbes:
         self.contract.close(self.bridge)
 
 
-if not TYPE_CHECKING:  # without this condition, type checkers would accept any name
+if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
 
     def __getattr__(name: str) -> Any:
         if name != "SuiteContract":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from ._suites import SuiteContract  # this module needs pytest
+        from ._suites import SuiteContract  # imported only on use, since `_suites` needs pytest
 
         return SuiteContract
 

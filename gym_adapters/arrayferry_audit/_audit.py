@@ -1,4 +1,4 @@
-"""The audit: one run is recorded and checked, and then repeated with one thing changed."""
+"""The audit of vector environments. It records and checks a run, and repeats the run with one change each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._checks import CHECKS, problems_of
 from ._record import Call, Episode, Recorder, Run, UnreadableError, VectorProblem, rows_in
 
 SEEDS = 4
-"""The number of other seeds to test."""
+"""The number of seeds to test besides the seed of the first run."""
 
 SEED = "Make reset(seed=...) seed all random numbers, also of later episodes, and clear everything else."
 TELL = "Set a flag in the step that resets, and reset only episodes that have ended."
@@ -31,12 +31,15 @@ OTHER_CHECKS = (
     "limits_are_of_each_episode", "resets_are_told", "rows_are_independent", "arrays_are_free",
     "actions_of_resets_do_not_count",
 )  # fmt: skip
-"""The names of further checks, which are made before a run or by further runs."""
+"""The names of the checks that are not functions in `CHECKS`, since they need the environments or further runs."""
 
 Difference = tuple[int, int] | None
-"""The environment and the step in which two runs differ, or None if they do not."""
+"""The environment and the step where two runs first differ, or None if the runs are equal."""
 Look = Callable[[Call, Call], Any] | None
-"""Returns, for a call of each run, which environments to compare, bool (n,), or None to stop. By default, all."""
+"""A function that selects the environments to compare, or None to compare all.
+
+Its arguments are the same call in both runs. It returns a mask, bool (n,), or None to stop the comparison.
+"""
 
 
 class Audit:
@@ -44,11 +47,11 @@ class Audit:
 
     Args:
         envs: the vector environment to check.
-        make: makes new environments, or None if that is not possible.
-        steps: the steps of each run.
+        make: a function that makes new environments, which are checked instead of `envs`. None to check `envs`.
+        steps: the number of steps of each run.
         seed: the seed of the first run.
-        together: whether the rows are agents of one game.
-        also: further checks of the first run, and the remedy for each.
+        together: whether the environments are the agents of one game.
+        also: a dict from further checks of the first run to the remedies for their problems.
 
     Attributes:
         problems: the problems that were found.
@@ -103,7 +106,7 @@ class Audit:
         self.problems.append(VectorProblem(place[0], place[1], what, remedy, check=check))
 
     def _repeat(self) -> None:
-        """Repeat the run in several ways."""
+        """Repeat the run with one change each time, and add the problems."""
         self._until("ended", self._seed + 1, self._table)
         again = self._compared(self._first)
         new = None if self._make is None else self._beside()
@@ -120,12 +123,12 @@ class Audit:
             self._hidden_resets()
         if again is None or (self._make is not None and new is None):
             self._variations(self._new if again else lambda: self._first)
-        # list causes before their consequences
+        # problems of `_hidden_resets` and `_variations` first, since they cause other problems
         self.problems = self.problems[first:] + self.problems[:first]
         self.problems.sort(key=lambda problem: problem.check != "infos_are_those_of_the_mode")
 
     def _made_now(self) -> Any:
-        """Make environments, which are closed at the end."""
+        """Make environments, which are closed at the end of the audit."""
         assert self._make is not None
         self._made.append(self._make())
         return self._made[-1]
@@ -134,7 +137,13 @@ class Audit:
         return Recorder(self._made_now(), self._mode)
 
     def _until(self, what: str, seed: int, table: Any) -> list[Call]:
-        """Run the environments until an episode has ended or begun (`what` is "ended" or "began"). Return the calls."""
+        """Run the environments until a step ends or begins an episode, and return the calls.
+
+        Args:
+            what: "ended" or "began", the attribute of `Call` to look at.
+            seed: the seed of the reset.
+            table: the actions, from `Recorder.drawn`.
+        """
         calls: list[Call] = []
         for call in self._first.run(seed, table):
             calls.append(call)
@@ -145,7 +154,14 @@ class Audit:
     def _compared(
         self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
     ) -> Difference:
-        """Repeat the run, with the actions of `table` if it is passed, and return the first difference."""
+        """Repeat the run, and return the first difference from it.
+
+        Args:
+            recorder: runs the environments.
+            table: other actions, or None for the actions of the run.
+            look: selects the environments to compare.
+            overwrites: as for `Recorder.run`.
+        """
         calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
         for before, now in zip(self._run.calls, calls, strict=False):
             rows = now.began | True if look is None else look(before, now)
@@ -157,7 +173,7 @@ class Audit:
         return None
 
     def _beside(self) -> Difference:
-        """Repeat the run in new environments, while others are stepped, and then closed."""
+        """Repeat the run in new environments, while other new environments are stepped, and closed halfway."""
         main, other = self._new(), self._new()
         half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
 
@@ -165,13 +181,13 @@ class Audit:
             if now.step < half:
                 next(others)
             elif now.step == half and now.actions is not None:
-                _close(self._made.pop())  # close the environments of `other`
+                _close(self._made.pop())  # the last environments made are those of `other`
             return now.began | True
 
         return self._compared(main, None, look)
 
     def _seeds(self) -> None:
-        """Try other seeds, and look at how episodes begin."""
+        """Run with other seeds, and check that the first observations of episodes depend on the seed and differ."""
         first, run, rows = self._first, self._run, 1 if self._together else self._first.n
         other = Run(first, list(first.run(self._seed + 1000, self._table)))
         self._limits([*run.truncated, *other.truncated])
@@ -193,17 +209,17 @@ class Audit:
             "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
             "automatic resets": [x for _, x in later],
         }
-        # check whether two episodes begin alike
+        # if different seeds give different first observations, so should episodes after a reset without a seed
         for how, firsts in starts.items() if rarely else ():
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
                 self._add("seeds_differ", f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
-            # several seeds are tried, since two episodes may begin alike by chance
+            # three seeds for the last environment, since two seeds may give equal first observations by chance
             lasts = seeds[-1], 99_999, 77_777
             one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
-        except UnreadableError:  # many environments accept only one seed, not a list
+        except UnreadableError:  # many environments refuse a list of seeds, which is no problem
             return
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
@@ -211,7 +227,7 @@ class Audit:
             self._add("seeds_differ", what, OWN, (first.n - 1, 0))
 
     def _limits(self, truncated: list[Episode]) -> None:
-        """Compare the first episodes after a reset of all with later ones."""
+        """Check that later episodes are truncated after as many steps as the first episodes after a full reset."""
         limits = {each.length for each in truncated if each.is_first}
         later = [each for each in truncated if not each.is_first and each.length not in limits]
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
@@ -225,7 +241,10 @@ class Audit:
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
-        """Try other actions up to the first automatic reset. An observation that only the seed decides is from a reset."""
+        """Find resets that flags do not tell, by runs with other actions up to the first automatic reset.
+
+        An observation that depends on the seed, but not on the actions, is from a reset.
+        """
         seen, table = self._run, self._table
         tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
         runs = [
@@ -242,12 +261,18 @@ class Audit:
                 return
 
     def _variations(self, new: Callable[[], Recorder]) -> None:
-        """Repeat the run with one change. A difference that does not recur is not an effect of the change."""
+        """Repeat the run with one change each time.
+
+        Each change is made twice, since a difference that does not recur is not an effect of the change.
+        """
         run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
 
         def of_some(recorder: Recorder, some: Any) -> Difference:
-            """Change actions of some. Compare others until these episodes end differently: many share a generator."""
+            """Change the actions of the environments in a mask, and compare the results of all others.
+
+            Stop where an end of an episode differs, since many environments then draw other numbers from one generator.
+            """
             apart = False
 
             def look(before: Call, now: Call) -> Any:
@@ -296,7 +321,7 @@ class Audit:
 
 
 def _parts(n: int) -> list[Any]:
-    """Return few masks of environments. For any two environments, a mask has the first without the second."""
+    """Return as few masks as possible in which, for any two environments, one mask has the first but not the second."""
     size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
     codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
     parts = [np.array([part in code for code in codes]) for part in range(size)]
@@ -304,7 +329,7 @@ def _parts(n: int) -> list[Any]:
 
 
 def _later(run: Run, env: int) -> list[Any]:
-    """Return the first observations of an environment after automatic resets."""
+    """Return digests of the observations of an environment after its first automatic resets, at most `SEEDS`."""
     return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
 
 

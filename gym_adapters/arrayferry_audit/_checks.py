@@ -1,4 +1,4 @@
-"""The checks of one recorded run. Each finds problems from recorded results alone."""
+"""The checks of a recorded run. Each check finds problems from the recorded results alone."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FEW = 20
-"""The maximum number of rounds of a game. If observations recur, longer episodes of one length imply a time limit."""
+"""If observations recur, and no episode has more steps than this, equal lengths are not reported as a time limit.
+
+The environment may be a game with a fixed number of rounds.
+"""
 
 
 Found = tuple[int | None, Call | None, str]
-"""The number of an environment, the call, and what is wrong."""
+"""A problem: the index of the environment, the call, and what is wrong. None means all environments or calls."""
 Check = Callable[[Run], Iterator[Found]]
 
 
@@ -45,7 +48,7 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Return why an observation is not in its space, or None if it is."""
+    """Return why an observation is not in its space, or None if it is in the space."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"is no {needed}{path}")
@@ -122,7 +125,7 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
 
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
-    """Find observations that stay the same when another environment begins an episode, and change in all other steps."""
+    """Find observations that stay the same in steps where another environment resets, and change in all other steps."""
     still: dict[bool, list[Any]] = {True: [], False: []}
     for before, call, env in run.usual:
         same = before.firsts[env] == call.firsts[env]
@@ -167,7 +170,8 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
     }
-    # a task may end with zeros, or by an action without effect; a step limit depends on neither
+    # a terminated episode may rightly end with zeros, or by an action without effect: check truncated episodes, and
+    # terminated episodes only if no episode is truncated and all look alike
     none_cut = not any(each.is_cut for each, _ in ends)
 
     def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
@@ -185,7 +189,11 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
 
 def _always_moves(run: Run) -> bool:
-    """Tell whether all numbers change in each step inside an episode, also for the actions that ended episodes."""
+    """Tell whether each step inside an episode changes all numbers of the observation.
+
+    The result is False if the last actions of episodes do not occur inside episodes, or if many episodes all end with the
+    same action.
+    """
     moved = [
         _flat(run, _after(x, env)) != _flat(run, before.observations[env])
         for before, x, env in run.usual
@@ -193,20 +201,23 @@ def _always_moves(run: Run) -> bool:
     ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
     last = [digest(_action(x.last, x.env)) for x in ends]
     usual = {digest(_action(call, env)) for _, call, env in run.usual}
-    # if many episodes end by the same one of several actions, that action ends episodes
+    # if many episodes end with the same action, but other actions occur too, that action ends episodes
     is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
     happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
     return bool(np.all(moved)) and happens and not is_chosen
 
 
 def _zeros_are_usual(run: Run) -> bool:
-    """Tell whether zeros are inside the range of the observations after which episodes continue."""
+    """Tell whether, for each number of an observation, 0 is inside the range of its values within episodes."""
     usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
     return bool(((usual.min(0) < 0) & (usual.max(0) > 0)).all())
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """Compare steps at time limits, which should change observations and their spread no more than other steps."""
+    """Find last observations at time limits that are too far from the observation before, or have another spread.
+
+    A step at a time limit should change observations and their spread no more than other steps.
+    """
     ends = [x for x in run.episodes if x.is_cut and x.last.finals[x.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
@@ -234,7 +245,10 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
 
 
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
-    """Compare first observations with resets: elements that all resets share and no other step has, or ranges."""
+    """Compare the observations after automatic resets with those after `reset`.
+
+    Find elements that have one value after `reset` and other values later, and elements outside of their range.
+    """
     resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
     if len(run.begins) < 3 or len(run.usual) < 10:
         return
@@ -261,7 +275,7 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
-    """Look at time limits, which should not change rewards."""
+    """Find rewards that are 0 in all steps that truncate an episode, and in no other step."""
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
@@ -272,7 +286,10 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
 
 
 def _rewards_jump(run: Run) -> bool:
-    """Tell whether rewards change more at time limits than elsewhere, unlike rewards that depend on the time left."""
+    """Tell whether the reward changes more at a time limit than in other steps.
+
+    If it does not, it may fall to 0 gradually, because it depends on the time left.
+    """
 
     def change(before: Call, call: Call, env: int) -> Any:
         first = before.actions is None or before.ended[env] or not before.counts[env]
@@ -283,7 +300,10 @@ def _rewards_jump(run: Run) -> bool:
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
-    """Find numbers of the last observation that no reset returns. Images are left out: they share numbers by chance."""
+    """Find first observations with numbers of the last observation before, which no `reset` returns.
+
+    Large observations such as images are not checked, since two of them may share numbers by chance.
+    """
     resets = [
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
         for env in range(run.n)
@@ -302,7 +322,7 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """Find infos of `RecordEpisodeStatistics` that are too small, or are sums over several episodes."""
+    """Find lengths of `RecordEpisodeStatistics` that are too small, and values that are sums over several episodes."""
     for key in ("l", "r"):
         before: dict[int, Any] = {}
         sums, later = [], 0
@@ -327,15 +347,18 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
 
 
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """Look at infos that have one value in all resets, such as 0 for a count, and other values in all other steps."""
+    """Find infos that belong to another episode.
+
+    The check uses infos that have one value in all resets, such as 0 for a count, and other values within episodes.
+    """
     resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
     usual = [_infos(call, env) for _, call, env in run.usual]
     inside = "final_info" if run.rule.same_step else None
     begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
-    # by its meaning, a discount is 0 at an end, and it may be 0 before
+    # a discount is left out, since it is correctly 0 at the end of an episode
     begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
     last = [_infos(call, env, inside) for call in run.steps for env in rows_in(call.ended)]
-    # an info may be the same at the end of an episode as at its start
+    # an info may return to its first value at the end of every episode, which is no fault
     told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
     for key, first in begun.items():
         if len(usual) < 10 or any(infos.get(key) in first for infos in usual):
@@ -350,16 +373,22 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     always = set.intersection(*map(set, usual)) if usual else set()
     what = f"an episode has ended, and final_info lacks {sorted(always, key=str)}"
     for episode in run.episodes if inside and always else ():
-        # if these infos lack a key, perhaps no episode has it at its end
+        # single keys may be missing at the end of every episode, so only a missing `final_info` is reported
         infos = episode.last.infos
         if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
             yield episode.env, episode.last, what
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
-    """Return the infos of one environment in a call, in a form that can be compared."""
+    """Return the infos of one environment in a call as texts by key, so that they can be compared.
+
+    Args:
+        call: the call.
+        env: the index of the environment.
+        inside: the key of infos inside the infos, such as "final_info", or None for the infos themselves.
+    """
     infos = call.infos if inside is None else call.infos.get(inside, {})
-    if not isinstance(infos, dict):  # the infos are a list, with one dict for each environment
+    if not isinstance(infos, dict):  # a list with a dict for each environment
         return {key: str(value) for key, value in (infos[env] or {}).items()}
     by_key = {}
     for key, x in infos.items():
@@ -371,7 +400,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
-    """Find out whether all truncations are terminations too, if episodes have several lengths."""
+    """Find truncations that are also terminations, if this is so in all of them, and episodes have several lengths."""
     both = [each for each in run.truncated if each.last.seen[2][each.env]]
     if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
         what = f"all {len(both)} episodes that were truncated were terminated in the same step"
@@ -379,7 +408,10 @@ def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
 
 
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
-    """Find ends in states like those inside episodes: many after the longest episodes, and few after others."""
+    """Find terminations that are probably time limits.
+
+    They are many terminations of the longest episodes, and few of others, in states that also occur inside episodes.
+    """
     longest = max((each.length for each in run.episodes), default=0)
     if longest < 2 or run.truncated:
         return
@@ -388,7 +420,7 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
     same = np.stack([x for n, x in ends if n == longest])
     clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
-    # if all episodes are equally long, the clock itself may end them
+    # ignore elements that show the time, unless all episodes are equally long: then time may be part of the task
     if len({n for n, _ in ends}) > 1:
         usual, low, high = (x[..., ~clock] for x in (usual, low, high))
         ends = [(n, x[~clock]) for n, x in ends]
@@ -406,18 +438,18 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
 
 
 def _action(call: Call, env: int) -> Any:
-    """Return the action of a step."""
+    """Return the action of an environment in a step."""
     assert call.actions is not None
     return call.actions[env]
 
 
 def _after(call: Call, env: int) -> Any:
-    """Return the observation after a step and before any reset."""
+    """Return the observation of an environment after a step and before any reset."""
     return call.observations[env] if call.finals[env] is None else call.finals[env]
 
 
 def _flat(run: Run, observation: AnyTree) -> Any:
-    """Return the arrays of an observation as one array, in double precision."""
+    """Return all numbers of an observation as a one-dimensional float64 array."""
     parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
     arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
     return np.concatenate([[], *arrays])
@@ -462,11 +494,11 @@ CHECKS: dict[Check, str] = {
     actions_are_not_changed: "Copy actions before you write to them.",
     arrays_are_not_overwritten: "Return new arrays in each call, as with Gymnasium's copy=True.",
 }
-"""The checks, and the remedy for the problems that each finds."""
+"""For each check, the remedy for the problems that it finds."""
 
 
 def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
-    """Return the first problem of each kind, and how often it was found."""
+    """Run the checks. For each check and text, return the first problem, and count how often it was found."""
     kinds: dict[Any, VectorProblem] = {}
     for check, remedy in checks.items():
         for env, call, what in _made(check, run):
@@ -478,7 +510,7 @@ def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
 
 
 def _made(check: Check, run: Run) -> Iterator[Found]:
-    """Run a check. If results cannot be checked, this is a problem too, instead of an error."""
+    """Run a check. If it raises an error, since results are not as expected, yield this as a problem."""
     try:
         yield from check(run)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A recorded run of vector environments: what each call returned, by reference and copied to NumPy."""
+"""Recorded runs of vector environments. A record has the results of each call, and copies of them in NumPy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class VectorProblem(NamedTuple):
     """A problem of vector environments.
 
     Attributes:
-        env: the number of the environment, or None if the problem concerns all environments.
-        step: the step of the run, counted from 1. 0 is the first reset. None if the problem concerns all steps.
-        what: the problem, in words.
-        remedy: how to mend the problem.
+        env: the index of the environment, or None if the problem concerns all environments.
+        step: the step of the run, counted from 1, or 0 for the first reset. None if the problem concerns all steps.
+        what: what is wrong.
+        remedy: what to do.
         times: how often the problem was found. `env` and `step` are those of the first time.
-        check: the name of the check that found it.
+        check: the name of the check that found the problem.
     """
 
     env: int | None
@@ -45,7 +45,7 @@ class VectorProblem(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The environment and the step, as text."""
+        """The environment and the step as text, such as "environment 0, step 3"."""
         env = "all environments" if self.env is None else f"environment {self.env}"
         step = f"step {self.step}" if self.step else "reset"
         return env if self.step is None else f"{env}, {step}"
@@ -56,27 +56,27 @@ class VectorProblem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A run cannot continue because of a problem. The problem is the argument of the error."""
+    """A run cannot continue because of a problem. The argument of the error is the `VectorProblem`."""
 
 
 class Call(NamedTuple):
-    """A call of `reset` or `step`.
+    """A call of `reset` or `step`, and its results.
 
     Attributes:
-        step: the number of steps so far, including this one.
+        step: the number of steps of the run so far, including this call.
         actions: one action for each environment, or None for a reset.
-        began: where another episode begins with this call, bool (n,).
+        began: where a new episode begins with this call, bool (n,).
         counts: where the step belongs to an episode, bool (n,).
         ended: where the step ends an episode, bool (n,).
-        given: observation, reward, terminated, truncated and infos, as they were returned. For a reset, the reward and
-            the flags are None.
+        given: observation, reward, terminated, truncated and infos, as the environments returned them. For a reset, the
+            reward and the flags are None.
         seen: copies of the values in `given`, in NumPy.
         observations: one observation for each environment.
-        finals: for each environment, the last observation of the episode that has ended, or None if none has.
-        firsts: the observations in a form that can be compared.
-        rows: all results except infos, in a form that can be compared.
+        finals: for each environment, the last observation of the episode that this call has ended, or else None.
+        firsts: for each environment, a digest of its observation.
+        rows: for each environment, digests of all its results except infos.
         is_reset: whether the call is a reset of all environments.
-        keeps_actions: whether the array of actions is unchanged.
+        keeps_actions: whether the step has left the array of actions unchanged.
     """
 
     step: int
@@ -113,7 +113,7 @@ class Recorder:
         self.acted = copy.deepcopy(space_of(envs, "action_space"))
 
     def drawn(self, seed: int, steps: int) -> list[list[Any]]:
-        """Draw the actions of a run: one for each step and environment."""
+        """Draw the actions of a run. Return a list with, for each step, a list of one action for each environment."""
         self.acted.seed(seed)
         return [[self.acted.sample() for _ in range(self.n)] for _ in range(steps + 2 * REST)]
 
@@ -123,10 +123,10 @@ class Recorder:
         Args:
             seed: the seed of the first reset.
             table: the actions, from `drawn`.
-            overwrites: whether the agent writes to the arrays that it passed and received.
+            overwrites: whether to write to the arrays of actions and results after each step, as an agent might.
 
         Raises:
-            UnreadableError: an error was raised, or results do not have a row for each environment.
+            UnreadableError: the environments raised an error, or results do not have a row for each environment.
         """
         steps = len(table) - 2 * REST
         yield self.reset(0, seed)
@@ -140,7 +140,13 @@ class Recorder:
         yield self.reset(len(table))
 
     def reset(self, step: int, seed: Any = None, mask: AnyArray = None) -> Call:
-        """Reset the environments, or those in a mask."""
+        """Reset the environments in a mask, or all if it is None. Return the call.
+
+        Args:
+            step: the number of steps so far.
+            seed: the seed, or None.
+            mask: the environments to reset, bool (n,), or None.
+        """
         nowhere = np.zeros(self.n, bool)
         began = ~nowhere if mask is None else mask
         self.episodes.begin(mask)
@@ -152,11 +158,11 @@ class Recorder:
         return call._replace(is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
-        """Take a step.
+        """Take a step, and return the call.
 
         Args:
             step: the number of the step.
-            actions: one for each environment.
+            actions: one action for each environment.
             overwrites: as for `run`.
         """
         with _reading(step):
@@ -168,7 +174,7 @@ class Recorder:
             shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
             if shapes != [(self.n,)] * 3:
                 raise ValueError(
-                    f"reward, terminated and truncated have {shapes}, not {self.n} rows"
+                    f"reward, terminated and truncated have the shapes {shapes}, not {self.n} rows"
                 )
             taken, nowhere = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
             began = self.episodes.masks.reset
@@ -181,7 +187,7 @@ class Recorder:
         return call
 
     def _batch(self, actions: list[Any]) -> Any:
-        """Return actions as a batch, in the library of samples of the environments' space."""
+        """Return a list of actions as a batch, in the library of `action_space.sample()`."""
         empty: Any = create_empty_array(self.acted, self.n)
         batch = concatenate(self.acted, actions, empty)
         _, backend = af.first_array(self.envs.action_space.sample())
@@ -203,7 +209,7 @@ class Recorder:
         return Call(step, actions, began, counts, ended, *shown)
 
     def _split(self, observation: AnyTree) -> list[Any]:
-        """Return the observations of a batch."""
+        """Return a batch of observations as a list of one observation for each environment."""
         rows = list(iterate(self._batches, observation))
         if len(rows) != self.n:
             raise ValueError(f"an observation has {len(rows)} rows, not {self.n}")
@@ -218,12 +224,12 @@ class Episode(NamedTuple):
     """An episode that has ended.
 
     Attributes:
-        env: the number of its environment.
-        length: the number of its steps.
-        total: the sum of its rewards.
-        is_first: whether a full reset began it.
-        before: the call before its last step.
-        last: its last step.
+        env: the index of the environment.
+        length: the number of steps in the episode.
+        total: the sum of the rewards in the episode.
+        is_first: whether the episode began with a reset of all environments.
+        before: the call before the last step of the episode.
+        last: the last step of the episode.
     """
 
     env: int
@@ -240,7 +246,7 @@ class Episode(NamedTuple):
 
 
 def rows_in(mask: AnyArray) -> list[int]:
-    """Return the numbers of the environments in a mask."""
+    """Return the indices of the environments in a mask."""
     return np.flatnonzero(mask).tolist()
 
 
@@ -278,7 +284,7 @@ class Run:
 
     @property
     def truncated(self) -> list[Episode]:
-        """The episodes that were truncated."""
+        """The episodes that were truncated, including those that were also terminated."""
         return [each for each in self.episodes if each.last.seen[3][each.env]]
 
     @cached_property
@@ -290,13 +296,13 @@ class Run:
 
     @cached_property
     def begins(self) -> list[tuple[Call, Call, int]]:
-        """The starts of episodes that no full reset began, each as (previous call, call, environment)."""
+        """The starts of episodes without a reset of all environments, each as (previous call, call, environment)."""
         calls = [(before, call) for before, call in self.pairs if not call.is_reset]
         return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
 
     @cached_property
     def unique(self) -> bool:
-        """Whether observations rarely recur, as is usual for continuous ones."""
+        """Whether observations rarely recur in a run, as is usual if they are continuous."""
         seen = [first for call in self.steps for first in call.firsts]
         moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
         return moves and len(set(seen)) > 0.7 * len(seen)
@@ -304,7 +310,7 @@ class Run:
 
 @contextmanager
 def _reading(step: int) -> Iterator[None]:
-    """Turn an error into a problem."""
+    """Turn an error inside the context into an `UnreadableError` with a problem."""
     try:
         yield
     except Exception as error:
@@ -319,18 +325,18 @@ def _reading(step: int) -> Iterator[None]:
 
 
 def space_of(envs: Any, name: str) -> Any:
-    """Return the space of one environment, with arrays of NumPy."""
+    """Return the space of one environment. Its samples are NumPy arrays, also if `envs` has a converted space."""
     return original_space(getattr(envs, f"single_{name}", None) or getattr(envs, name))
 
 
 def in_numpy(results: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return copies of the results of a call."""
+    """Return copies of the results of a call in NumPy."""
     observation, *rest, infos = to_numpy(results)
     return observation, *(None if x is None else np.asarray(x) for x in rest), infos
 
 
 def digest(value: AnyTree) -> Any:
-    """Return a digest of a value, equal for values of the same structure, dtypes, shapes and bits."""
+    """Return a digest of a value. Digests are equal if the structures, dtypes, shapes and bits are equal."""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return _bits(value)
     arrays, layout = af.flatten(value)
@@ -343,10 +349,10 @@ def _bits(x: AnyArray) -> tuple[Any, ...]:
 
 
 def _overwrite(trees: Any) -> None:
-    """Write ones to all writable arrays."""
+    """Write ones to all writable arrays in trees."""
     for x in af.flatten(trees)[0]:
         fill = getattr(x, "fill_", None)
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = 1
-        elif callable(fill):  # the method of a PyTorch tensor
+        elif callable(fill):  # PyTorch tensors have `fill_`
             fill(1)

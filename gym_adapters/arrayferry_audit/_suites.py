@@ -1,4 +1,4 @@
-"""`SuiteContract`: the tests of a suite, and of a sample of its environments."""
+"""`SuiteContract`, the tests of a suite and of a sample of its environments."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from arrayferry_gym.extending import RULES
 from ._audit import Audit
 
 SAMPLE = 3
-"""The number of environments to test, if none are named."""
+"""The number of environments to test if `sample` is None."""
 
 
 class SuiteContract:
     """The tests that a suite must pass. Name your subclass `Test...`, and run pytest.
 
-    The tests check what the suite states, and for each environment of a sample:
+    The tests check what the suite states. They also check, for each environment of a sample:
 
-    - its functions, by `check_functional_env`, if it is functional;
-    - spaces, seeds and copies;
-    - the audit of vector environments, in each autoreset mode that it supports;
-    - a second library, and a single environment.
+    - its functions by `check_functional_env`, if the environment is functional;
+    - its spaces, seeds and copies;
+    - vector environments by `check_vector_env`, in each autoreset mode that the environment supports;
+    - results in two libraries, and a single environment.
 
     The tests are skipped if the package of the suite is not installed.
 
     Attributes:
         suite: the name of the suite.
-        sample: the names of the environments to test. None selects three of all names, evenly spread.
-        options: options for all environments.
-        steps: the number of steps of each run of the audit. Episodes should end within them: a time limit helps, as in
-            `options = {"max_episode_steps": 20}`.
+        sample: the names of the environments to test. None selects three names at equal distances in the suite's list.
+        options: options of `make` and `make_vec` for all environments.
+        steps: the number of steps of each run of the audit. Several episodes should end in this time. If they do not,
+            set a time limit, such as `options = {"max_episode_steps": 20}`.
         libraries: the two libraries of agents to test.
 
     Examples:
@@ -88,7 +88,7 @@ class SuiteContract:
         return make_vec(env_id, 2, xp=xp, autoreset_mode=mode, **self.options)
 
     def _modes(self, env_id: str) -> list[AutoresetMode]:
-        """Return the autoreset modes that an environment supports. Others raise an `OptionError`."""
+        """Return the autoreset modes in which an environment can be made without an `OptionError`."""
         modes = []
         for mode in RULES:
             try:
@@ -99,7 +99,7 @@ class SuiteContract:
         return modes
 
     def test_it_states_what_it_has(self) -> None:
-        """Names, kinds and ids are as `Suite` requires."""
+        """The name of the suite, `gives`, `seeds` and the list of ids are as `Suite` requires."""
         suite, text = self.stated, f"the suite {self.suite!r}"
         assert "/" not in suite.name, f"{text} has a slash in its name"
         assert suite.gives in ("functional", "env", "vector"), f"{text} gives {suite.gives!r}"
@@ -111,7 +111,7 @@ class SuiteContract:
             assert name in listed, f"{name} is not in the list of {text}"
 
     def test_the_types_of_environments_exist(self) -> None:
-        """`env_types` names classes."""
+        """If the suite has `env_types`, at least one of the classes that they name exists."""
         suite = self.stated
         types = suite.env_types
         assert not types or any(map(locate, types)), f"there is none of {list(types)}"
@@ -123,7 +123,7 @@ class SuiteContract:
         assert self.ids[0] in raised.value.nearest, str(raised.value)
 
     def test_environments_are_right(self) -> None:
-        """`check_functional_env` finds nothing, and neither does the audit of batches, in each mode."""
+        """`check_functional_env` finds no problem, and the audit of vector environments finds none in each mode."""
         problems = []
         for env_id in self.ids:
             functional = self.stated.gives == "functional"
@@ -131,7 +131,7 @@ class SuiteContract:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
-            # one mode is enough: all share one engine, which compiles again for each object
+            # one mode is enough for functional environments, which share an engine that compiles for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
                 envs, fresh = (make_batch(), None) if functional else (None, make_batch)
@@ -141,7 +141,7 @@ class SuiteContract:
         assert not problems, "\n".join(["", *problems])
 
     def test_seeds_spaces_and_libraries(self) -> None:
-        """The same seed gives the same episodes; observations are in their space, in the library of the agent."""
+        """The same seed gives the same episodes in each library. Spaces contain the observations."""
         for env_id in self.ids:
             for xp in self.libraries:
                 runs = []
@@ -160,7 +160,7 @@ class SuiteContract:
             env.close()
 
     def _run(self, envs: Any, env_id: str) -> list[Any]:
-        """Return the results of some steps."""
+        """Return the results of a reset and ten steps, except infos. Check that the space contains the observations."""
         seen = [envs.reset(seed=3)[0]]
         envs.action_space.seed(4)
         for _ in range(10):
@@ -170,7 +170,7 @@ class SuiteContract:
         return seen
 
     def test_copies(self) -> None:
-        """A copy continues as the original does, or raises an error with a message."""
+        """An unpickled copy continues as the original does. If `pickles` is False, pickling raises an error."""
         for env_id in self.ids:
             envs = self._made(env_id)
             envs.reset(seed=5)

@@ -1,10 +1,10 @@
-"""A plugin of pytest that runs the audit of vector environments as tests, one for each check.
+"""A plugin of pytest that runs the audit of vector environments. Each check becomes a test.
 
     pytest -p arrayferry_audit.pytest --vector-env my.module:make
 
-`make` is a function without arguments that makes new vector environments: see `check_vector_env`. Without other
-arguments, only these tests run. For a check that is known to fail, pass `--vector-env-xfail CHECK`, or mark it as
-`xfail` by `pytest_collection_modifyitems` in a `conftest.py`.
+`make` is a function without arguments that makes new vector environments, as for `check_vector_env`. If no files or
+folders are named, only these tests run. For a check that is known to fail, pass `--vector-env-xfail CHECK`, or mark the
+test as `xfail` by `pytest_collection_modifyitems` in a `conftest.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = (*(check.__name__ for check in CHECKS), *OTHER_CHECKS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the options `--vector-env`, `--vector-env-steps` and `--vector-env-xfail`."""
     option = parser.getgroup("vector environments").addoption
     option("--vector-env", metavar="MODULE:MAKE", help="audit environments of this function")
     option("--vector-env-steps", type=int, default=300, help="the number of steps of a run")
@@ -36,13 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Collect nothing else if there is no other argument."""
+    """If `--vector-env` is passed without files or folders, ignore all files."""
     return bool(config.getoption("vector_env") and not config.option.file_or_dir) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
-    """Add the tests. The first one runs the audit."""
+    """Add a test for each check. The first test that runs also runs the audit, whose result the others use."""
     if (name := config.getoption("vector_env")) is None:
         return
     make, steps = _function(name), config.getoption("vector_env_steps")
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -
 
 
 def _function(name: str) -> Any:
-    """Return the function that makes vector environments, and check its result."""
+    """Return the function with this name. Check that it makes vector environments."""
     try:
         sys.path.insert(0, os.getcwd())
         make = pkgutil.resolve_name(name)
