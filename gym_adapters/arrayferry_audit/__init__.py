@@ -318,7 +318,7 @@ class _BridgedProbes:
 
     def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(seed, list):
-            # many bridges accept only one seed; the audit skips its check of lists after this error
+            # many bridges refuse lists of seeds, so this error makes the audit skip its check of such lists
             raise TypeError
         return self.contract.reset(self.bridge, seed), {}
 

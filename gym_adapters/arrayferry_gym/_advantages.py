@@ -183,9 +183,9 @@ def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
 
 @functools.cache
 def _back(xp: Namespace) -> Any:
-    """Return the function that adds the error of one step, from the last step to the first.
+    """Return a function that computes the advantage of a step from its error and the advantage of the next step.
 
-    It is cached, since JAX would compile the loop again for a new function.
+    The function is cached, since JAX would compile the loop again for a new function.
     """
 
     def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:

@@ -108,12 +108,12 @@ def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
 
 
 def held_dtype(dtype: Any, backend: af.Backend) -> str:
-    """Return the name of the dtype that NumPy arrays of a dtype have after conversion to a library."""
+    """Return the name of the dtype that arrays of a NumPy dtype have after conversion to a library."""
     return str(af.fit_dtype(np.zeros((), dtype), backend, "allow").dtype.name)
 
 
 def dtype_in(xp: Namespace, dtype: Any) -> Any:
-    """Return the dtype object of `held_dtype` for a NumPy dtype, from a namespace."""
+    """Return the dtype of a namespace that corresponds to a NumPy dtype. Its name is the result of `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
     if xp.__name__.startswith("jax"):  # no cache: JAX's dtypes depend on a flag

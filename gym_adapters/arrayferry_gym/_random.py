@@ -180,7 +180,7 @@ class Random(ABC):
 
 
 class RandomFactory(Part):
-    """Makes the random number generators of a library. The hook `arrayferry_random` returns such factories.
+    """Makes the random number generators of a library. A plugin's hook `arrayferry_random` returns a list of factories.
 
     Attributes:
         name: the name of the backend.

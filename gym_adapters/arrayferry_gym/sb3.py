@@ -69,7 +69,7 @@ class SB3VecEnv(VecEnv):
         check_starts("Stable-Baselines3", envs.single_observation_space, envs.single_action_space)
         self.envs = self._bridged.envs
         self._actions: Any = None
-        self._infos: list[dict[str, Any]] = []  # the infos of the current states
+        self._infos: list[dict[str, Any]] = []  # for each environment, the latest infos
         space = self.envs.single_observation_space
         self._observes_masks = isinstance(space, spaces.Dict) and MASK in space.spaces
         super().__init__(envs.num_envs, space, self.envs.single_action_space)

@@ -68,7 +68,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
     if inside.all():
         return cast
     if isinstance(space, spaces.Discrete):
-        raise ValueError(f"it takes whole numbers from {low} to {high}")
+        raise ValueError(f"the space takes whole numbers from {low} to {high}")
     raise ValueError(f"{first_wrong(x, ~inside)} is out of its {'bounds' if is_box else 'range'}")
 
 
@@ -125,7 +125,7 @@ class Fitter:
         elif isinstance(space, (spaces.Dict, spaces.Tuple)):
             fitted = self._parts(value, space, place)
         elif isinstance(space, spaces.Text) and not isinstance(value, str):
-            raise self._unfit(space, place, "the space contains strings")
+            raise self._unfit(space, place, "the space takes a string")
         standard = type(space).__module__.startswith("gymnasium.spaces.")
         if isinstance(space, STRUCTURED):
             return self._contained(value, space, place)
@@ -142,14 +142,14 @@ class Fitter:
             if isinstance(x, np.ndarray) and x.dtype.kind == "O":
                 x = np.asarray(x.tolist())
         except Exception:
-            raise self._unfit(space, place, "its elements have different shapes") from None
+            raise self._unfit(space, place, "elements have different shapes") from None
         if not hasattr(x, "dtype") or af.first_array(x)[1] is None:
-            raise self._unfit(space, place, "it is no array of numbers of at most 64 bits")
+            raise self._unfit(space, place, "the space takes arrays of numbers of at most 64 bits")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
             x = af.registry.backend("numpy").to_numpy(x)  # raises an error for masks and units
         name = dtype_name(x.dtype)
         if not name.startswith(NUMBERS if space.dtype.kind != "c" else (*NUMBERS, "complex")):
-            raise self._unfit(space, place, f"its dtype {name} is of a kind that the space refuses")
+            raise self._unfit(space, place, f"the space takes numbers, not the dtype {name}")
         return x
 
     def _stacked(self, value: AnyTree) -> Any:
@@ -169,7 +169,7 @@ class Fitter:
         alone = n is None or (n == 1 and len(shape) < len(wanted))
         enough = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
         if not (alone and enough and self.passes_on) or self.strict:
-            raise self._unfit(space, place, f"it takes the shape {wanted}, not {shape}")
+            raise self._unfit(space, place, f"the space takes the shape {wanted}, not {shape}")
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
@@ -189,7 +189,7 @@ class Fitter:
             if numpy:
                 return af.convert(cast, self.backend)
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
-            raise self._unfit(space, place, "it takes whole numbers")
+            raise self._unfit(space, place, "the space takes whole numbers")
         name, wanted = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
         # signed and wider unsigned integers stay; as indices, bool and uint8 arrays would be masks
         index = name.startswith(("int", "uint")) and name != "uint8"
@@ -202,7 +202,7 @@ class Fitter:
         """Fit the parts of a Dict or Tuple."""
         if isinstance(space, spaces.Dict):
             inner = space.spaces
-            wanted = f"it takes a dict with the keys {list(inner)}"
+            wanted = f"the space takes a dict with the keys {list(inner)}"
             if not isinstance(value, Mapping):
                 raise self._unfit(space, place, wanted)
             missing = [key for key in inner if key not in value]
@@ -222,7 +222,7 @@ class Fitter:
             # as in Gymnasium, an array counts as the tuple of its rows
             value = [value[index, ...] for index in range(len(value))]
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
-            raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")
+            raise self._unfit(space, place, f"the space takes a tuple of {len(space.spaces)} parts")
         pairs = enumerate(zip(value, space.spaces, strict=True))
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 

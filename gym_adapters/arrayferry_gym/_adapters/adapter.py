@@ -123,7 +123,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """Why the last action does not fit, if it was passed on, or else None."""
+    """The reason why the last action does not fit, if it was passed on. Else None."""
 
     def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
@@ -203,7 +203,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            if libraries.target_backend is not agent:  # quick ways skip this detection
+            if libraries.target_backend is not agent:  # quick ways do not detect the agent
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)

@@ -237,7 +237,7 @@ _REMEDIES = {
 
 
 def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
-    """Replace the remedies of `convert` that do not apply to the results of a step, in an error.
+    """In an error of `convert`, replace remedies that do not apply to the results of a step.
 
     Args:
         error: the error, which is changed in place.

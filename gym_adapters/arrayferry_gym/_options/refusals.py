@@ -178,7 +178,7 @@ def check_flags(name: str, env: Any, flags: AnyArray) -> None:
     """Check that terminated or truncated has no axis of environments.
 
     Raises:
-        TypeError: it has a flag for each of the `num_envs` environments inside.
+        TypeError: `flags` has a flag for each of the `num_envs` environments inside.
     """
     if tuple(getattr(flags, "shape", ())) == (num_envs_inside(env),):
         raise _batch_error(name, env)

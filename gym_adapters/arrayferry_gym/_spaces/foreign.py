@@ -21,7 +21,7 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
             those of Boxes, and their dtypes those of Boxes and MultiDiscretes.
 
     Raises:
-        TypeError: the space has neither a shape and dtype nor categories, or integers without bounds.
+        TypeError: the space lacks attributes that its Gymnasium space needs, such as `shape`, `dtype` or `low`.
     """
     if isinstance(space, Space):
         return space

@@ -97,4 +97,4 @@ def check_branches(space: Space[Any], value: AnyTree, mismatch: Mismatch, path: 
     elif isinstance(space, spaces.Tuple):
         count = len(space.spaces)
         if not isinstance(value, (tuple, list)) or len(value) != count:
-            raise mismatch(value, path, f"a tuple of {count}")
+            raise mismatch(value, path, f"a tuple of {count} parts")

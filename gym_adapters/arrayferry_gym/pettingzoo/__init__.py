@@ -271,7 +271,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            # before the agent's first observation, look at one to detect the library of the environment
+            # without an observation of this agent so far, ask for one to detect the environment's library
             if adapter.libraries.observed is None:
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)

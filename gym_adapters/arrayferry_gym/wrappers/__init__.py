@@ -189,7 +189,7 @@ class GrayscaleObservation(HasObservation, KernelWrapper):
 
 
 class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
-    """Normalizes observations, in float32, by the running mean and variance of all observations so far.
+    """Normalises observations, in float32, by the running mean and variance of all observations so far.
 
     Each observation of an episode counts once, also the first and the last observation.
 

@@ -333,7 +333,7 @@ class HasKernels(HasStatistics):
     """
 
     _shown: tuple[Any, ...]
-    """For each kernel, innermost first, the object with its attributes that `attributes_of` returns."""
+    """The results of `attributes_of` for all kernels, innermost first."""
     _mode: Any
 
     @functools.cached_property

@@ -291,7 +291,7 @@ class GrayscaleObservation(HasObservations, KernelVectorWrapper):
 
 
 class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
-    """Normalizes observations, in float32, by the running mean and variance of all observations so far.
+    """Normalises observations, in float32, by the running mean and variance of all observations so far.
 
     Each observation of an episode counts once, also the first and the last observation.
 

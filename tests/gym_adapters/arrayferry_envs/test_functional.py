@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_episodes(library, mode):
         (np.full(3, 0.5), "0.5, at .0., is no whole number"),
         (torch.zeros(3), "takes whole numbers"),
         (np.full(3, np.nan), "nan, at .0., is no whole number"),
-        (["a", "b", "c"], "of a kind that the space refuses"),
+        (["a", "b", "c"], "takes numbers, not the dtype"),
         (None, "takes"),
         ({"a": np.zeros(3)}, "takes"),
         ([[1], [1, 2], [3]], "different shapes"),

@@ -242,7 +242,7 @@ def test_what_is_refused():
 def test_actions_are_checked_as_they_are_without_it():
     for check, action, words in (
         ("strict", torch.tensor([0, 1, 5, 0]), "5, at .2., is out of its range"),
-        ("fit", torch.tensor([0.5, 1, 1, 1]), "it takes whole numbers"),
+        ("fit", torch.tensor([0.5, 1, 1, 1]), "takes whole numbers"),
         ("fit", torch.ones(3), "shape"),
     ):
         envs = CartPole().make_vec(4, xp="torch", translate=True, check_actions=check)

@@ -226,7 +226,7 @@ def test_a_new_action_space_counts_from_its_reset_on():
     env = begun(ParallelConversion(Shrinking()))
     env.step(dict.fromkeys(AGENTS, 2))
     env.reset(options={"n": 2})
-    refused_step(env, dict.fromkeys(AGENTS, 2), "it takes whole numbers from 0 to 1")
+    refused_step(env, dict.fromkeys(AGENTS, 2), "takes whole numbers from 0 to 1")
 
 
 # agents that come and go, copies, mistakes

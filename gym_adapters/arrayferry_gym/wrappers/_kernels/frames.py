@@ -51,7 +51,7 @@ class _Frames(OfGymnasium):
         )
 
     def _next(self, xp: Namespace, state: State, rows: AnyArray, new: Any) -> tuple[State, Any]:
-        """Set the queues in some rows, or in all if `rows` is None. Return copies of what the agent sees."""
+        """Set the queues in the rows of a mask, or in all rows. Return the state and copies of the agent's observations."""
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
         shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)

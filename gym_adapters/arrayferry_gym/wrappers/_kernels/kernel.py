@@ -56,8 +56,8 @@ class Kernel(Immutable):
 
     One kernel works around single environments, around vector environments, and inside `jit`. The library resets the
     state of a kernel where an episode begins, so a kernel cannot lose a final observation or a statistic. A kernel is
-    immutable, and all changes go into the state. Subclasses override the methods that they need. The methods of this
-    class return their arguments unchanged.
+    immutable, and all changes go into the state. Subclasses override the methods that they need. By default, a kernel
+    changes nothing.
 
     Attributes:
         parts: the fields of a `Step` that `step` reads or changes besides `info`: some of "observation", "reward", and

@@ -89,7 +89,7 @@ class TransformReward(Kernel):
 
 
 def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
-    """Return a bound as an array of the library. Return None for a number, which as an array would get a dtype."""
+    """Return an array bound as an array of the library. Return None for a number, whose dtype could widen rewards."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)

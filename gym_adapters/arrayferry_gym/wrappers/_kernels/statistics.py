@@ -18,7 +18,7 @@ from .of_gymnasium import OfGymnasium
 
 
 class NormalizeObservation(OfGymnasium):
-    """Normalizes observations, in float32, by the running mean and variance of all observations so far.
+    """Normalises observations, in float32, by the running mean and variance of all observations so far.
 
     Each observation of an episode counts once, also the first and the last observation.
 
