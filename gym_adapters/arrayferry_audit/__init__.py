@@ -68,9 +68,9 @@ def check_vector_env(
     each time, such as other actions of one environment, and the results are compared.
 
     Args:
-        envs: a vector environment, which stays open, or a function without arguments that makes a new one, of equal
-            behaviour, in each call. With a function, the audit also compares environments while others are made, stepped
-            and closed. These environments are closed, and need not repeat a run after a second reset with its seed.
+        envs: a vector environment, which stays open. Or a function without arguments that makes vector environments of
+            equal behaviour, which are closed. They are also compared while other environments are made, stepped and
+            closed, and need not repeat a run after a second reset with its seed.
         steps: the number of steps of a run. The audit makes up to 14 runs, and stores one of them. Several episodes
             should end in a run. If there is a time limit, pass a multiple of it.
         seed: the seed of the first run, 0 or more.

@@ -241,7 +241,7 @@ class Audit:
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
-        """Find resets that flags do not tell, by runs with other actions up to the first automatic reset.
+        """Find resets in steps whose flags end no episode, by runs with other actions up to the first automatic reset.
 
         An observation that depends on the seed, but not on the actions, is from a reset.
         """
@@ -263,7 +263,7 @@ class Audit:
     def _variations(self, new: Callable[[], Recorder]) -> None:
         """Repeat the run with one change each time.
 
-        Each change is made twice, since a difference that does not recur is not an effect of the change.
+        If results differ, the change is made again, since a difference that does not recur is not its effect.
         """
         run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
@@ -321,7 +321,7 @@ class Audit:
 
 
 def _parts(n: int) -> list[Any]:
-    """Return as few masks as possible in which, for any two environments, one mask has the first but not the second."""
+    """Return few masks of environments. For any two environments, at least one mask has the first but not the second."""
     size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
     codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
     parts = [np.array([part in code for code in codes]) for part in range(size)]
@@ -329,7 +329,7 @@ def _parts(n: int) -> list[Any]:
 
 
 def _later(run: Run, env: int) -> list[Any]:
-    """Return digests of the observations of an environment after its first automatic resets, at most `SEEDS`."""
+    """Return digests of the observations of an environment after automatic resets, for at most `SEEDS` resets."""
     return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
 
 

@@ -18,9 +18,9 @@ from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FEW = 20
-"""If observations recur, and no episode has more steps than this, equal lengths are not reported as a time limit.
+"""The longest length of episodes that may be games with a fixed number of rounds, if observations recur.
 
-The environment may be a game with a fixed number of rounds.
+Equal lengths of such episodes are not reported as a time limit.
 """
 
 
@@ -247,7 +247,8 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     """Compare the observations after automatic resets with those after `reset`.
 
-    Find elements that have one value after `reset` and other values later, and elements outside of their range.
+    Find elements with a single value after every `reset`, but another after automatic resets, and elements far outside
+    of their range after `reset`.
     """
     resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
     if len(run.begins) < 3 or len(run.usual) < 10:
@@ -300,9 +301,10 @@ def _rewards_jump(run: Run) -> bool:
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
-    """Find first observations with numbers of the last observation before, which no `reset` returns.
+    """Find first observations of episodes that have numbers of the last observation of the episode before.
 
-    Large observations such as images are not checked, since two of them may share numbers by chance.
+    Numbers that `reset` returns too are ignored. Large observations such as images are not checked, since two of them may
+    share numbers by chance.
     """
     resets = [
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
@@ -400,7 +402,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
-    """Find truncations that are also terminations, if this is so in all of them, and episodes have several lengths."""
+    """Find episodes that are truncated and terminated, if all truncated episodes are, and episodes differ in length."""
     both = [each for each in run.truncated if each.last.seen[2][each.env]]
     if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
         what = f"all {len(both)} episodes that were truncated were terminated in the same step"

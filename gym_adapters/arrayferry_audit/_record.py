@@ -113,7 +113,7 @@ class Recorder:
         self.acted = copy.deepcopy(space_of(envs, "action_space"))
 
     def drawn(self, seed: int, steps: int) -> list[list[Any]]:
-        """Draw the actions of a run. Return a list with, for each step, a list of one action for each environment."""
+        """Draw the actions of a run. Return a list of steps, each a list with one action for each environment."""
         self.acted.seed(seed)
         return [[self.acted.sample() for _ in range(self.n)] for _ in range(steps + 2 * REST)]
 

@@ -17,7 +17,7 @@ from arrayferry.typing import AnyArray, AnyTree, Namespace
 def namespace(backend: af.Backend) -> Any:
     """Return the namespace of a library that methods of environments receive as `xp`."""
     x = backend.from_numpy(np.zeros((), np.float32))
-    # for JAX, array-api-compat would create an array, which tests for hidden transfers would report
+    # for JAX, array-api-compat would create an array, which JAX's transfer guard may refuse
     return x.__array_namespace__() if backend.name == "jax" else af.namespace_of(x)
 
 
@@ -71,7 +71,7 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
         n: the number of environments, or None for one environment.
 
     Raises:
-        TypeError: the rewards are not numbers, or not one for each environment.
+        TypeError: the rewards are not numbers, or there is not one reward for each environment.
     """
     array = given
     try:
@@ -132,7 +132,7 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
     """Cast a NumPy array to another dtype. Floats may be rounded, but whole numbers must not change.
 
     Raises:
-        ValueError: the dtype cannot represent a number, or the array has complex numbers or no numbers.
+        ValueError: the dtype cannot represent a number, only the array is complex, or a dtype is not numeric.
     """
     kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
     if not kind or not wanted or (kind == "complex" != wanted):
@@ -194,7 +194,7 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
     if _widens(name, wanted):
         return xp.astype(x, dtype)
     if (limits := _limits(name, wanted)) is None:
-        with np.errstate(under="ignore"):  # small floats may become 0
+        with np.errstate(under="ignore"):  # NumPy would warn of small floats that become 0
             return xp.astype(x, dtype)
     low, high, least, most = limits
     if in_jax:  # JAX would read Python integers as int32, which may be too small
@@ -227,11 +227,11 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if old.kind == "float" else int
     ends = number(old.limits.min), number(old.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float and float(top := np.asarray(high, of)) > most:  # it was rounded up
+    if number is float and float(top := np.asarray(high, of)) > most:  # `high` was rounded up
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None
-    elif old.kind == "uint":  # for PyTorch, a uint64 of 2**63 or more has become a negative int64
+    elif old.kind == "uint":  # in PyTorch, uint64 became int64, and numbers from 2**63 on negative
         least = most
     return low, high, least, most
 

@@ -176,7 +176,7 @@ class Bridged:
             others = ~rows
             if self._episodes.over is not None:
                 over = self._episodes.over & others
-                if over.any():  # a step of ended episodes might fail
+                if over.any():  # all environments step, so ended episodes need a reset before
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)
@@ -225,7 +225,7 @@ class Bridged:
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:
             is_stated = stated is not None and stated[index]
-            # the infos of the reset and the infos of the step: `False` and `True` index this tuple
+            # parts[False] has the infos of the reset, parts[True] the infos of the step
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
             for key, x in by_env[index].items():
                 if is_stated and self._added is not None:
@@ -238,7 +238,7 @@ class Bridged:
         return by_env
 
     def _owner(self, name: str) -> Any:
-        """Return the outermost wrapper that has an attribute. If none has it, return the simulator or vector environment."""
+        """Return the outermost wrapper that has an attribute, or else the simulator or vector environment inside."""
         envs: Any = self.envs.env
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
@@ -285,7 +285,7 @@ class Bridged:
         self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
-        """Tell whether environments have a method, or None if only a call can show this."""
+        """Return whether the environments have a method. Return None if only a call can show it."""
         if self.singles is not None:
             return all(env.has_wrapper_attr(name) for env in self.singles)
         if hasattr(self._inner, "call"):
@@ -304,7 +304,7 @@ class Bridged:
             return [method(*args, **kwargs) for method in methods]
         if self.has_method(name) is False:
             raise AttributeError(
-                f"{self._inner!r} and its wrappers have no method {name!r}. A batch of environments needs a method of its own"
+                f"neither the batch {self._inner!r} nor a wrapper around it has the method {name!r}. Define the method there"
             )
         if isinstance(self._inner, AsyncVectorEnv) and chosen != list(range(self.envs.num_envs)):
             return _called(self._inner, name, chosen, args, kwargs)
@@ -327,7 +327,7 @@ class Bridged:
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
-                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports only all of them",
+                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports only all environments at once",
                 remedy="Select all environments.",
             )
 
@@ -354,7 +354,7 @@ def check_starts(trainer: str, *spaces: Space[Any]) -> None:
 
 
 def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> list[Any]:
-    """Call a method of the chosen environments of an `AsyncVectorEnv`, whose own `call` has no such choice."""
+    """Call a method of the chosen environments of an `AsyncVectorEnv`. Its own `call` calls all environments."""
     envs._assert_is_running()
     pipes = [envs.parent_pipes[index] for index in chosen]
     for pipe in pipes:
@@ -366,7 +366,7 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment. It is () if unknown before the first step."""
+    """Return the shape of the reward of one environment. Return () if only a step can show the shape."""
     kernels: list[Any] = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):

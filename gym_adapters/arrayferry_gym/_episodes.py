@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     tells_final: bool
 
     def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return the masks of a step. `reset` is None if it is false everywhere, as far as this can be read.
+        """Return the masks of a step. `reset` is None if no environment resets, which only NumPy masks show.
 
         Args:
             over: where an episode had already ended before the step, bool (n,), or None for nowhere.
@@ -213,7 +213,7 @@ class Episodes(EpisodeMasks):
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
         inner = None if inside is None else inside._envs
-        # a wrapper around a `ServesFunctional` leaves its `final_obs` a whole batch
+        # in wrappers around a `ServesFunctional`, `final_obs` is still a batch of all environments
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])
@@ -364,7 +364,7 @@ def final_observations(
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
-        return to_library(final)  # in rows of other episodes, it equals `observations`
+        return to_library(final)  # where no episode ended, it equals `observations`
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))

@@ -135,7 +135,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             actions: (num_envs, num_actions).
 
         Returns:
-            Observations as a TensorDict, rewards, float32 (num_envs,), ends of episodes, bool (num_envs,), and extras.
+            Observations (a TensorDict), rewards (float32 of shape (num_envs,)), ends of episodes (bool of the same
+            shape), and extras (a dict).
         """
         self.get_observations()
         final, rewards, terminated, truncated, _ = self._bridged.step(

@@ -80,7 +80,7 @@ class SB3VecEnv(VecEnv):
         if any(other != options for other in self._options):
             raise af.OptionError(
                 f"set_options() was given different options for the environments: {self._options!r:.80}",
-                remedy="Pass one dict: vector environments are reset together.",
+                remedy="Pass one dict, since vector environments are reset together.",
             )
         seeds = None if self._seeds[0] is None else list(self._seeds)
         observations = self._bridged.reset(seed=seeds, options=dict(options) or None)
@@ -98,7 +98,8 @@ class SB3VecEnv(VecEnv):
         """Take the step with the stored actions.
 
         Returns:
-            Observations, rewards, float32 (num_envs,), ends of episodes, bool (num_envs,), and a list of infos.
+            Observations, rewards (float32 of shape (num_envs,)), ends of episodes (bool of the same shape), and infos (a
+            list of dicts).
         """
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
         observations, ended = final, terminated | truncated

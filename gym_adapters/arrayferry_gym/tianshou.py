@@ -28,9 +28,9 @@ __all__ = ["TianshouVectorEnv"]
 class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     """A vector environment of any library as a vector environment of Tianshou, which supports only NumPy.
 
-    Tianshou resets environments itself, so they must reset in the same step (SAME_STEP) or leave resets to their caller
-    (DISABLED). In both modes, a step returns the observation before any reset, and a reset returns the first
-    observation of the next episode.
+    Tianshou calls `reset` after each episode. The environments may reset in the same step (SAME_STEP) or leave resets to
+    their caller (DISABLED), but not reset in the next step. In both modes, a step returns the observation before any
+    reset, and a reset returns the first observation of the next episode.
 
     A vector environment steps as a whole. When Tianshou steps only some environments, the others step too, and must be
     reset before Tianshou steps them again. The collectors of Tianshou do this.
@@ -117,7 +117,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             seed: as for `reset` of vector environments. If it is None, nothing is reset.
 
         Returns:
-            A list with a list of one seed for each environment, or with None for each if `seed` is None.
+            A list with an entry for each environment: a list with its seed, or None if `seed` is None.
         """
         if seed is None:
             return [None] * self.env_num
@@ -136,7 +136,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return rows
 
     def _observations(self, batch: AnyTree, ids: list[int]) -> Any:
-        """Return the observations of some environments as an array. For a Dict, it is an object array of dicts."""
+        """Return the observations of some environments as an array. For a Dict, return an object array of dicts."""
         parts = split(self._space, batch)
         if not isinstance(self._space, spaces.Dict):
             return parts[0][ids]

@@ -45,7 +45,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
 
     Arrays are converted directly between the environment's library and PyTorch. Environments must reset in the same step
     (SAME_STEP) or leave resets to TorchRL (DISABLED). In both modes, `("next", "observation")` is the observation after
-    the step and before any reset. The observation after a reset is the first of the next step. TorchRL may also reset
+    the step and before any reset. A reset returns the first observation of the next episode. TorchRL may also reset
     environments whose episode has not ended, for example for the transform `StepCounter`.
 
     | | |

@@ -68,8 +68,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         convert_info: False to leave infos unchanged.
         stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`, a batch of the observations
             after the step and before any reset. The mask `_final_obs` tells where an episode has ended.
-        reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
-            library (`torch.float32`), or None to keep it.
+        reward_dtype: the dtype that rewards are cast to, as a name ("float32") or an object of any
+            library (`torch.float32`). None keeps the dtype of the rewards.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.

@@ -3,8 +3,8 @@
 An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the
 space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
 
-An action may have another dtype if a cast preserves its values, more or fewer axes of length 1, or numbers in an object
-array. For a Box, it may have NaN and numbers out of bounds. An action is refused before the step if
+An action may have more or fewer axes of length 1, and another dtype if a cast preserves its values. It may be an object
+array of numbers. For a Box, it may have NaN and numbers out of bounds. An action is refused before the step if
 
 - it has too few elements, or the length of its first axis is not the number of environments in the batch;
 - numbers for a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
@@ -174,7 +174,7 @@ class Fitter:
         return x
 
     def _values(self, x: AnyArray, space: Any, place: Place) -> Any:
-        """Check the numbers of an array, and return it in the form that the environment expects."""
+        """Check the numbers of an array, and cast it to the dtype that the environment expects."""
         numpy, fits = isinstance(x, NUMPY), True
         if numpy or not self.backend.is_traced(x):
             host = x if numpy else af.convert(x, "numpy", sparse="dense")
@@ -191,7 +191,7 @@ class Fitter:
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")
         name, wanted = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
-        # signed and wider unsigned integers stay; as indices, bool and uint8 arrays would be masks
+        # bool and uint8 are cast, since indices of these dtypes would be masks; other integers stay
         index = name.startswith(("int", "uint")) and name != "uint8"
         if fits and name != wanted and (isinstance(space, spaces.Box) or not index):
             xp = af.namespace_of(x)

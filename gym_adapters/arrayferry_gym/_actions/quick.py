@@ -41,10 +41,16 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
         super().__init__(32)
 
     def learn(self, action: AnyTree, fitted: Any, way: Way | None) -> None:
-        """Store a way for actions of this type, if its result has the dtype and shape of the result of all checks."""
+        """Store a quick way for actions of this type.
+
+        Args:
+            action: the action as the agent passed it.
+            fitted: the action after all checks. The way must return its dtype and shape, or it is not stored.
+            way: the quick way, or None to store nothing.
+        """
         if way is None:
             return
-        # only Discrete spaces have such results, and their quick way returns NumPy scalars too
+        # only a Discrete has scalars, and its quick way returns scalars of the right dtype
         if isinstance(fitted, np.generic):
             self[type(action)] = way, None, None
             return
@@ -211,7 +217,7 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         content = x.tobytes()
         if content in seen:
             return True
-        # numbers below `start` become negative, and so, viewed as unsigned, exceed the count
+        # numbers below `start` become negative, which as unsigned integers exceed the count
         shift = x - start if shifted else x
         valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
         if valid and few:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
-    """Return Gymnasium's `ArrayConversion`. As our base class, it makes our adapters its instances.
+    """Return Gymnasium's `ArrayConversion`. Our adapters derive from it, so that they are instances of it.
 
     Args:
         module: the name of its module.
@@ -65,7 +65,7 @@ def _everything(
     check_actions: CheckActions = "fit",
     convert_render: bool = False,
 ) -> None:
-    """Define the signature that the constructors of all adapters take their arguments and defaults from."""
+    """Define the arguments of the constructors of all adapters, and their defaults."""
 
 
 _PARAMETERS = inspect.signature(_everything).parameters
@@ -203,7 +203,8 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            if libraries.target_backend is not agent:  # quick ways do not detect the agent
+            # stored quick ways would not notice actions of the agent's former library
+            if libraries.target_backend is not agent:
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)

@@ -59,12 +59,12 @@ class AgentAdapter(Adapter):
         return self._reset_options(options)
 
     def convert_observation(self, observation: AnyTree) -> Any:
-        """Convert an observation to the library of the agent. Its arrays show the library of the environment."""
+        """Detect the library of the environment from an observation, and convert it to the library of the agent."""
         self._observe(observation)
         return self.libraries.to_agent(observation)
 
     def convert_number(self, value: AnyTree, kind: type) -> Any:
-        """Convert a reward to a float, or a flag to a bool. Arrays with axes go to the library of the agent."""
+        """Convert a reward to a float, or a flag to a bool. Arrays with axes become arrays of the agent's library."""
         return self.libraries.to_number(value, kind)
 
     def convert_info(self, info: AnyTree) -> Any:

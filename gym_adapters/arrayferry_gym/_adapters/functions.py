@@ -1,4 +1,4 @@
-"""Conversion functions with the names of Gymnasium's. Unlike those, they convert Python numbers to arrays too."""
+"""Gymnasium's conversion functions. Unlike in Gymnasium, they convert Python numbers to arrays too."""
 
 from __future__ import annotations
 

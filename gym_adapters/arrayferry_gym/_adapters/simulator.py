@@ -59,7 +59,7 @@ def from_simulator(
     - *Limits.* If the configuration sets `is_finite_horizon`, the time limit is part of the task and terminates
       episodes.
     - *Seeds* are passed to `reset` if it has a parameter `seed`, else to the method `seed`. Several seeds are combined
-      into one. Most simulators use it to seed the random numbers of the whole process.
+      into one. Most simulators seed the random numbers of the whole process.
     - *Infos* are one dict for the batch. Their arrays are copied, like all results.
 
     Args:
@@ -343,7 +343,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return tree if kind in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
-        """Put last observations into infos as `final_obs`. With `final="lost"`, remove such keys from infos."""
+        """Put last observations into infos as `final_obs`. With `final="lost"`, remove the keys in `FINAL` from infos."""
         finals = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
         if LOST in self.metadata:

@@ -68,7 +68,7 @@ def _converted_class(cls: type) -> type:
     converted = _CLASSES.get(cls)
     if converted is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-        # Gymnasium registers these two for each class, which takes precedence over `Converted`
+        # for these two functions, Gymnasium's registration of `cls` would precede that of `Converted`
         for function in (iterate, batch_differing_spaces):
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
@@ -130,7 +130,7 @@ class Converted:
 
 
 def _as_probabilities(x: AnyArray) -> Any:
-    """Cast floats to float64, as Gymnasium requires. Sums that were about 1 are divided to be 1 after the cast."""
+    """Cast floats to float64, as Gymnasium requires. Probabilities whose sum was about 1 are scaled to the sum 1."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
     error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
@@ -142,7 +142,7 @@ def _as_probabilities(x: AnyArray) -> Any:
 
 
 class _Batch:
-    """The `Libraries` of a batched space. It leaves NumPy arrays in shared memory unconverted, except for PyTorch.
+    """The `Libraries` of a batched space. Batches in shared memory are converted only for PyTorch.
 
     Args:
         libraries: the `Libraries` of the space of one environment.
@@ -306,7 +306,7 @@ def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return the first converted space in a space, which may be the space itself, or None if none is converted."""
+    """Return this space if it is converted, or else the first converted space inside. None if no space is converted."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())

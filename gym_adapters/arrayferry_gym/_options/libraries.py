@@ -127,7 +127,7 @@ class Libraries:
         try:
             return self.env(value)
         except af.UnsupportedDtypeError:
-            # such values stay unchanged, since a fitter can read some, such as object arrays of numbers
+            # leave unsupported dtypes unchanged: a fitter can read some, such as object arrays of numbers
             options = {**self._options, "unsupported": "keep"}
             return af.convert(value, self.env.target, device=self._env_device, **options)
 

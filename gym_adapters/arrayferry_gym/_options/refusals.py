@@ -46,8 +46,8 @@ def check_env(cls: type, env: Any) -> None:
     """Check the environment of an adapter.
 
     Raises:
-        TypeError: an adapter for vector environments received another object, or an adapter for single environments
-            did. Gymnasium's own wrappers raise a TypeError too.
+        TypeError: `env` is not a vector environment or a single environment, as the class `cls` requires. Gymnasium's
+            own wrappers raise a TypeError too.
     """
     vectorised = issubclass(cls, VectorEnv)
     name = cls.__name__
@@ -127,7 +127,7 @@ def _holder(env: Any) -> Any:
     while env is not None and not isinstance(env, VectorEnv):
         try:
             number = env.num_envs
-        except Exception:  # a property of any environment may raise any error
+        except Exception:  # `num_envs` may be a property that raises any error
             number = None
         if isinstance(number, (int, np.integer)) and number is not True and number > 0:
             return env

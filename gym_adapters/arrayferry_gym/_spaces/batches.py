@@ -26,7 +26,7 @@ def join(
         space: the space of one observation.
         pieces: rows and their observations, in NumPy.
         size: the number of rows.
-        fill: creates the arrays from shape and dtype, like `numpy.zeros`. Rows without an observation keep its values.
+        fill: creates an array from shape and dtype, like `numpy.zeros`. Rows without an observation keep these values.
     """
     empty: Any = create_empty_array(space, size, fn=fill)
     if isinstance(empty, np.ndarray):  # for one array, this is faster than the general case

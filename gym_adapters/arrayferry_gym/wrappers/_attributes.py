@@ -62,8 +62,8 @@ class HasStatistics(Copied):
 
         Before the first reset, the result has the loaded or the initial statistics. If several wrappers have statistics
         of one name, the second wrapper from the inside has the key "obs_rms_2", and so on. The keys of Gymnasium's
-        wrappers begin with "gymnasium_", as in "gymnasium_obs_rms". The keys of wrappers of one environment in a batch
-        begin with its index, as in "envs[0].obs_rms".
+        wrappers begin with "gymnasium_", as in "gymnasium_obs_rms". The keys of wrappers inside a batch begin with the
+        index of the environment, as in "envs[0].obs_rms".
         """
         return {name: driver.read() for name, driver in _drivers(self).items()}
 
@@ -75,8 +75,8 @@ class HasStatistics(Copied):
             arrayferry.NarrowingError: a number does not fit the dtype.
 
         Warns:
-            UserWarning: for some of Gymnasium's wrappers, or for environments in a batch, `state` has no statistics, or
-                it has statistics for wrappers that do not exist.
+            UserWarning: statistics of Gymnasium's wrappers, or of wrappers inside a batch, are missing in `state`, or
+                `state` has such statistics for wrappers that do not exist.
         """
         all_drivers, name = _drivers(self), self._driver.name
         drivers = all_drivers
@@ -91,7 +91,7 @@ class HasStatistics(Copied):
                 f"{kind} needs {wanted}, but the state has {found!r:.80}",
                 remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
             )
-        for others in state.values():  # check all before any are loaded
+        for others in state.values():  # refuse invalid statistics before any are loaded
             Moments.checked(others)
         loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
         for driver, values in loads:
@@ -281,7 +281,7 @@ _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
     statistics.RecordEpisodeStatistics: (HasEpisodes, HasEpisodes),
     observations.TimeAwareObservation: (HasTimesteps, HasStatistics),
 }
-"""For each kernel, the classes of attributes of its wrapper around one environment and around vector environments."""
+"""For each kernel, the mixins of its wrappers: around one environment, and around vector environments."""
 
 
 def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
@@ -401,7 +401,7 @@ class HasKernels(HasStatistics):
 
 
 class FlattensAll:
-    """A mixin for `FlattenObservation`. If observations are not arrays of one shape, Gymnasium's wrapper flattens them."""
+    """A mixin for `FlattenObservation`. Gymnasium's wrapper flattens observations that are not arrays of one shape."""
 
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)

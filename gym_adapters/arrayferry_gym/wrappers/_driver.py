@@ -193,7 +193,7 @@ class Driver(HeldKernel):
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
-        # JAX can be configured to refuse hidden transfers, but the first state needs one
+        # JAX can be configured to refuse hidden transfers, but creating the state needs some
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
             self._begun(before, loaded)
 
@@ -216,7 +216,7 @@ class Driver(HeldKernel):
         """Set the attributes that depend on the library and the device: the namespace, the device and the functions."""
         backend = self.own.target
         self.xp: Any = namespace(backend)
-        # functions of the namespace take the device object that an array has, which may differ from the name
+        # functions of the namespace need the `device` of an array, not the name of the device
         at = self._place
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)

@@ -139,7 +139,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return observations, rewards, step.terminated, step.truncated, infos
 
     def _inside(self) -> Episodes | None:
-        """Return the `Episodes` of the wrapper directly inside. None if `env` is no wrapper that leaves flags unchanged."""
+        """Return the `Episodes` of `env` if it is a wrapper that returns flags unchanged, or else None."""
         if not isinstance(env := self.env, KernelVectorWrapper):
             return None
         return env._episodes if type(env).step.__module__ in _OWN else None

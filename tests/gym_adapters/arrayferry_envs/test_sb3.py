@@ -90,9 +90,9 @@ def test_methods_and_attributes_of_a_batch():
     assert envs.get_attr("level") == [5, 5, 5]
     assert envs.get_attr("episode_count") == [0, 0, 0]  # of a wrapper
     assert envs.env_is_wrapped(Monitor, 0) == [False]
-    with pytest.raises(af.OptionError, match="supports only all of them"):
+    with pytest.raises(af.OptionError, match="supports only all environments at once"):
         envs.env_method("names", indices=[1])
-    with pytest.raises(af.OptionError, match="supports only all of them"):
+    with pytest.raises(af.OptionError, match="supports only all environments at once"):
         envs.set_attr("level", 1, 0)
     for missing in ("reset", "step", "level", "missing"):
         with pytest.raises(AttributeError, match="is a batch"):

@@ -301,8 +301,8 @@ def test_the_place_in_a_nested_space(library):
             (action(box=()), r"Box\(.*\['move'\]\[1\]"),
             (action(look=(0, 4)), r"MultiDiscrete\(.*\['look'\]"),
             ({"move": action()["move"]}, r"keys \['\w+', '\w+'\]"),
-            ({**action(), "move": (torch.tensor(1),)}, r"tuple of 2, at \['move'\]"),
-            ({**action(), "move": 1}, r"tuple of 2, at \['move'\]"),
+            ({**action(), "move": (torch.tensor(1),)}, r"tuple of 2 parts, at \['move'\]"),
+            ({**action(), "move": 1}, r"tuple of 2 parts, at \['move'\]"),
             (torch.tensor(1), "dict with the keys"),
         ):
             refused_step(env, wrong, place)

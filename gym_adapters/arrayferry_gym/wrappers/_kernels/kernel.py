@@ -188,7 +188,7 @@ class Kernel(Immutable):
 
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
-    """Return the arguments of a kernel's constructor as a dict. They are its attributes except those that `around` sets."""
+    """Return a dict of the arguments of a kernel's constructor: its attributes except those that `around` sets."""
     others = ("inside", "outside", "_places", KEPT)
     return {name: value for name, value in vars(kernel).items() if name not in others}
 
@@ -243,7 +243,7 @@ def take_step(
     # where no episode begins, the agent sees the result of the step, not of `Kernel.reset`
     if same_step and kernel.observes:
         first = before_resets(xp, begins, first, result.observation)
-    elif kernel.observes:  # a step that only resets has no other observation for outer kernels
+    elif kernel.observes:  # outer kernels must see the first observation in their `step` too
         result = result._replace(observation=first)
     return state, result, first
 

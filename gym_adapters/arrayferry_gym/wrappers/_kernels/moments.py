@@ -142,7 +142,7 @@ def wide(xp: Namespace, device: Device) -> Any:
 
 
 def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
-    """Return the moments before the first value, of a shape."""
+    """Return moments of a shape before the first value."""
     dtype = wide(xp, device)
     mean = xp.zeros(shape, dtype=dtype, device=device)
     var = xp.ones(shape, dtype=dtype, device=device)
@@ -150,7 +150,7 @@ def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
 
 
 def _number(xp: Namespace, value: AnyTree) -> Any:
-    """Return a count or a bool as `Moments` store it. In JAX, it is an int32 or bool array, also if JAX has int64."""
+    """Return a count or a bool as `Moments` store it. In JAX, it is an int32 or bool array, even if int64 is enabled."""
     if not xp.__name__.startswith("jax"):
         return value
     if isinstance(value, bool):

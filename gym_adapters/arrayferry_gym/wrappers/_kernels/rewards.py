@@ -63,8 +63,7 @@ class TransformReward(Kernel):
 
     Args:
         func: maps a batch of rewards, (n,), to a batch of new rewards.
-        shape: the shape of one new reward, or None. If it is None and needed, `func` is called with zeros to determine
-            it.
+        shape: the shape of one new reward. None to determine it, if needed, by a call of `func` with zeros.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -96,7 +95,7 @@ def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
 
 
 def _number_or(array: AnyArray, x: AnyArray) -> Any:
-    """Return the result of `_array` for a bound, or if it is None the bound as a Python number.
+    """Return the result of `_array` for the bound `x`. If it is None, return `x` as a Python number.
 
     A Python number adopts the dtype of the rewards.
     """
