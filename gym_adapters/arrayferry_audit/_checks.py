@@ -412,7 +412,8 @@ def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     """Find terminations that are probably time limits.
 
-    They are many terminations of the longest episodes, and few of others, in states that also occur inside episodes.
+    Such terminations are frequent in the longest episodes and rare in others, and occur in states that are also inside
+    episodes.
     """
     longest = max((each.length for each in run.episodes), default=0)
     if longest < 2 or run.truncated:
@@ -422,7 +423,7 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
     same = np.stack([x for n, x in ends if n == longest])
     clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
-    # ignore elements that show the time, unless all episodes are equally long: then time may be part of the task
+    # ignore elements that show the time, unless all episodes are equally long, as if time is part of the task
     if len({n for n, _ in ends}) > 1:
         usual, low, high = (x[..., ~clock] for x in (usual, low, high))
         ends = [(n, x[~clock]) for n, x in ends]

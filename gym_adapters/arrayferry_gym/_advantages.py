@@ -155,7 +155,7 @@ def _check_shape(name: str, x: AnyArray, needed: tuple[int, ...]) -> None:
     """Check the shape of an array.
 
     Raises:
-        arrayferry.OptionError: the shape differs.
+        arrayferry.OptionError: the shape is not `needed`.
     """
     if tuple(getattr(x, "shape", ())) != needed:
         raise af.OptionError(

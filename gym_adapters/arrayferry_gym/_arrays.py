@@ -231,7 +231,7 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None
-    elif old.kind == "uint":  # in PyTorch, uint64 became int64, and numbers from 2**63 on negative
+    elif old.kind == "uint":  # as int64 in PyTorch, the largest uint64 numbers are negative
         least = most
     return low, high, least, most
 

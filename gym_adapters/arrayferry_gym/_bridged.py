@@ -205,9 +205,9 @@ class Bridged:
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return a dict of infos for each environment, and store the infos of resets in this step.
 
-        Where an environment was reset in the same step, `final_info` has the infos of the step. Its other infos belong to
-        the reset, except those that wrappers around the batch add to the step. Without `final_info`, or with wrappers that
-        add unknown keys, every key that resets have not returned so far counts as an info of the step. If no environment
+        Where an environment was reset in the same step, `final_info` has infos of the step. The other keys have infos of
+        the reset, except keys that wrappers around the batch add to the step. Without `final_info`, or if such keys are
+        unknown, keys that resets have returned so far belong to the reset, and all others to the step. If no environment
         has infos, the list is empty.
         """
         if not self._infos:

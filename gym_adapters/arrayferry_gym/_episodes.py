@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     tells_final: bool
 
     def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return the masks of a step. `reset` is None if no environment resets, which only NumPy masks show.
+        """Return the masks of a step. `reset` is None if no environment resets. Only NumPy masks are read to check this.
 
         Args:
             over: where an episode had already ended before the step, bool (n,), or None for nowhere.
@@ -272,7 +272,7 @@ class Episodes(EpisodeMasks):
 
         Args:
             own: the conversion to the library and device of the results.
-            device: the device, or None for the library's own choice.
+            device: the device of the results, or None for the library's default device.
         """
         valid, reset = self.masks[:2]
         if valid is None is reset:

@@ -61,7 +61,7 @@ def parts_of(value: AnyTree) -> Hashable | None:
 
 
 def holds_numbers(x: np.ndarray[Any, Any]) -> bool:
-    """Tell whether an array has only numbers: no mask and no objects."""
+    """Tell whether an array has numbers, but no mask and no objects."""
     return not isinstance(x, np.ma.MaskedArray) and not x.dtype.hasobject
 
 
@@ -181,11 +181,11 @@ def _attributes(state: AnyTree) -> dict[str, Any]:
 
 
 def _read_only(part: Any, value: AnyTree, name: str) -> Any:
-    """Return a tree in which copies that cannot be written to replace the NumPy arrays.
+    """Return a tree whose NumPy arrays are replaced by read-only copies.
 
     Args:
-        part: the tree, or any other value, which is returned unchanged.
-        value: the object that has it as an attribute, for errors.
+        part: the tree. Any other value is returned unchanged.
+        value: the object with the tree as an attribute, for errors.
         name: the name of the attribute, for errors.
     """
     try:

@@ -132,7 +132,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         """Take a step, and reset finished environments.
 
         Args:
-            actions: (num_envs, num_actions).
+            actions: the actions, (num_envs, num_actions).
 
         Returns:
             Observations (a TensorDict), rewards (float32 of shape (num_envs,)), ends of episodes (bool of the same

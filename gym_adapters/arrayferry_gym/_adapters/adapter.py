@@ -176,7 +176,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._libraries.target_backend
 
     def _space(self, name: str) -> Any:
-        """Return the converted space of an attribute. A space that the environment has replaced is converted again."""
+        """Return the converted space for an attribute of the environment. If the attribute changed, convert it again."""
         original = self._original(name)
         converted = self._converted.get(name)
         if converted is None or converted.original is not getattr(original, "original", original):

@@ -67,7 +67,7 @@ class _Conversion:
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
-        # for AEC: by agent, the environment's infos and the converted infos
+        # only for AEC: for each agent, its latest info before and after conversion
         self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
         for agent in dict.fromkeys((*(possible or ()), *self._targets)):

@@ -300,7 +300,7 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
 
 
 def masks_of(added: dict[str, Any]) -> dict[str, Any]:
-    """Return the masks in infos that kernels have added, as a dict from the keys of the infos to NumPy arrays."""
+    """Return the masks of infos that kernels have added, in NumPy, as a dict with the keys of the infos."""
     return {key: TO_NUMPY(added[f"_{key}"]) for key in added if f"_{key}" in added}
 
 

@@ -111,7 +111,7 @@ class HeldKernel:
         self.state = self.state._replace(lasting={**self.state.lasting, self.name: given})
 
     def shown(self, name: str, dtype: Any = float) -> Any:
-        """Return an array (n, ...) from the state of the current episodes. Before the first, return zeros in NumPy.
+        """Return an array (n, ...) from the state of the current episodes. Before the first episode, return zeros in NumPy.
 
         Args:
             name: the key of the array in the state.

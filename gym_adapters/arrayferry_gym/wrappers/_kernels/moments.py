@@ -21,7 +21,7 @@ from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
-"""The number of values that the initial mean and variance count as."""
+"""The initial mean and variance count as this number of values."""
 
 MOST = 2**31 - 1
 """The largest count in JAX, where counts are int32."""
