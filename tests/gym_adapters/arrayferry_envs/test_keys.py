@@ -155,7 +155,7 @@ def test_an_environment_without_a_constructor_takes_no_arguments():
 
 @pytest.mark.parametrize("held", [np.ma.masked_array([1, 2], [0, 1]), np.array([1, None])])
 def test_arrays_that_cannot_be_compared_are_refused(held):
-    words = r"Sized\.size holds an array with a mask or of objects"
+    words = r"Sized\.size has an array with a mask or of objects"
     with pytest.raises(af.OptionError, match=words):
         Sized(held)
 
