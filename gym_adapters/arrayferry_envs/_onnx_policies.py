@@ -102,7 +102,8 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         passed, saved = {prefix + name: x for name, x in converted.items()}, module.state_dict()
         if passed.keys() != saved.keys():
             raise of_policy(
-                f"policy_params has {sorted(passed)!r:.200}, but the module needs {sorted(saved)!r:.200}"
+                f"policy_params has {sorted(passed)!r:.200}, but the module needs {sorted(saved)!r:.200}",
+                "Pass the state_dict() of such a module, or leave out policy_params.",
             )
         state |= {name: passed[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
     before = dict(state)

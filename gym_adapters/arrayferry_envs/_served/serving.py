@@ -290,7 +290,8 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
     """Check a sharding that was passed as the device of a batch, and return it."""
     if backend.name != "jax":
         raise af.OptionError(
-            f"device={sharding!r:.80} was passed with xp={backend.name!r}, but only JAX spreads arrays over devices. Pass one device"
+            f"device={sharding!r:.80} was passed with xp={backend.name!r}, but only JAX spreads arrays over devices",
+            remedy="Pass one device.",
         )
     from arrayferry_envs._engine.shardings import batch_sharding
 
