@@ -5,7 +5,7 @@
     >>> af.convert({"x": np.ones(2)}, "torch")
     {'x': tensor([1., 1.], dtype=torch.float64)}
 
-Importing this package loads no array library, and little else: names are looked up on first use.
+Importing this package imports no array library. Most modules are imported when one of their names is first used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = ("extending", "testing", "typing")
-"""Public modules, which are imported on first use: `testing` needs pytest."""
+"""Public modules. They are imported on first use, since `testing` needs pytest."""
 _LAYERS = {
     "BlockError": "arrayferry_streams",
     "BlockTimeoutError": "arrayferry_streams",
@@ -42,17 +42,17 @@ _LAYERS = {
     "stream": "arrayferry_streams",
     "testing": "arrayferry_kit",
 }
-"""The packages that build on this one and whose names are found here too, if they are installed."""
+"""For each public name that another package defines, that package. Users find the name here if it is installed."""
 _PLACES = {
     "Trace": "_trace.recorder",
     "TraceFinding": "_trace.rows",
     "TraceRow": "_trace.rows",
     "trace": "_trace.recorder",
 }
-"""The names that a first conversion does not need. All others are in `_public`."""
+"""For each public name that a first conversion does not need, its module. All other names are in `_public`."""
 
 
-if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept every name
+if not TYPE_CHECKING:  # type checkers would accept every name if they saw `__getattr__`
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _installed(names: Iterable[str]) -> list[str]:
-    """Return the names whose packages are installed."""
+    """Return those of the names that this package defines, or a package that is installed."""
     from importlib.util import find_spec
 
     return [name for name in names if name not in _LAYERS or find_spec(_LAYERS[name])]

@@ -1,4 +1,4 @@
-"""The functions for users: `convert`, `converter`, and questions about arrays, backends and routes."""
+"""The functions for users: `convert`, `converter`, and functions that describe arrays, backends and routes."""
 
 # pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
@@ -104,12 +104,12 @@ def convert(
         like: an array, or a tree with one, to pass in place of `to` and `device`. The results have the library and the
             device of that array. A namespace module is also accepted.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
-            target's own choice. None keeps the device of each array, if the target has it.
+            default device of the target. None keeps the device of each array, if the target has it.
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
-            possible and safe. It is not safe if an array that must not change could then be written to.
-        narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
-            kind, and raises `NarrowingError` if a number does not fit; "forbid" raises even if all fit; "allow"
-            converts anyway.
+            possible and safe. Sharing is not safe if the result could be used to change an array that must not change.
+        narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same kind that
+            the target has, and raises `NarrowingError` if a number does not fit. "forbid" raises this error even if
+            all numbers fit. "allow" converts without this check.
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" turns them into 0-d arrays.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"
             `UnsupportedDtypeError`, or "keep" them unchanged.
@@ -117,8 +117,9 @@ def convert(
             columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
             or "convert" them. If `value` itself is such an object, a column or dataset of a known library is
             converted, and any other object raises an error unless `unknown` is "convert". With "raise", a `value` that
-            is not an array, a structure or plain Python data such as text raises an error too.
-        sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
+            is neither an array, a tree nor plain Python data such as text raises an error too.
+        sparse: for sparse arrays that another library than the target made: "raise" `ConversionError`, or make them
+            "dense". Sparse arrays of the target stay sparse.
 
     Returns:
         A value of the same structure. Shapes are unchanged, and so are dtypes that the target has. Dicts and lists are
@@ -163,7 +164,7 @@ def convert(
 
 
 def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversion:
-    """Return the conversion to a target with these options. It is cached for the next call.
+    """Return a conversion to a target with these options. The next call with equal arguments returns it again.
 
     Args:
         to: the target.
@@ -176,11 +177,11 @@ def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversio
         True
     """
     key: Any = to, device, type(device)
-    if options:  # 1 equals True, but is not valid
+    if options:  # with types, since `copy=1` equals `copy=True`, but is not valid
         key = *key, *options.items(), *map(type, options.values())
     try:
         conversion = _kept.get(key)
-    except TypeError:  # the key has a part that cannot be hashed
+    except TypeError:  # an argument cannot be hashed, so nothing is cached
         return make_conversion(to, Options(device=device, **options))
     if conversion is None:
         conversion = _kept[key] = make_conversion(to, Options(device=device, **options))
@@ -248,7 +249,7 @@ def converter(
 def conversion_like(
     like: Any, to: Any = None, device: Device = None, registry: Registry | None = None
 ) -> tuple[Backend, Any]:
-    """Return the backend and the device of an array, or of the first one in a tree."""
+    """Return the backend and the device of an array, or of the first array in a tree."""
     if to is not None or device is not None:
         raise OptionError(
             "like= was given together with a target or a device",
@@ -282,7 +283,7 @@ def device_like(array: AnyArray, backend: Backend) -> Any:
 
 
 def portable(backend: Backend) -> str | Backend:
-    """Return a backend in a form that can be pickled: its name if it is registered.
+    """Return the name of a backend, which can be pickled, or the backend itself if it is not registered.
 
     Examples:
         >>> import arrayferry as af
@@ -353,7 +354,7 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
         return namespace
     raise NotAnArrayError(
         f"{backend.name} has no namespace of the Array API",
-        remedy='Convert it first, as with arrayferry.convert(x, "numpy").',
+        remedy='Convert the array first, as with arrayferry.convert(x, "numpy").',
     )
 
 
@@ -395,14 +396,14 @@ def flatten(
 
     Args:
         value: an array, a tree, or anything.
-        everything: whether values that are neither arrays nor containers are leaves too. If False, they belong to the
-            layout.
+        everything: whether values that are neither arrays nor containers are leaves too. If False, such values are
+            stored in the layout.
         prefix: the start of each path in the layout.
         registry: the registry that knows the libraries, or None for `arrayferry.registry`.
 
     Returns:
-        The arrays in order, and the layout, which rebuilds the tree from other leaves. Layouts can be compared and
-        hashed.
+        The list of the leaves, in the order of the tree, and the layout. `layout.unflatten` rebuilds the tree from
+        other leaves. Layouts can be compared and hashed.
 
     Raises:
         StructureError: the tree contains itself.
@@ -427,7 +428,8 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
         registry: the registry that knows the backends, or None for `arrayferry.registry`.
 
     Returns:
-        A read-only mapping. A backend's `problem()` says why it cannot be used here, and is None if it can.
+        A read-only mapping. `problem()` of a backend returns an error that says why the backend cannot be used here,
+        or None.
 
     Examples:
         >>> import arrayferry as af
@@ -444,8 +446,8 @@ def route(
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
-        source: a backend (a name, a namespace or a `Backend`), whose default device is meant; or the name of a source
-            ("pandas"); or an array, or an object that arrays are read from.
+        source: an array; an object that arrays are read from; the name of a source ("pandas"); or a backend (a name,
+            a namespace or a `Backend`), which means arrays on its default device.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
         registry: the registry that knows the libraries, or None for `arrayferry.registry`.
@@ -488,13 +490,13 @@ def route(
         source_device, _ = resolve_device(origin, None, "")
     result = describe_route(registry.catalog, origin, target, device, source_device)
     if not by_name and not isinstance(source, Backend) and result.steps and not result.copies:
-        try:  # this conversion copies nothing
+        try:  # with copy=False, this conversion shows whether the array can be shared
             make_conversion(
                 target, Options(device=device, copy=False, unknown="convert"), registry
             )(source)
         except CopyRequiredError:
             copied = result.steps[-1]._replace(cost="copy")
             result = result._replace(steps=(*result.steps[:-1], copied))
-        except ConversionError:  # a later call of convert() raises this error
+        except ConversionError:  # not an error of the route: convert() raises it when it is called
             pass
     return result

@@ -1,1 +1,1 @@
-"""Many arrays at once: the conversion of a whole value, its pairs of backends, and its compiled code."""
+"""The conversion of a whole value: of its arrays, library by library, and the code compiled for its structure."""

@@ -1,4 +1,4 @@
-"""`Conversion`: a target with options, made once and called often."""
+"""`Conversion`: a callable that converts values to one target with fixed options."""
 
 # pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
-    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, and shared between
-    threads. Its cache of structures is dropped when the registry changes, and is not pickled.
+    Call it with a value: an array, a tree of arrays, or anything else. A conversion can be pickled, and shared between
+    threads. The code that it caches for structures is dropped when the registry changes, and is not pickled.
 
     Args:
         target: a name, a namespace module or a backend. It is looked up on the first call.
@@ -44,8 +44,8 @@ class Conversion(Generic[A]):
         registry: the registry that knows the backends.
 
     Raises:
-        ArrayFerryError: when called. A `ConversionError` names the place in the tree. The target may be unknown or
-            unusable in the process that unpickled the conversion.
+        ArrayFerryError: when called. A `ConversionError` names the place of the array in the tree. Another error is
+            raised if the target is unknown or unusable in a process that unpickled the conversion.
 
     Examples:
         >>> import arrayferry as af
@@ -86,14 +86,14 @@ class Conversion(Generic[A]):
         Returns:
             A value of the same structure, as `arrayferry.convert` returns it.
         """
-        try:  # `try` costs nothing, and reading the attribute before the call is faster
+        try:  # faster than a test for None; `run` is called later, so that its own errors are not caught
             run = self._plans.run  # type: ignore[union-attr]
-        except AttributeError:  # no plans yet: the first call, or the registry has changed
+        except AttributeError:  # `_plans` is None at first, and after a change of the registry
             run = self._prepare().run
         return run(value)
 
     def _prepare(self) -> Plans:
-        """Look up the target, and start without plans."""
+        """Look up the target, and start with an empty `Plans`."""
         __tracebackhide__ = True
         registry, options = self.registry, self.options
         while True:
@@ -109,12 +109,12 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # if the registry changed before this conversion could be notified, prepare again
+            # prepare again if the registry changed before `_plans` was set, so that nothing reset it
             if registry.catalog is catalog:
                 return plans
 
     def registry_changed(self) -> None:
-        """Drop everything cached from the registry."""
+        """Drop everything that was cached from the registry."""
         self._plans = None
 
     @property
@@ -123,7 +123,7 @@ class Conversion(Generic[A]):
         return (self._plans or self._prepare()).pairs.target
 
     def slow_path(self, value: AnyTree) -> Any:
-        """Convert a value without a plan, as for a new structure."""
+        """Convert a value without a plan, as is done for a new structure."""
         plans = self._plans or self._prepare()
         if observers:
             return plans.convert_watched(plans.slow_path, value)
@@ -139,24 +139,25 @@ class Conversion(Generic[A]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
             raise TypeError(
-                "a conversion with a registry of its own cannot be pickled, since the process that loads it has only the "
-                "default registry. Make the conversion in that process"
+                "a conversion with a registry of its own cannot be pickled, since the process that unpickles it has "
+                "only the default registry. Create the conversion in that process"
             )
         options = self.options
-        # a device object: only its name, if it has one, can be pickled
+        # a device object is pickled as its name, and cannot be pickled without one
         if not isinstance(options.device, (str, NoneType)):
-            # reading `target` also sets `_device`
+            # reading `self.target` also sets `self._device`, the name of the device
             if not self.target.devices.is_named(options.device):
                 raise TypeError(
                     f"a conversion to {options.device} cannot be pickled, since this device object belongs "
-                    "to this process"
+                    "to this process. Pass the name of the device, or create the conversion in the other process"
                 )
             options = options._replace(device=self._device)
-        namespace = ""  # the module of a target without a plugin, which the other process imports
+        # the module that the other process must import if the target has no plugin
+        namespace = ""
         with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
-        # equal texts are one object, so that the pickles of equal conversions, and Dask's tokens, are equal
+        # texts are interned, so that equal conversions have equal pickles, and equal tokens in Dask
         to, *values = [sys.intern(x) if type(x) is str else x for x in (self._to, *options)]
         return _restore, (to, options._make(values), sys.intern(namespace))
 
@@ -167,7 +168,7 @@ class Conversion(Generic[A]):
 
     @property
     def _name(self) -> str:
-        """The name of the target, which need not be usable here."""
+        """The name of the target, even if the target cannot be used here."""
         return self._to if isinstance(self._to, str) else self._to.name
 
     @never_raises
@@ -191,7 +192,7 @@ def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
     if namespace:
         with suppress(Exception):
-            # if the module is missing here, calling the conversion raises an error
+            # an error is ignored here, since calling the conversion then raises an error
             import_module(namespace)
     return Conversion(target, options, default_registry())
 

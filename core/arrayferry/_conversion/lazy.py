@@ -1,4 +1,4 @@
-"""`LazyPair`: lazy arrays of one backend are checked together, then computed together."""
+"""`LazyPair`: checks all lazy arrays of one backend, then computes them in one call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arrayferry._types import AnyArray, AnyTree
 from .pair import Pair
 
 _KEPT: Any = object()
-"""Marks an array that is returned unchanged, in place of its values."""
+"""A placeholder for the values of an array that is returned unchanged."""
 
 
 class LazyPair(Pair):
@@ -29,8 +29,8 @@ class LazyPair(Pair):
 
     Args:
         arguments: the arguments of `Pair`.
-        convert_computed: converts a computed array that is not a NumPy array. It is called with
-            the array, whether nothing else uses its memory, and its path in the tree.
+        convert_computed: converts a computed array that is not a NumPy array. Its arguments are the array, True if
+            nothing else uses the memory of the array, and the path of the array in the tree.
     """
 
     def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
@@ -48,7 +48,8 @@ class LazyPair(Pair):
         results = list(xs)
         ways = self.check(xs, path_of)
         together = [index for index, way in ways.items() if way is not None]
-        seen: set[int] = set()  # an array gets its own memory in each place
+        # a value that occurs again is copied, so that no two results share memory
+        seen: set[int] = set()
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             x = xs[index]
             if value is _KEPT:
@@ -73,8 +74,8 @@ class LazyPair(Pair):
         """Check lazy arrays before any is computed.
 
         Returns:
-            By index, the `Way` of each array to compute together with others, or None for an array to convert alone.
-            Arrays that are returned unchanged are left out.
+            A dict from the index of an array to its `Way` if it is computed together with other arrays, or to None if
+            it is converted alone. Arrays that are returned unchanged are left out.
         """
         ways: dict[int, Way | None] = {}
         for index, x in enumerate(xs):
@@ -86,21 +87,24 @@ class LazyPair(Pair):
         return ways
 
     def _check(self, x: AnyArray) -> Way | None:
-        """Check a lazy array without computing it. Return None if it is not computed together with other arrays."""
+        """Check a lazy array without computing it. Return its `Way`, or None if it is converted alone."""
         if self.is_sparse(x):
             return None
         way, reads = self.executor.check(x)
         return way if reads or self._computes else None
 
     def _is_fresh(self, value: AnyTree) -> bool:
-        """Return whether an array from `compute` may be shared. A plugin that is not built in may still use it."""
+        """Return whether a result of `compute` may be shared.
+
+        It may if the arrays of its library are writable and the plugin is built in. Another plugin may still use it.
+        """
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of some of the arrays in one call, each array once."""
+        """Return the values of `xs[i]` for each `i` of `indices`. One call computes all; repeated arrays are copied."""
         if not indices:
             return []
         import numpy
@@ -111,7 +115,7 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            # an array that is refused must not stop the others
+            # one call for each array, since an array that is refused fails the whole call
             groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         value_by_id = dict(zip(first, computed, strict=True))
@@ -126,7 +130,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call. Return `_KEPT` for each array that is returned unchanged."""
+        """Compute the values of arrays in one call. The value of an array that stays unchanged is `_KEPT`."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])

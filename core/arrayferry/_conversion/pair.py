@@ -49,17 +49,17 @@ class Pair:
     """Converts arrays of one backend to another under fixed options.
 
     Args:
-        catalog: finds routes.
+        catalog: the backends and converters that routes are made from.
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        forget: called when code that was written with this pair becomes invalid.
+        forget: a function to call without arguments when code generated for this pair becomes invalid.
 
     Attributes:
         catalog, source, target, options, forget: the arguments.
         kind_of: returns the kind of a value.
-        same: whether both are one library.
-        direct: the direct converter, if it is the whole route under these options.
+        same: whether source and target are one library.
+        direct: the direct converter, if the route under these options is this converter alone. Otherwise None.
     """
 
     catalog: Catalog
@@ -83,7 +83,7 @@ class Pair:
         return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
-        """Return the direct converter of arrays on the host, if it is the whole route under these options."""
+        """Return the direct converter if it alone is the route of arrays on the host under these options, or None."""
         if self.same:
             return None
         there, device = resolve_device(self.target, self.options.device, "cpu")
@@ -97,7 +97,7 @@ class Pair:
         return Direct(converter, self.source, self.target, options, self.kind_of, self.forget)
 
     def one(self, x: AnyArray) -> Any:
-        """Convert one array, directly if possible."""
+        """Convert one array, by the direct converter if possible."""
         direct = self.direct
         if direct is not None:
             y = direct.convert(x)
@@ -124,7 +124,7 @@ class Pair:
     def located(
         self, convert: Callable[[Any], Any], x: AnyArray, index: int, path_of: Callable[[int], str]
     ) -> Any:
-        """Call a function with an array. Add path, source and target to its errors."""
+        """Return `convert(x)`. Add the path, the source and the target to an error that it raises."""
         try:
             return convert(x)
         except ConversionError as error:
@@ -139,8 +139,8 @@ class Pair:
 
         Args:
             x: the array.
-            values: the result of `to_numpy(x)`, if that was called already.
-            way: the result of `Executor.check(x)`, if that was called already.
+            values: the result of `to_numpy(x)`, or None if it was not called yet.
+            way: the result of `Executor.check(x)`, or None if it was not called yet.
         """
         if observers and values is None:
             self._note_declined(x)
@@ -156,7 +156,7 @@ class Pair:
                 return x
             raise
         except (ArrayFerryError, DeprecationWarning):
-            # the DeprecationWarning is a warning that was turned into an error
+            # a filter that turns warnings into errors raised the DeprecationWarning, which users must see unchanged
             raise
         except Exception as error:
             if is_out_of_memory(error, self.source, self.target):
@@ -195,7 +195,7 @@ class Pair:
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
             with suppress(Exception):
-                # the library is not installed, or does not accept this object
+                # an error means that this library is not installed or refuses the object: try the next library
                 y = backend.dlpack.load(x)
                 break
         else:
@@ -205,7 +205,7 @@ class Pair:
         return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
     def _run(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
-        """Execute the route of one array. If memory runs out, release the sources of finished copies, and try again."""
+        """Execute the route of one array. If memory runs out, release arrays that are already copied, and retry."""
         try:
             return self.executor.run(x, without=self._without, values=values, way=way)
         except Exception as error:
@@ -223,7 +223,7 @@ class Pair:
             what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
         elif target.array_types and target.name not in self.catalog.backends:
             what = "unknown, since that backend is not registered"
-            duty = "Call register() with it first."
+            duty = "Register the backend with register() first."
         else:
             what = f"not one of its array_types {target.array_types}"
             duty = f"Either {method} is wrong, or array_types is misspelt."
@@ -235,7 +235,7 @@ class Pair:
         )
 
     def _last_method(self) -> str:
-        """Name the method that most likely made a result."""
+        """Return the name of the method of the backend that most likely returned the result."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or devices.move()"
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
@@ -247,12 +247,12 @@ class Pair:
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None
-        with suppress(Exception):  # a note that fails must not fail the conversion
+        with suppress(Exception):  # an error while making the note must not stop the conversion
             if (
                 raised is direct
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
-                return  # the call is noted already, or the converter does not apply
+                return  # the converter's error is noted already, or it is not for such an array
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not accept", what)

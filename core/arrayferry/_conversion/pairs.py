@@ -1,7 +1,7 @@
 """`Pairs`: converts the arrays of trees to one target, all arrays of a library together.
 
-It belongs to one catalog. When the registry changes, the conversion drops it with its plans. Other threads may still
-use it to the end of their conversions.
+A `Pairs` belongs to one catalog. When the registry changes, the conversion drops its `Pairs` and its plans. Conversions
+that run in other threads use them until they end.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Pairs:
     """The pairs of backends of a conversion.
 
     Args:
-        catalog: finds routes.
+        catalog: the backends and converters that routes are made from.
         target: the backend of the results.
         options: the options of the conversion.
-        forget: called when code that was written with a pair becomes invalid.
+        forget: a function to call without arguments when code generated for a pair becomes invalid.
 
     Attributes:
         catalog, target, options, forget: the arguments.
@@ -62,7 +62,7 @@ class Pairs:
                 except ConversionError as error:
                     place = {"path": tree.path_of(index), "target": self.target.name}
                     raise error.locate(**place) from error.__cause__
-            # a Python number is converted like a NumPy array
+            # a Python number, which has no origin, is now a NumPy array
             origin = kind.origin or self.catalog.backend("numpy")
             groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}
@@ -90,9 +90,10 @@ class Pairs:
         """Convert a computed lazy array into memory that nothing else uses.
 
         Args:
-            value: the result of computing it.
-            fresh: whether nothing else uses its memory. If not, the library that computed it may have stored it.
-            path: its path in the tree.
+            value: the result of computing the lazy array.
+            fresh: whether nothing else uses the memory of `value`. If False, `value` is copied, since the library that
+                computed it may have stored it.
+            path: the path of the lazy array in the tree.
         """
         pairs = self if fresh or self.options.copy else self._copying
         try:
@@ -103,7 +104,7 @@ class Pairs:
             raise
 
     def _array_of(self, number: Any) -> Any:
-        """Make a NumPy array from a number. A NumPy scalar keeps its dtype, a Python number gets the default."""
+        """Make a NumPy array from a number. A NumPy scalar keeps its dtype. The target chooses that of a Python number."""
         import numpy
 
         is_numpy = isinstance(number, numpy.generic)
@@ -117,7 +118,7 @@ class Pairs:
         return number_array(number, self.target, self.options.narrowing)
 
     def is_lazy(self, source: Origin | None) -> bool:
-        """Return whether arrays of a library that has a pair are computed when they are converted."""
+        """Return whether converting arrays of `source` computes them. `pair(source)` must have been called before."""
         return source is not None and isinstance(self._pairs[source], LazyPair)
 
     def pair(self, source: Origin) -> Pair:
@@ -131,10 +132,10 @@ class Pairs:
         return self._pairs[source]
 
     def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet:
-        """Return the code that converts arrays of a kind and type.
+        """Return the code that converts arrays of a `Kind` and a type.
 
         Args:
-            kind: the kind of the arrays.
+            kind: what the arrays are to the registry.
             cls: their type.
             with_routes: whether the code also converts arrays that a direct converter does not handle.
         """

@@ -1,8 +1,8 @@
-"""`Plans`: the code that a conversion has written for structures, and which function converts the next value.
+"""`Plans`: the plans that a conversion has written, and the choice of the plan for the next value.
 
-Values often alternate: an observation, a reward, an observation again. So each plan stores which plan came next,
-and that plan is tried first. A plan checks everything that it relies on, so it is safe to try a wrong one. If it does
-not handle the value, the plan is looked up by the structure.
+Values often alternate: an observation, a reward, an observation again. So each plan stores which plan was used after
+it, and that plan is tried first. A plan checks everything that it relies on, so it is safe to try a wrong plan. If the
+plan does not handle the value, the right plan is looked up by the structure of the value.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_PLANS = 512
 MAX_STRUCTURES = 4 * MAX_PLANS
 """The maximum number of structures that are counted."""
 NEVER = -(10**9)
-"""The count of a structure that cannot have a plan."""
+"""The value in `Plans.counts` for a structure that cannot have a plan."""
 STREAK = 16
-"""A plan that converts this many values in a row is called directly."""
+"""After a plan has converted this many values in a row, it is called directly for the next values."""
 
 _MISSED: Any = object()
 
@@ -44,17 +44,18 @@ def _missed(value: AnyTree) -> Any:
 
 
 class Plans:
-    """The plans of a conversion, made from one catalog. They decide what the next call of the conversion does.
+    """The plans of a conversion for one catalog, and the function that converts the next value.
 
     Args:
-        catalog: finds routes.
+        catalog: the backends and converters that routes are made from.
         target: the backend of the results.
         options: the options of the conversion.
 
     Attributes:
         pairs: converts values without a plan.
         run: converts a value. If there are observers, it notifies them.
-        counts: how often each structure was converted without a plan. Keys are hashes, which keep no type alive.
+        counts: how often each structure was converted without a plan, by the hash of the structure. The structure
+            itself would keep its types alive.
     """
 
     def __init__(self, catalog: Catalog, target: Backend, options: Options) -> None:
@@ -71,7 +72,7 @@ class Plans:
         self._streak = 0
 
     def _use(self, convert: Callable[[Any], Any]) -> None:
-        """Convert with a function from now on."""
+        """Convert all later values by the function `convert`."""
         self._convert: Callable[[Any], Any] = convert
         self.notice_observers()
 
@@ -80,7 +81,7 @@ class Plans:
         while True:
             watched = bool(observers)
             self.run: Callable[[Any], Any] = self._watched if watched else self._convert
-            # otherwise another thread has added or removed an observer: choose again
+            # choose again if another thread has meanwhile added the first observer or removed the last
             if watched is bool(observers):
                 return
 
@@ -91,7 +92,7 @@ class Plans:
         """Convert a value with a function, and report the conversion to the observers."""
         for observer in observers:
             return observer.watch(self.pairs, convert, value)
-        self.notice_observers()  # the observers are in the parent of this forked process
+        self.notice_observers()  # there is no observer any more, as in a forked process
         return convert(value)
 
     def slow_path(self, value: AnyTree) -> Any:
@@ -101,18 +102,18 @@ class Plans:
             tree = Tree(value, self.pairs.kind_of, self.pairs.options)
             result = tree.build(self.pairs.convert_arrays(tree))
         except ArrayFerryError as error:
-            # the frames of this package do not help the user, unlike those of the cause
+            # remove the frames of this package, which do not help users; the cause keeps its own traceback
             raise error.with_traceback(None) from error.__cause__
         self._learn(value, tree)
         return result
 
     @property
     def all(self) -> list[Plan]:
-        """All plans."""
+        """A list of all plans."""
         return list(self._plans.values())
 
     def _run(self, value: AnyTree) -> Any:
-        """Convert a value with the plan that followed the last used plan the previous time."""
+        """Convert a value. First try the `next` of the plan that was used last."""
         __tracebackhide__ = True
         last = self._last
         plan = None if last is None else last.next
@@ -139,11 +140,11 @@ class Plans:
         return self._search(value, self._last)
 
     def _search(self, value: AnyTree, tried: Plan | None) -> Any:
-        """Convert a value with the plan for its structure, or without a plan if there is none or it has just failed."""
+        """Convert a value with the plan for its structure. If there is none, or it is `tried`, use the slow path."""
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))
-        except Exception:  # if the value is wrong, the slow path raises the error
+        except Exception:  # `slow_path`, called below, raises the error of a wrong value
             plan = None
         if plan is not None and plan is not tried:
             result = plan.run(value, _missed)
@@ -155,7 +156,7 @@ class Plans:
         return self.slow_path(value)
 
     def _learn(self, value: AnyTree, tree: Tree) -> None:
-        """Write a plan for the structure of a value that has been converted before.
+        """Write a plan for the structure of a value if it was converted often enough without one.
 
         Args:
             value: the value.
@@ -166,19 +167,20 @@ class Plans:
         try:
             readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
             structure = structure_of(value, readers)
-            key = hash(structure)  # hash() raises for some classes
+            key = hash(structure)  # raises an error if a class in the structure cannot be hashed
         except Exception:
             return
         cached = self._plans.get(key)
         if cached is not None:
-            if not cached.with_routes:  # the cached plan did not handle this value
+            if not cached.with_routes:  # its code failed for this value, so also use routes
                 cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:
                     cached.run, cached.code = again.run, again.code
             return
         times = self.counts[key] = self.counts.get(key, 0) + 1
-        # a long plan takes tenths of a second to write, and with many plans each is used less often
+        # require more repetitions for long plans, which take tenths of a second to write, and if there are
+        # many plans, since each is then used less often
         if times < 2 + len(tree.arrays) // 2_000 + len(self._plans) // 32:
             return
         if self._last is not None:
@@ -188,7 +190,7 @@ class Plans:
             return
         if dropped:
             for other in (*self.all, *dropped):
-                other.next = None  # otherwise this reference would keep a dropped plan alive
+                other.next = None  # a reference to a dropped plan would keep it in memory
         plan = self._write(tree, structure, with_routes=False)
         if plan is None:
             self.counts[key] = NEVER
@@ -203,9 +205,10 @@ class Plans:
         self._chosen(plan)
 
     def _is_plain(self, tree: Tree) -> bool:
-        """Return whether a value may have a plan: no object array, no lazy array, no rebuilt container in two places.
+        """Return whether a value may have a plan.
 
-        Computing a lazy array takes longer than a plan could save.
+        It may not contain an object array, a lazy array, or a rebuilt container in two places. For lazy arrays, a plan
+        would save little compared with the time to compute them.
         """
         return not any(
             branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)

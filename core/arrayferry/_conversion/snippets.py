@@ -1,4 +1,4 @@
-"""`CodeSnippet`: the part of the code for a structure that converts arrays of one type."""
+"""`CodeSnippet`: the code in a plan that converts arrays of one type."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .pair import Pair
 
 
 class CodeSnippet(NamedTuple):
-    """The code that converts arrays of one type: `many` for all in one call if it is not None, else `one` for each.
+    """The code that converts arrays of one type.
 
     Attributes:
-        one: expressions for one array.
-        many: converts several arrays.
-        test: a condition over `{x}` for each array that `many` is called with, or "".
+        one: the expressions that convert one array.
+        many: a function that converts a list of arrays in one call. If it is None, `one` converts each array.
+        test: an expression with `{x}` that must be true for each array before `many` is called, or "" for no condition.
     """
 
     one: Inline
@@ -42,7 +42,7 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
             return CodeSnippet(Inline(no_objects, "{x}", {}))
-        if pair.options.device == DEFAULT:  # the default device may change
+        if pair.options.device == DEFAULT:  # looked up in each call, since it may change
             return by_call
         return CodeSnippet(_already_there(pair, no_objects))
     direct = pair.direct
@@ -52,13 +52,13 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
-    # true if the converter handles the array
+    # this expression is true if the converter handles the array
     test = "({y} := {convert}({x})) is not NotImplemented"
     return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
 
 
 def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
-    """Return `one` for arrays of a type that the direct converter accepts."""
+    """Return a function like `pair.one`, but faster, for arrays of a type that the direct converter accepts."""
     direct: Any = pair.direct
     if direct.is_checked:
         return pair.one
@@ -75,7 +75,7 @@ def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
 
 
 def _already_there(pair: Pair, test: str) -> Inline:
-    """Return the code for arrays of one library: the array itself if it is on the requested device."""
+    """Return the code for arrays of the target. An array on the requested device is returned unchanged."""
     there, device = resolve_device(pair.target, pair.options.device, "cpu")
     names: dict[str, Any] = {"convert": pair.one, "there": there}
     if isinstance(device, str):

@@ -9,11 +9,11 @@ from arrayferry._tree.nodes import Branch
 from arrayferry._types import AnyTree
 
 MANY = "..."
-"""Marks a container with any number of children that are like the first."""
+"""Marks the structure of a container with any number of children, which all have one structure."""
 MIN_MANY = 16
-"""A container with at least this many children of one structure is written as a loop, whatever its length."""
+"""The code for a container is a loop, for any length, if it has at least this many children of one structure."""
 MAX_LEVELS = 30
-"""The maximum number of levels of a structure with a plan, since Python's own parser has a limit."""
+"""The maximum number of levels of a structure with a plan. Python's parser limits the depth of the code."""
 
 Reader = Callable[[Any], Iterable[Any]]
 
@@ -21,11 +21,11 @@ _BUILT_IN: dict[type, Reader] = {dict: dict.values, list: iter, tuple: iter}
 
 
 class UnplannableError(Exception):
-    """A value cannot have a plan: it is too large or too deep, or a container is in it twice."""
+    """A value cannot have a plan, since it is too large or too deep, or contains a container twice."""
 
 
 def reader_of(branch: Branch) -> Reader:
-    """Return a function that returns the values inside containers of the same class."""
+    """Return a function that returns the values inside a container of the same class as that of `branch`."""
     return _BUILT_IN.get(type(branch.value), branch.container.children)
 
 
@@ -37,8 +37,8 @@ def structure_of(value: AnyTree, readers: Mapping[type, Reader]) -> Any:
         readers: for each type of container, a function that returns the values inside.
 
     Returns:
-        A type; for a container, a tuple of its type and the structures of its children. If the container is written
-        as a loop, the tuple has its type, the one structure of all children, and `MANY`.
+        The type of the value. For a container: a tuple of its type and the structures of its children. If the code for
+        the container is a loop: a tuple of its type, the one structure of all children, and `MANY`.
 
     Raises:
         UnplannableError: the value has too many levels, or contains a container other than a flat tuple twice.
