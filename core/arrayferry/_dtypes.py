@@ -1,7 +1,7 @@
-"""Dtypes: their names, and which numbers each holds.
+"""The names of dtypes, and the numbers that each dtype can represent.
 
-Only the standard dtypes are listed. Everything else is read from the dtype itself, so that a dtype of a newer
-`ml_dtypes` works at once.
+Only the standard dtypes are listed here. All other facts are read from the dtypes themselves, so that the dtypes of
+newer versions of `ml_dtypes` also work.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ STANDARD_DTYPES = frozenset(
         "float16", "float32", "float64", "complex64", "complex128",
     )
 )  # fmt: skip
-"""The dtypes of the Array API standard, and float16. A backend that does not override `dtypes` has these."""
+"""The dtypes of the Array API standard, and float16. `Backend.dtypes` returns them by default."""
 
 _OF_ML_DTYPES = r"bfloat16|b?complex32|float\d_\w+|u?int[124]"
-"""Names of dtypes of `ml_dtypes`. It need not be installed, and an older version may have fewer."""
+"""A pattern for the names of dtypes of `ml_dtypes`, which may not be installed or may lack some of them."""
 
 
 class DtypeInfo(NamedTuple):
-    """Which numbers a dtype holds.
+    """The numbers that a dtype can represent.
 
     Attributes:
-        kind: "bool", "int", "uint", "float" or "complex", or "" if it does not hold numbers.
-        limits: its `iinfo` or `finfo`, which describes the parts of complex numbers, or None for the rest.
+        kind: "bool", "int", "uint", "float" or "complex", or "" for any other dtype.
+        limits: the `iinfo` or `finfo` of the dtype, or None if `kind` is "bool" or "". The `finfo` of a complex dtype
+            describes the real part and the imaginary part.
     """
 
     kind: str
     limits: Any = None
 
     def holds(self, other: DtypeInfo) -> bool:
-        """Return whether this dtype holds every number of another dtype of the same kind."""
+        """Return whether this dtype can represent every number of `other`, a dtype of the same kind."""
         wide, narrow = self.limits, other.limits
         if wide is None:
             return True
@@ -53,7 +54,7 @@ class DtypeInfo(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
-    """Return which numbers a dtype of NumPy or `ml_dtypes` holds.
+    """Describe the numbers that a dtype of NumPy or `ml_dtypes` can represent.
 
     Examples:
         >>> import numpy as np
@@ -78,7 +79,7 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
 
 @functools.lru_cache(maxsize=1024)
 def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
-    """Return which special values a dtype of floats holds."""
+    """Return those of inf, nan, -0.0 and -1.0 that a floating-point dtype can represent, as strings."""
     import numpy as np
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
@@ -88,10 +89,10 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library, "float32" for `torch.float32` and the class `warp.float32`."""
+    """Return the name of a dtype of any library: "float32" for `torch.float32` and for the class `warp.float32`."""
     try:
-        return _dtype_name(dtype)  # NumPy takes 4 us to make the name of a dtype
-    except TypeError:  # this dtype object cannot be hashed
+        return _dtype_name(dtype)  # cached, since NumPy takes 4 us to make the name of a dtype
+    except TypeError:  # this dtype object cannot be hashed, so its name is not cached
         return _dtype_name.__wrapped__(dtype)
 
 
@@ -103,7 +104,7 @@ def _dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Find a dtype by its name in NumPy or `ml_dtypes`, or None if neither has it."""
+    """Return the dtype that has this name in NumPy or `ml_dtypes`, or None if there is none."""
     import numpy as np
 
     with suppress(TypeError):
@@ -117,6 +118,6 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 
 
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:
-    """Return the names that belong to no dtype of NumPy or of `ml_dtypes`, which need not be installed."""
+    """Return those of the names that no dtype of NumPy or `ml_dtypes` has, even if `ml_dtypes` is not installed."""
     unknown = (str(name) for name in names if dtype_named(name) is None)
     return sorted(name for name in unknown if not re.fullmatch(_OF_ML_DTYPES, name))

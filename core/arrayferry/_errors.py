@@ -5,7 +5,7 @@
     |-- UnknownBackendError (LookupError)       no backend has that name
     |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
     |-- PluginError (TypeError)                 a plugin is wrong
-    |   `-- ContractError                       it broke its contract in a conversion; a ConversionError, too
+    |   `-- ContractError                       a plugin broke its contract; also a ConversionError
     `-- ConversionError (ValueError)            a value cannot be converted
         |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
         |-- DeviceError (LookupError)           the target has no such device
@@ -15,8 +15,8 @@
         |-- TracedValueError (TypeError)        a traced value, as inside jit, grad or vmap
         `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
 
-Errors keep their data as attributes and can be pickled, since they are sent between processes in
-vector environments. `PluginWarning` reports a plugin that was left out, `TraceWarning` a finding of a trace.
+Errors store their data in attributes. They can be pickled, since vector environments send them between processes.
+`PluginWarning` reports a faulty plugin, and `TraceWarning` a finding of a trace.
 
 This module knows nothing about arrays.
 """
@@ -54,7 +54,7 @@ class ArrayFerryError(Exception):
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    # an OSError, such as a TimeoutError, is made only by OSError.__new__
+    # only `OSError.__new__` can create an OSError, such as a TimeoutError
     make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = make(cls, reason)
     Exception.__init__(error, reason)
@@ -102,7 +102,7 @@ class ConversionError(ArrayFerryError, ValueError):
     """A value cannot be converted from one backend to another.
 
     Attributes:
-        path: the place in the tree, as Python would write it (`"['obs']['camera'][2]"`), or "" at the top.
+        path: the place of the value in the tree, as Python would write it (`"['obs']['camera'][2]"`), or "" at the top.
         source: the name of the source's backend, or "" if it is not known.
         target: the name of the target's backend.
     """
@@ -116,9 +116,9 @@ class ConversionError(ArrayFerryError, ValueError):
         self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
-        """Return a copy of the error with the path, the source and the target, unless they are set.
+        """Return a copy of the error with this path, source and target, except those that the error already has.
 
-        This returns a copy, since a plugin may raise the same object again.
+        The result is a copy, since a plugin may raise the same error object again.
         """
         located = copy(self).with_traceback(self.__traceback__)
         located.__cause__ = self.__cause__
@@ -140,12 +140,12 @@ class ConversionError(ArrayFerryError, ValueError):
 
 
 class ContractError(ConversionError, PluginError):
-    """A plugin broke its contract in a conversion: a method raised, or returned something wrong.
+    """A plugin broke its contract in a conversion: a method raised an error, or returned a wrong result.
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
-        part: the backend or source. If the part is imported from a source checkout and not from an installed
-            package, the message is written for its author.
+        part: the backend or source. If its code is not in an installed package, the user is probably its author, so the
+            message does not ask to report the error.
 
     Attributes:
         duty: the rule that the method must follow.
@@ -169,7 +169,7 @@ class ContractError(ConversionError, PluginError):
 
 
 def in_checkout(part: object) -> bool:
-    """Return whether the code of a part is in a folder where its author works, and not among installed packages."""
+    """Return whether the code of a part is outside the folders of installed packages, as where its author works."""
     module = sys.modules.get(type(part).__module__)
     folders = (getattr(module, "__file__", None) or "").split(os.sep)
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)
@@ -216,11 +216,11 @@ class StructureError(ConversionError):
 
 
 class TracedValueError(ConversionError, TypeError):
-    """A value is traced, as inside `jit`, `grad` or `vmap`: it has no values yet."""
+    """A value is traced, as inside `jit`, `grad` or `vmap`, so its numbers are not known yet."""
 
 
 class UnsupportedDtypeError(ConversionError, TypeError):
-    """The target has no dtype of the same kind as the array's.
+    """The target has no dtype of the same kind as the dtype of the array.
 
     Attributes:
         dtype: the name of the source's dtype.
@@ -232,14 +232,14 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or a part of one, was left out. The text names it and gives the reason.
+    """A plugin, or a part of a plugin, is faulty. The text says why, and what is not used or is done in another way.
 
-    If it was left out while plugins were loaded, the logger "arrayferry" logs the warning too.
+    Warnings of this class about the registration of plugins are also logged by the logger "arrayferry".
     """
 
 
 class UnconvertedWarning(UserWarning):
-    """An object of numbers in a tree, such as a pandas Series, could be read as an array, but stays unchanged.
+    """An object of numbers in a tree, such as a pandas Series, was not converted, but could be read as an array.
 
     The warning is issued for the first object of each class. `unknown="convert"` converts such objects.
     """

@@ -1,6 +1,6 @@
 """The observers of conversions, and the notes for them. While `observers` is empty, conversions make no notes.
 
-Notes say why a conversion did not take the planned route. They belong to the conversion that runs in this thread.
+A note says why an array was not converted by the planned route. It is added to the conversion that runs in the thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._errors import describe_error
 from ._utilities.caller import CORE, OURS
 
 observers: list[Any] = []
-"""The traces that run. The list is modified in place, so it can be imported by name. A forked process has none."""
+"""The running traces. The list is modified in place, so that it can be imported by name. It is empty after a fork."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=observers.clear)
@@ -30,11 +30,11 @@ CallSite = tuple[str, int, str]
 
 @dataclass(eq=False)
 class OpenConversion:
-    """A conversion that runs in this thread, and is observed.
+    """An observed conversion that runs in one thread.
 
     Attributes:
         notes: the notes.
-        within: the seconds of calls inside this one, which are counted separately.
+        within: the seconds of conversions that run inside this conversion, for which they are not counted.
         raised: the direct converter whose error was noted last.
     """
 
@@ -48,18 +48,18 @@ class _Open(threading.local):
 
 
 open_conversion = _Open()
-"""The innermost call of this thread."""
+"""Its attribute `call` is the innermost observed conversion that runs in this thread, or None."""
 
 MAX_NOTES = 10_000
-"""The maximum number of notes of one call."""
+"""The maximum number of notes of one conversion."""
 
 
 def note(source: str, target: str, *words: object, error: BaseException | None = None) -> None:
-    """Note why an array does not take the planned route. Call it in rare cases only.
+    """Note why an array is not converted by the planned route. Call this only in rare cases, since it takes time.
 
     Args:
         source: the name of the backend or source of the array.
-        target: the name of the backend that it is converted to.
+        target: the name of the backend of the result.
         words: the reason: text, and objects to describe by their `repr`.
         error: the error that is the cause.
     """
@@ -78,14 +78,15 @@ BETWEEN = frozenset(
         "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
-"""Packages that call the user's functions. Their code counts as the user's only if no other code is found."""
+"""Packages that call functions of users. `call_site` returns their code only if it finds no other code."""
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
     """Return the line of the user's code that a frame was called from, and whether it called the core directly.
 
-    The line is that of the first frame outside arrayferry and outside libraries that call back, such as gymnasium
-    and Dask. If there is none, as in a thread of a library, it is that of the first frame outside arrayferry.
+    The line is that of the first frame outside arrayferry and outside libraries that call functions of users, such as
+    gymnasium and Dask. If there is no such frame, as in a thread of a library, it is that of the first frame outside
+    arrayferry. The core is called directly if no other package of arrayferry is in between.
     """
     between, directly = None, True
     while frame is not None:

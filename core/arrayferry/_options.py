@@ -1,4 +1,4 @@
-"""The options of a conversion, checked once when they are given."""
+"""The options of a conversion, which are checked when they are created."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Options(_Options):
     """The options of a conversion, besides the target: a named tuple that is validated when created.
 
     Attributes:
-        device: a name ("cpu", "cuda:0"), a device object of the target, or "default" for the target's own choice,
-            or None to keep the device of the source.
+        device: a name ("cpu", "cuda:0"), a device object of the target, "default" for the default device of the target,
+            or None to keep the device of each array.
         copy: True to always copy, False to share memory or raise an error, or None to share memory where
             this is possible and safe.
         narrowing: how to handle an array whose dtype the target lacks.
         scalars: whether Python numbers and bools become 0-d arrays.
         unsupported: how to handle an array whose kind of dtype the target does not support.
-        unknown: how to handle an object in a tree that could become an array, and belongs to no known library.
-        sparse: how to handle a sparse array where the library changes.
+        unknown: how to handle an object in a tree that could become an array, but is not an array of a known library.
+        sparse: how to handle a sparse array of another library than the target.
 
     Raises:
         OptionError: an option has an invalid value.
@@ -80,7 +80,7 @@ class Options(_Options):
     __slots__ = ()
 
     def __new__(cls, *args: Any, **options: Unpack[Keywords]) -> Options:
-        """Check the options."""
+        """Create the options, and check them."""
         named: Any = options  # typed as Any, since options may also be positional
         checked = super().__new__(cls, *args, **named)
         for option, choices in _CHOICES.items():
@@ -94,18 +94,19 @@ class Options(_Options):
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
-        return cls(*iterable)  # `_replace` calls this method too, so it checks the options
+        # `_replace` calls this method; the inherited one would not check the options
+        return cls(*iterable)
 
     def __repr__(self) -> str:
         return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"
 
 
 def checked_count(option: str, value: AnyTree, least: int | None, more: str = "") -> int:
-    """Return an option as an `int`. Raise an error if it is not a whole number of any type, or is too small.
+    """Return the value of an option as an `int`. Raise `OptionError` if it is no whole number, or is too small.
 
     Args:
-        option: its name.
-        value: its value.
+        option: the name of the option.
+        value: its value. Whole numbers of all types but bool are valid.
         least: the smallest value that is valid, or None for no limit.
         more: text to append to the remedy.
     """

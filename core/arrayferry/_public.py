@@ -1,4 +1,4 @@
-"""The public names that a first conversion needs. `arrayferry` looks them up here on first use."""
+"""The public names that are imported with the first conversion. `arrayferry` finds them here on first use."""
 
 from ._api import backend_of as backend_of
 from ._api import backends as backends

@@ -1,4 +1,4 @@
 """The parts of a plugin: backends, sources, converters, containers, and the hooks that return them.
 
-This layer imports nothing from the others. It knows neither a registry nor a route.
+This package imports no other subpackage but `_utilities`. It depends neither on the registry nor on routes.
 """

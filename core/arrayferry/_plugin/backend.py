@@ -37,10 +37,10 @@ class Backend(Origin):
             uses the memory of the result, or None if that depends on the argument (treated as the worse case).
         from_numpy_shares: the same for `from_numpy`: whether its result uses the memory of its argument.
         devices: the devices of its arrays, by default the host alone.
-        dlpack: how arrays are exchanged by DLPack, or None if they are not.
+        dlpack: how arrays are exchanged by DLPack, or None if the library does not exchange them.
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
-            one-element array. The adapters use it for discrete actions.
-        replaces: names of backends and sources that this one replaces, if both are installed.
+            one-element array. The adapters for gymnasium call `item()` for discrete actions.
+        replaces: names of backends and sources that this backend replaces if both are installed.
 
     Examples:
         >>> import arrayferry as af
@@ -82,21 +82,22 @@ class Backend(Origin):
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         """Compute lazy arrays in one call.
 
-        A backend with `memory = "lazy"` may override `compute`. It is then called instead of `to_numpy_many`.
+        A backend with `memory = "lazy"` may override `compute`. arrayferry then calls it instead of `to_numpy_many`.
 
         Args:
             xs: the arrays.
 
         Returns:
             For each array, its values: a NumPy array in memory that nothing else uses, or an array of another
-            library. For an array that failed, a `ConversionError`, which is raised with the path in the tree.
+            library. For an array that cannot be computed, a `ConversionError`. arrayferry raises this error, with the
+            path of the array in the tree.
         """
         return self.to_numpy_many(xs)
 
     # Optional: dtypes.
 
     def dtypes(self) -> Collection[str] | None:
-        """Return the names of the dtypes that its arrays can have now, as NumPy and `ml_dtypes` spell them.
+        """Return the names of the dtypes that arrays of the library can have now, as NumPy and `ml_dtypes` spell them.
 
         None means every dtype that a NumPy array can have.
         """
@@ -126,7 +127,7 @@ class Backend(Origin):
 
 
 def same_library(source: Origin, target: Backend) -> bool:
-    """Return whether both are the same backend. A source is not, even if it has the name of the backend."""
+    """Return whether `source` is the backend `target`. This is False for a `Source` of the same name."""
     return isinstance(source, Backend) and source.name == target.name
 
 
@@ -139,7 +140,7 @@ def native(x: AnyArray) -> Any:
 
 
 Target = TargetName | ModuleType | Backend
-"""How users name a library: by the name of one with a built-in plugin, a namespace module, or a backend."""
+"""A target as users pass it: the name of a library with a built-in plugin, a namespace module, or a backend."""
 
 AnyTarget = str | ModuleType | Backend
-"""How users name a library of any plugin. Type checkers cannot know the names, so they accept any string."""
+"""A target of any plugin. Type checkers do not know the names of other plugins, so they accept any string."""

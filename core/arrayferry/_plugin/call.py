@@ -22,18 +22,19 @@ from arrayferry._utilities.text import type_name
 from .origin import Origin
 
 FEWEST_AXES = 32
-"""How many axes arrays of every library can have. NumPy's have at most 64, before NumPy 2 at most 32."""
+"""Arrays of all libraries can have this many axes. NumPy 2 allows 64 axes, and earlier versions allow 32."""
 
 method_named = cache(attrgetter)
-"""Returns a function that finds a method of a backend by its name: "copy", or "devices.move" for one of a part."""
+"""`method_named(name)(backend)` is the method "copy" of the backend, or the method "devices.move" of its `devices`."""
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
-    """Call a method of a backend, or of a part of it: "devices.move".
+    """Call a method of a backend ("copy"), or of one of its attributes ("devices.move").
 
     Raises:
         ContractError: the method raised an error other than those of arrayferry. The text names the backend,
-            the method, and the array that it was called with.
+            the method, and the array that the method was called with.
+        ConversionError: the method raised an error for an array of more axes than some libraries allow.
         Exception: memory ran out. The error is the library's own.
     """
     try:
@@ -51,11 +52,11 @@ def ask_backend(backend: Origin, method: str, x: AnyArray, *args: Any) -> bool:
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:
-    """Raise an error of a method of a backend so that it names the backend. See `call_backend`."""
+    """Raise the error of a backend's method as an error that names the backend. See `call_backend`."""
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
     axes = 0
-    with suppress(Exception):  # the argument may be no array, or have no shape
+    with suppress(Exception):  # the first argument may be missing, or no array with a shape
         axes = len(args[0].shape)
     if axes > FEWEST_AXES:
         raise ConversionError(
@@ -72,7 +73,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
-    """Return whether an error of one of these libraries means that memory ran out, or False if a plugin cannot tell."""
+    """Return whether the plugin of one of these libraries says that an error means that memory ran out."""
     for origin in origins:
         with suppress(Exception):  # an error of this check must not replace `error`
             if origin.devices.is_out_of_memory(error):
@@ -81,12 +82,12 @@ def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
 
 
 def warn_of_plugin(text: str) -> None:
-    """Warn that a plugin failed in a conversion that is then done in another way."""
+    """Warn that a plugin failed in a conversion, which is now done in another way."""
     warnings.warn(text, PluginWarning, stacklevel=3)
 
 
 def wrong_result(origin: Origin, method: str, result: str, duty: str) -> ContractError:
-    """Return the error for a method that returned something wrong. `duty` says what it must return."""
+    """Return the error for a method that returned `result`, which is wrong. `duty` says what it must return."""
     return ContractError(
         f"{method}() of the {origin._role.lower()} {origin.name!r} returned {result}",
         duty=duty,

@@ -1,4 +1,4 @@
-"""`Container`: a structure to search for arrays."""
+"""`Container`: how arrays are found in a structure of some type, and how it is rebuilt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from arrayferry._types import AnyTree
 
 
 class Container(ABC):
-    """A kind of structure that may hold arrays. Subclass it.
+    """Describes a type of structure that may contain arrays. Subclass it.
 
     Attributes:
-        types: the classes that it handles, or their dotted paths, which are looked up only after their
+        types: the classes of the structures, or their dotted paths, which are looked up only after their
             package has been imported. Subclasses are handled too.
-        transparent: whether a container without any array is still rebuilt, as a dict is. If not, the value itself is
-            returned.
+        transparent: whether a structure without any array is also rebuilt, as a dict is. If False, such a structure is
+            returned unchanged.
 
     Examples:
         >>> import arrayferry as af
@@ -39,9 +39,9 @@ class Container(ABC):
     def takes(self, cls: type) -> bool:
         """Return whether this container also handles a class that is not derived from any of `types`.
 
-        arrayferry calls this for each class that is neither an array nor a registered container nor a type of Python,
-        and again for objects that are kept unchanged, so the method must be quick. The method must also
-        work while the packages of `types` are not imported.
+        arrayferry calls this method for each class except those of arrays, of registered containers and of Python
+        itself. It calls it again for each object that stays unchanged, so the method must be fast. The method must
+        also work before the packages of `types` are imported.
         """
         return False
 
@@ -58,11 +58,11 @@ class Container(ABC):
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
     def static(self, value: AnyTree) -> Any:
-        """Return the parts of a value that `rebuild` keeps besides its children: keys, sizes, settings.
+        """Return what `rebuild` copies from a value besides its children: keys, sizes, settings.
 
-        Code compiled for one value is reused for another only if these are the same, types included. By default the
-        attributes of the result of `rebuild` are compared, with placeholders in place of the children. Override this
-        if `rebuild` does not accept placeholders, or if some attributes should not count.
+        Code compiled for one value is reused for another value only if these results are equal and of equal types. By
+        default, arrayferry compares the attributes of both values after rebuilding them with placeholders as children.
+        Override this method if `rebuild` does not accept placeholders, or if some attributes should not be compared.
         """
         return NotImplemented
 

@@ -1,4 +1,4 @@
-"""`Converter`: a direct way between two backends that is better than the general path through NumPy."""
+"""`Converter`: converts arrays of one backend to another without the general path through NumPy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .types import resolve_types
 Cost = Literal["share", "copy", "transfer", "compute"]
 
 COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}
-"""The cost of a step of a route. A few steps of one kind are cheaper than one step of the next kind."""
+"""The cost of each kind of step of a route. A few "share" steps cost less than one "copy" step, and so on."""
 
 
 class Inline(NamedTuple):
-    """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
+    """Python expressions that convert one array. `{x}` is the array, and `{y}` is a variable for temporary results.
 
     Attributes:
         test: the condition under which `result` is correct, or "" for no condition.
@@ -38,9 +38,9 @@ class Inline(NamedTuple):
 class Converter(ABC):
     """Converts arrays of one backend to another directly. Subclass it.
 
-    A converter handles ordinary arrays. It may leave any other array to the general path by returning
-    `NotImplemented` or raising, so it does not have to handle rare cases. Its results must follow the rules of the
-    general path: equal values, the same shape and dtype, and the `copy` rule.
+    A converter handles ordinary arrays. It may return `NotImplemented` or raise an error for any other array, which
+    then takes the general path. So a converter does not have to handle rare cases. Its results must have equal values
+    and the same shape and dtype, and follow the option `copy`.
 
     Attributes:
         source: name of the backend whose arrays it accepts.
@@ -49,7 +49,7 @@ class Converter(ABC):
             "compute" (of a lazy array).
         source_device: the kind of device that it converts arrays from, "cpu" or "cuda".
         target_device: the kind of device that its results are on. If it is not "cpu", `convert` and `bind` are
-            passed the device, or None for the target's own choice.
+            passed the device, or None for the default device of the target.
         types: dotted paths of the exact types that it accepts, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. If empty, all types of the source are accepted.
 
@@ -80,24 +80,24 @@ class Converter(ABC):
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         """Return the function to call for each ordinary array under these options, or None if they are not supported.
 
-        Override it to check the options before the calls. The function must raise or return
-        `NotImplemented` for an array on another kind of device than `source_device`, and for one whose
-        dtype the target does not have, since narrowing is done elsewhere.
+        Override this method to check the options before any call. The function must raise an error or return
+        `NotImplemented` for an array on another kind of device than `source_device`, and for an array whose
+        dtype the target lacks. Such an array takes the general path, which changes the dtype.
         """
         return lambda x: self.convert(x, options.device, options.copy)
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
-        """Return a function for a list of arrays, if one call for all is cheaper than one for each.
+        """Return a function that converts a list of arrays, if this is cheaper than one call for each. Otherwise None.
 
-        If `target_device` is not "cpu", its result may have `NotImplemented` in the place of each array that it does
-        not handle.
+        If `target_device` is not "cpu", the list that the function returns may have `NotImplemented` in the place of
+        an array that it does not handle.
         """
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions to inline into the code generated for a structure, or None to call a function.
+        """Return Python expressions for the code generated for a structure, or None if the code calls a function.
 
-        They save one call for each array. They may raise for arrays that they do not handle.
+        The expressions save one call for each array. They may raise an error for an array that they do not handle.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""`Devices`: where the arrays of a library can be, as a part of its backend."""
+"""`Devices`: the devices that arrays of a library can be on. It is an attribute of the backend."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from arrayferry._types import AnyArray
 
 
 class Devices:
-    """The devices of a library. A backend holds one as `devices`.
+    """The devices of a library. It is the attribute `devices` of the backend.
 
-    Subclass it for a library with arrays outside host memory. The default of every method is for host memory alone.
+    Subclass it for a library with arrays outside host memory. The methods of this class are for host memory alone.
 
     Examples:
         >>> import arrayferry as af
@@ -39,7 +39,7 @@ class Devices:
     def name_of(self, device: Any) -> str:
         """Return the name of a device object of the library, as `names` spells it.
 
-        An object that stands for several devices has their names joined by commas: `"cuda:0,cuda:1"`.
+        If the object means several devices, the name is their names, joined by commas: `"cuda:0,cuda:1"`.
         """
         return str(device)
 
@@ -48,17 +48,16 @@ class Devices:
         return True
 
     def place_of(self, x: AnyArray) -> Any:
-        """Return the value of the option `device` that puts another array where `x` is. The option `like` uses it.
+        """Return the value of the option `device` that moves another array to where `x` is. The option `like` uses it.
 
-        None means that the name of the device, as `Backend.device_of` returns it, is enough. It is not enough for a
+        Return None if the name of the device, as `Backend.device_of` returns it, is enough. It is not enough for a
         sharded array.
-        "default" means that the library chose the device itself. Return it only if the library distinguishes such
-        arrays.
+        Return "default" if the library chose the device of `x` itself, and treats such arrays differently.
         """
         return None
 
     def is_on(self, x: AnyArray, device: Any) -> bool:
-        """Return whether an array is already where a device object of the library would put it.
+        """Return whether an array is already where a move to `device`, a device object of the library, would place it.
 
         arrayferry calls this only for a device that is not fully described by its name.
         """
@@ -72,24 +71,24 @@ class Devices:
         return NotImplemented
 
     def use(self, device: Any) -> AbstractContextManager[Any]:
-        """Return a context in which new arrays are made on a device unless another one is named.
+        """Return a context manager in which the library creates new arrays on a device by default.
 
         Args:
-            device: a device, as `names` names it.
+            device: the name of a device, as `names` returns it.
         """
         return nullcontext()
 
     def fence(self, x: AnyArray) -> Callable[[], bool] | None:
-        """Return a test of whether the work queued for an array so far is done.
+        """Return a function that returns whether the work queued for an array so far is done.
 
-        A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
-        until the copy is done. Otherwise the memory of a dropped source would be reused too early.
+        Override this method if the library queues its work on device streams. arrayferry then stores the source of a
+        copy until the copy is done. Otherwise the library could reuse the memory of the source before it is copied.
 
         Args:
             x: an array of the library, the result of a copy or move on the current stream of its device.
 
         Returns:
-            The test. None if nothing is queued, or if the library reuses freed memory only after the queued work.
+            The function. None if nothing is queued, or if the library reuses freed memory only after the queued work.
         """
         return None
 
@@ -97,7 +96,7 @@ class Devices:
         """Make sure that the memory of an array is reused only after the work queued on the current stream of its device.
 
         arrayferry calls this right after a copy or move of `x` was queued. If this returns True, arrayferry does not
-        keep `x`.
+        store `x` until the copy is done.
         """
         return False
 

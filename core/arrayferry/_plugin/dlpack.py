@@ -1,4 +1,4 @@
-"""`DLPack`: how a library hands its arrays to others without copying them, as a part of its backend."""
+"""`DLPack`: how a library exchanges arrays with other libraries without copies. It is an attribute of the backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arrayferry._types import AnyArray
 
 
 class DLPack:
-    """The exchange of arrays by DLPack. A backend holds one as `dlpack`, or None if its arrays are not exchanged.
+    """The exchange of arrays by DLPack. It is the attribute `dlpack` of a backend, which is None without an exchange.
 
     Attributes:
         kinds: the kinds of device ("cpu", "cuda") on which arrays are exchanged.
@@ -35,16 +35,16 @@ class DLPack:
     def load(self, x: AnyArray, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
 
-        The object may also have `__cuda_array_interface__` alone.
+        The object may have `__cuda_array_interface__` instead of `__dlpack__`.
 
         Args:
             x: the object. Its strides are not negative.
-            device: the device that the object is already on, if the user requested one.
+            device: the device that the object is on, if the user requested a device. Otherwise None.
 
         Raises:
-            BufferError, TypeError, ValueError, NotImplementedError: the library cannot accept it. `load` is
-                then called with a compact copy on the same device. If this fails too, the values go through host
-                memory, with a `PluginWarning` unless the error is a NotImplementedError.
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot accept the object. arrayferry
+                then calls `load` with a compact copy on the same device. If that call fails too, the values are copied
+                through host memory, with a `PluginWarning` unless the error is a NotImplementedError.
         """
         raise NotImplementedError(f"{type(self).__qualname__} accepts no arrays by DLPack")
 
@@ -63,7 +63,7 @@ class DLPack:
             x: what `export` of the other library returned, for an array on a device that both use.
 
         Returns:
-            Whether all later work of this library on that device waits, including work that reuses memory freed now.
+            True if all later work of this library on that device waits, including work that reuses memory freed now.
         """
         self.load(x)
         return False

@@ -1,4 +1,4 @@
-"""The four hooks that a plugin may implement, as pluggy specifies them. A plugin needs one of them at least."""
+"""The four hooks of arrayferry itself, as pluggy specifies them. A plugin may also implement hooks of layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .converter import Converter
 from .origin import Source
 
 PROJECT = "arrayferry"
-"""The name that pluggy gives to the marks of hooks."""
+"""The name of the project in pluggy."""
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
@@ -27,7 +27,7 @@ def arrayferry_backends() -> Iterable[Backend]:
 
 @hookspec
 def arrayferry_converters() -> Iterable[Converter]:
-    """Return direct converters, which are better than the way through NumPy."""
+    """Return direct converters between two libraries, which are cheaper than the general path through NumPy."""
     return ()
 
 
@@ -49,4 +49,4 @@ HOOKS: dict[str, type[Any]] = {
     "arrayferry_containers": Container,
     "arrayferry_sources": Source,
 }
-"""The hooks, and the type of the parts that each returns."""
+"""For each hook, the class of the parts that it returns."""

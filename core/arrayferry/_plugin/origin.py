@@ -1,4 +1,4 @@
-"""`Origin`: the base class of `Backend` and `Source`, from which arrays are read."""
+"""`Origin`: the base class of `Backend` and `Source`, which describe libraries that arrays are read from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .dlpack import DLPack
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
-"""Errors that say nothing about the plugin or library that is loaded. All other errors count as its fault."""
+"""Exceptions that are raised unchanged while a plugin or library is loaded. Any other exception is its fault."""
 
 
 class Origin(ABC):
-    """The base class of `Backend` and `Source`, which describe its attributes."""
+    """The base class of `Backend` and `Source`. Their docstrings describe the attributes."""
 
     _role: ClassVar[str]
     name: str
@@ -47,8 +47,8 @@ class Origin(ABC):
             x: an array of this library, of any shape, dtype and device.
 
         Raises:
-            ConversionError: the array holds more than values, which would be lost. The reason should say what it holds,
-                and the remedy what the user can call first.
+            ConversionError: the array has more than values, such as units, which would be lost. The reason should say
+                what that is, and the remedy what the user can call first.
             TracedValueError: the array is a traced value.
         """
 
@@ -70,7 +70,7 @@ class Origin(ABC):
         return False
 
     def is_sparse(self, x: AnyArray) -> bool:
-        """Return whether an array is sparse. The option `sparse` then decides what happens to it."""
+        """Return whether an array is sparse. The option `sparse` decides what happens to sparse arrays."""
         return False
 
     def to_dense(self, x: AnyArray) -> Any:
@@ -80,7 +80,7 @@ class Origin(ABC):
     def address(self, x: AnyArray) -> int | None:
         """Return the address of the first element, or None if reading it takes more than a tenth of a microsecond.
 
-        arrayferry uses it to check that direct converters of other plugins follow the `copy` rule.
+        arrayferry compares addresses to check that direct converters of other plugins follow the option `copy`.
         """
         return None
 
@@ -137,11 +137,11 @@ class Origin(ABC):
 
 
 def failed_import(name: str, package: str, install: str) -> BackendUnavailableError | None:
-    """Import the package of a library, and return the error to raise if that failed, else None.
+    """Import the package of a library. Return the error to raise if the import fails, else None.
 
     Args:
         name: the name of the library in the message.
-        package: the module to import, which can be found.
+        package: the module to import. It is installed.
         install: the argument of `pip install`, or "" if it is not known.
     """
     try:
@@ -149,7 +149,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     except NEVER_CAUGHT:
         raise
     except BaseException as error:
-        # the text becomes one line
+        # one line, without lines of "=", which some libraries print around the text
         text = " ".join(word for word in str(error).split() if word.strip("="))
         failure = BackendUnavailableError(
             f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",
@@ -180,8 +180,8 @@ class Source(Origin):
         to_numpy_shares: True if the result of `to_numpy` is a view of the memory of its argument, False if nothing else
             uses the memory of the result, or None if that depends on the argument.
         devices: the devices that the values are on, by default the host alone.
-        dlpack: how arrays are exchanged by DLPack, or None if they are not.
-        replaces: names of sources that this one replaces, if both are installed.
+        dlpack: how values are exchanged by DLPack, or None if the library does not exchange them.
+        replaces: names of sources that this source replaces if both are installed.
 
     Examples:
         >>> import arrayferry as af

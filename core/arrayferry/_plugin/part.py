@@ -1,4 +1,4 @@
-"""`Part`: a part of a plugin for a layer, a package that builds on arrayferry and has hooks of its own."""
+"""`Part`: a part of a plugin for a layer. A layer is a package that builds on arrayferry and has its own hooks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from arrayferry._utilities.text import never_raises
 
 
 class Part:
-    """A base class for the parts of a layer's hooks. Layers subclass it, and plugins subclass the classes of layers.
+    """A base class for the parts that the hooks of a layer return. The layer subclasses it, and plugins subclass that.
 
     Attributes:
         name: what the part is about: the name of a backend or source, or the dotted path of a class of backends,
-            sources or containers, as in `"mylib.plugin.MyContainer"`. A layer may use other names for other things.
-        replaces: names of parts that this one replaces, if both are installed.
+            sources or containers, as in `"mylib.plugin.MyContainer"`. A layer may define other names.
+        replaces: names of parts that this part replaces if both are installed.
 
     Examples:
         >>> from arrayferry.extending import Part
@@ -31,7 +31,7 @@ class Part:
     name: str
     replaces: tuple[str, ...] = ()
     contract: ClassVar[str] = ""
-    """The class with a layer's tests of its parts, as `"module:Class"`. Subclasses of
+    """The class with the tests of a layer for such parts, as `"module:Class"`. Subclasses of
     `arrayferry.testing.BackendContract` and `SourceContract` inherit those tests."""
 
     @never_raises

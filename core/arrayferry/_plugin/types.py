@@ -1,4 +1,4 @@
-"""Types by dotted paths, so that a plugin can name types of a library that is not imported yet."""
+"""Finds types by their dotted paths, by which plugins name the types of libraries that are not imported yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resolve_type(entry: Any) -> type | None:
         member = sys.modules.get(path) or getattr(member, "__dict__", {}).get(part)
     try:
         member = getattr(member, rest[-1], None) if rest else member
-    except Exception:  # a lazy module whose import fails
+    except Exception:  # reading the attribute may import a module, which may fail
         return None
     return member if isinstance(member, type) else None
 
@@ -40,13 +40,13 @@ def resolve_types(entries: Iterable[Any]) -> list[type]:
 
 
 def is_importing(modules: Iterable[str]) -> bool:
-    """Return whether one of some modules is being imported now: in another thread, or further up in this one."""
+    """Return whether one of these modules is being imported now, in another thread or by a caller."""
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in modules)
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def has_item(backend: Backend, cls: type) -> bool:
-    """Return whether `item()` of an array of exactly this type returns its number, as its backend's `item_types` says.
+    """Return whether `item_types` of a backend has this type, so that `item()` of an array returns a Python number.
 
     Examples:
         >>> import arrayferry as af

@@ -1,1 +1,1 @@
-"""What is registered: plugins are discovered, checked, and looked up by name and by type."""
+"""The plugins: they are discovered, checked, registered, and looked up by name and by type."""

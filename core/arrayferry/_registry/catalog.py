@@ -1,8 +1,8 @@
-"""`Catalog`: all registered parts at one moment, and lookups among them.
+"""`Catalog`: all registered parts at one moment, and functions that look them up.
 
-It looks up backends by name, alias, module and array type, without importing any array library. The parts of a
-catalog never change: a change of the registry makes a new catalog, so that a conversion running in another thread
-never sees half of a change.
+A catalog finds backends by name, alias, module and array type, without importing any array library. Its parts never
+change. A change of the registry creates a new catalog, so that a conversion in another thread never sees half of a
+change.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ MAX_ROUTES = 1_000
 
 
 _asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
-"""The hooks of layers whose parts are being collected now, each with the manager of its registry."""
+"""Pairs of the manager of a registry and a hook of a layer, whose parts are being collected now."""
 
 
 class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        manager: the plugins. Parts that claim a name or type of another one are left out.
-        changed: called when a library was imported in the meantime, so that its types are now known.
-        refuse: the name of a plugin. If it is part of a conflict, an error is raised.
+        manager: the plugins. A part that claims a name or type of another part is left out.
+        changed: a function to call when the kinds of values change, as after the import of a library.
+        refuse: the name of a plugin. If one of its parts is left out, an error is raised.
 
     Attributes:
         backends: all backends by name.
         sources: the sources, in the order in which they are tried.
-        converters: the direct converters; of equal ones, the first is used.
-        containers: the containers; of several that fit a value, the first is used.
+        converters: the direct converters. Of several with equal libraries, devices and costs, the first is used.
+        containers: the containers. Of several that fit a value, the first is used.
         left_out: plugins, and single parts of plugins, that are not used.
         routes: the routes found so far.
 
     Raises:
-        PluginError: the plugin `refuse` claims a name or type of another one.
+        PluginError: the plugin `refuse` claims a name or type of another plugin.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Catalog:
 
         Args:
             hook: the name of the hook.
-            refuse: the name of a plugin whose faults are raised.
+            refuse: the name of a plugin. If it is faulty, an error is raised.
         """
         parts = self._parts.get(hook)
-        if parts is None:  # no lock is held here, since plugins import modules
+        if parts is None:  # without a lock: plugins import modules, and an import may wait for it
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
@@ -108,7 +108,7 @@ class Catalog:
 
     @once
     def unknown_ends(self) -> list[str]:
-        """A text for each source or target of a direct converter that is no backend."""
+        """The text of a warning for each direct converter whose source or target is not the name of a backend."""
         names, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
         for converter in self.converters:
             for name in {converter.source, converter.target} - names:
@@ -132,7 +132,7 @@ class Catalog:
             if type_name(type(registered)) != type_name(type(to)):
                 raise UnknownBackendError(
                     f"{to!r} is a {type_name(type(to))}, but its name is registered for a {type_name(type(registered))}",
-                    remedy="Give it another name, or register it with `replaces` naming the registered one.",
+                    remedy="Give the backend another name, or register it with this name in its `replaces`.",
                     name=to.name,
                 )
             return registered
@@ -193,7 +193,7 @@ class Catalog:
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
     def _remedy(self, to: Any) -> str:
-        """Return advice for an array or its class that was given as a target."""
+        """Return a sentence that says what to pass instead of `to`, which is not a target."""
         kind = self.kinds.arrays.get(to) if isinstance(to, type) else self.kind(to)
         if kind is None or kind.backend is None:
             return 'Pass a name such as "torch", a namespace module, or a Backend.'
@@ -203,7 +203,7 @@ class Catalog:
 
     @once
     def kinds(self) -> Kinds:
-        """The kinds of values, by the types that have been imported."""
+        """The kinds of values, with the registered types that are imported so far."""
         return Kinds(self._owners.types, self.containers, self.generic, self._manager.warn)
 
     def kind(self, value: AnyTree) -> Kind:
@@ -228,12 +228,12 @@ class Catalog:
         return kind
 
     def notice_imports(self) -> None:
-        """Look up types again if a library has been imported or reloaded since."""
+        """Look up the registered types again if a library was imported or reloaded after the last time."""
         if self.kinds.outdated():
             vars(self).pop("kinds", None)
             self._changed()
         else:
-            # later values may belong to a library that is imported after this
+            # look again at the next value of an unknown type, whose library may be imported by then
             self.kinds.fresh = False
 
 

@@ -18,7 +18,7 @@ from arrayferry._plugin.origin import Memory, Source
 from arrayferry._types import AnyTree
 
 _Rule = tuple[str, Callable[[Any], bool]]
-"""The valid values of an attribute, as messages describe them, and a check."""
+"""A description of the valid values of an attribute, for messages, and a function that checks a value."""
 
 
 def _is_path(value: AnyTree) -> bool:
@@ -31,7 +31,7 @@ def _tuple_of(check: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _one_of(*choices: Any) -> _Rule:
     text = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-    # 0 is not False, and the comparison of an array is no bool
+    # compare types first, since 0 == False, and since an array compares element by element
     return text, lambda value: any(isinstance(value, type(one)) and value == one for one in choices)
 
 
@@ -62,9 +62,9 @@ _RULES: dict[str, _Rule] = {
     ),
 }
 _PARTS: dict[str, type] = {"devices": Devices, "dlpack": DLPack}
-"""The objects that a backend or source holds, by the names of the attributes."""
+"""The attributes of backends and sources that are objects with methods, and their classes."""
 _OF_LAYERS = ("name", "replaces")
-"""The attributes of all parts of layers' hooks."""
+"""The attributes to check of parts that hooks of layers return."""
 _MOVED_FROM_SOURCES = {
     "is_out_of_memory": "devices.is_out_of_memory", "dlpack_devices": "dlpack.kinds", "to_dlpack": "dlpack.export",
     "dtype_of": "dlpack.dtype_of", "usable": "check", "blocks": "arrayferry_blocks()",
@@ -80,22 +80,22 @@ _MOVED: dict[type, dict[str, str]] = {
     Source: _MOVED_FROM_SOURCES,
     Container: {"streamed": "arrayferry_blocks()"},
 }  # fmt: skip
-"""Members that are elsewhere now: in a part, or in the parts of a layer's hook."""
+"""For each class, members that it no longer has, and where they are now."""
 
 
 def check_part(item: Any, kind: type = object) -> None:
     """Check one part of a plugin.
 
     Args:
-        item: a backend, converter, container or source, or a part of a layer's hook.
-        kind: the class of the parts of that hook.
+        item: a backend, converter, container or source, or a part that a layer's hook returned.
+        kind: the class of the parts of the layer's hook.
 
     Raises:
         PluginError: an attribute is missing, has moved, or has a wrong type or value.
     """
     if isinstance(item, (Backend, Source, Converter)) and type(item).__hash__ is None:
         raise PluginError(
-            f"{type(item).__qualname__} defines __eq__ without __hash__, so arrayferry cannot keep it in dicts",
+            f"{type(item).__qualname__} defines __eq__ without __hash__, so it cannot be a key of a dict",
             remedy="Leave __eq__ out, as @dataclass(eq=False) does, or define __hash__ too.",
         )
     for member, cls in _described(item, kind):
@@ -116,7 +116,7 @@ def check_part(item: Any, kind: type = object) -> None:
 
 
 def _refuse_moved(item: Any, kind: type) -> None:
-    """Raise for a member that has moved. A name that is still known counts only if it is a method."""
+    """Raise an error for a member that has moved. A name that `kind` still has is an error only for a method."""
     names, attributes = {*dir(item)}, _known(kind)
     for old, place in _MOVED.get(kind, {}).items():
         actual = getattr_static(item, old, None) if old in names else None
@@ -130,7 +130,7 @@ def _refuse_moved(item: Any, kind: type) -> None:
 
 
 def near_misses(item: Any, kind: type) -> Iterator[str]:
-    """Yield a warning for each attribute that looks like a misspelt one of the base class."""
+    """Yield a warning for each attribute whose name looks like a misspelt attribute of the base class."""
     from difflib import get_close_matches
 
     for member, cls in _described(item, kind):
@@ -150,14 +150,17 @@ def near_misses(item: Any, kind: type) -> Iterator[str]:
 
 
 def _may_be(value: AnyTree, name: str, default: Any) -> bool:
-    """Return whether a value under another name may be meant for an attribute."""
+    """Return whether `value`, which was found under another name, may be a value of the attribute `name`."""
     if name in _PARTS:
         return isinstance(value, _PARTS[name])
     return callable(default) is callable(value)
 
 
 def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
-    """Return a part of a plugin, its `devices` and its `dlpack`, each with its base class: of the kernel, or `kind`."""
+    """Return a part of a plugin, its `devices` and its `dlpack`, each with its base class.
+
+    The base class of a part that a layer's hook returned is `kind`.
+    """
     kinds = [cls for cls in HOOKS.values() if isinstance(item, cls)] or [kind]
     members = [(getattr(item, name, None), cls) for name, cls in _PARTS.items()]
     return [(item, cls) for cls in kinds] + [member for member in members if isinstance(*member)]
@@ -165,6 +168,6 @@ def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
 
 @cache
 def _known(kind: type) -> dict[str, Any]:
-    """Return the attributes of a kind of part and their defaults, or None for those that have none."""
+    """Return the default value of each attribute of a class of parts, or None for an attribute without a default."""
     names = {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}
     return {name: getattr_static(kind, name, None) for name in names}

@@ -31,10 +31,10 @@ def chosen_plugins() -> list[str] | None:
 
 
 class Installed(NamedTuple):
-    """The installed plugins, which are imported, and not yet registered.
+    """The installed plugins, which are imported but not yet registered.
 
     Attributes:
-        plugins: the entry point of each, the plugin, and the error if it cannot be imported.
+        plugins: for each plugin, its entry point, the plugin, and the error of its import. One of the last two is None.
         blocked: the names of plugins that must not be loaded.
         unfinished: the names of plugins that this thread is still importing. They are registered later.
     """
@@ -47,8 +47,8 @@ class Installed(NamedTuple):
 def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], None]) -> Installed:
     """Import the installed plugins.
 
-    Do not hold a lock: an import waits for another thread that imports the same module, and that module may use the
-    registry.
+    The caller must not hold the lock of a registry. An import waits for another thread that imports the same module,
+    and that module may wait for the lock.
 
     Args:
         entries: all installed entry points.
@@ -77,10 +77,11 @@ def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], 
 
 
 def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
-    """Return the entry point of each plugin, and whether the environment variable allows to load it.
+    """Return the entry point of each installed plugin, and whether `ARRAYFERRY_PLUGINS` allows to load it.
 
-    If the variable is empty, there are none, so that no name is blocked.
-    pluggy calls the last plugin first. So built-in plugins come first here, then the others by name in reverse order.
+    If this variable is empty, the list is empty, so that no name is blocked.
+    Built-in plugins are first in the list, then all others in reverse order of their names, since pluggy calls the
+    last registered plugin first.
 
     Args:
         entries: all installed entry points.
@@ -106,10 +107,10 @@ def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[E
 def announced_hooks(
     entries: Any = None, warn: Callable[[str], object] = str
 ) -> dict[str, EntryPoint]:
-    """Return the hooks that installed layers announce, and the entry point of the class of their parts.
+    """Return the hooks that installed layers announce, and for each hook the entry point of the class of its parts.
 
-    No module is imported. If two layers announce one hook, it belongs to the one that comes with arrayferry, or
-    else to the first by the path of its class.
+    A layer is a package that builds on arrayferry and has its own hooks. No module is imported. If two layers announce
+    one hook, the layer that comes with arrayferry is used, else the first by the path of its class.
 
     Args:
         entries: all installed entry points, or None to look for them.
@@ -133,19 +134,19 @@ def announced_hooks(
 
 
 def describe_plugin(name: str, point: EntryPoint | None) -> str:
-    """Return the words for a plugin in messages: with its distribution, unless it was registered at run time."""
+    """Describe a plugin for messages, by its name and, if it is installed, by its distribution."""
     if point is None:
         return name
     return f"the plugin {name!r} of {_home(point)}"
 
 
 def _home(point: EntryPoint) -> str:
-    dist = point.dist  # reading `dist` takes a while, so it is not done earlier
+    dist = point.dist  # slow, so this function is called only for a message
     return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 
 def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
-    """Describe an error that a plugin raised, with the line that failed."""
+    """Describe an error that a plugin raised, with the line of the plugin that failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
     top = _top(point) if point else ""
@@ -159,11 +160,11 @@ def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
 
 
 _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""The parts of built-in plugins, by id, since they may define equality themselves."""
+"""The parts of built-in plugins, by `id`, since a class may define when its parts are equal."""
 
 
 def trust(parts: Iterable[object]) -> None:
-    """Remember that parts come from a plugin included in arrayferry."""
+    """Record that parts come from a plugin included in arrayferry."""
     _built_in.update({id(part): part for part in parts})
 
 
@@ -181,7 +182,7 @@ def is_ours(point: EntryPoint) -> bool:
 
 
 def _top(point: EntryPoint) -> str:
-    """Return the package of an entry point, whose value may be malformed."""
+    """Return the top-level package of an entry point. Its value may be malformed."""
     return point.value.partition(":")[0].partition(".")[0].strip()
 
 
@@ -189,7 +190,7 @@ def _top(point: EntryPoint) -> str:
 def _is_arrayferry(dist: Any) -> bool:
     """Return whether a distribution has the name of arrayferry.
 
-    `dist.name` would parse all of the metadata, which takes longer than the rest of the discovery.
+    `dist.name` is not used, since it parses all of the metadata, which takes longer than the rest of the discovery.
     """
     try:
         metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""

@@ -1,7 +1,7 @@
 """A backend for an Array API library without a plugin, created on demand.
 
-Such a library makes no known promise about its memory. So nothing is shared with it unless `copy=False` requests
-it, and then only if memory is shown to be shared.
+Such a library guarantees nothing about its memory that arrayferry knows of. So memory is shared with it only with
+`copy=False`, and only after a check that the result shares memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 LIBRARIES = (
     "array_api_compat", "array_api_strict", "blosc2", "cubed", "marray", "ndonnx", "ragged", "sparse",
 )  # fmt: skip
-"""Packages with namespaces that are imported by name."""
+"""Packages that are imported when a user passes the name of one of their namespaces."""
 GROUP = "array_api"
 """The entry-point group in which, by the Array API standard, packages declare their namespaces."""
 
@@ -40,7 +40,7 @@ def is_namespace(module: ModuleType) -> bool:
 
 
 def _info(namespace: Any, ask: Callable[[Any], T], default: T) -> T:
-    """Read something from `__array_namespace_info__()` of a namespace. Return the default if that fails."""
+    """Return `ask(namespace.__array_namespace_info__())`, or the default if that fails."""
     try:
         return ask(namespace.__array_namespace_info__())
     except Exception:
@@ -55,7 +55,7 @@ class GenericDevices(Devices):
 
     @once
     def can_choose(self) -> bool:
-        """Whether its arrays have a device, so that one can be chosen. If not, they are in host memory."""
+        """Whether arrays have a device, so that users can choose one. If False, arrays are in host memory."""
         return hasattr(self.xp.asarray(0), "device")
 
     def names(self) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ class GenericDevices(Devices):
         home = self.xp.__name__.partition(".")[0]
         is_own = type(device).__module__.partition(".")[0] == home
         if device is None or (is_own and str(device) == object.__repr__(device)):
-            return "cpu"  # the library has one device, which has no name
-        # str() of a device object is its name, or a repr with its name: Device('CPU_DEVICE')
+            return "cpu"  # the library has a single device, which has no name
+        # a device object has its name in `_device`, as in array_api_strict, or its text is the name
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
 
@@ -77,7 +77,7 @@ class GenericDevices(Devices):
         return x.to_device(self.object_of(device))
 
     def object_of(self, device: Device) -> Any:
-        """Return the library's own device of a name."""
+        """Return the device object of the library for a name, or the argument itself if there is none."""
         if not isinstance(device, str):
             return device
         usable: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
@@ -104,7 +104,7 @@ class GenericBackend(Backend):
         return read_values(x, *filter(None, readers), lambda x: x[...], self._from_bfloat16)
 
     def _from_bfloat16(self, x: AnyArray) -> Any:
-        """Return the values of an array of a dtype that NumPy lacks, read in a wider one."""
+        """Return the values of a bfloat16 array that NumPy cannot read, by way of float32."""
         if dtype_name(x.dtype) != "bfloat16":
             raise TypeError
         return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
@@ -114,7 +114,7 @@ class GenericBackend(Backend):
             return False
         try:
             x.unwrap_numpy()
-        except ValueError:  # ndonnx raises it while a graph is made
+        except ValueError:  # ndonnx raises this error for an array of a graph, without values
             return True
         return False
 
@@ -129,7 +129,7 @@ class GenericBackend(Backend):
         chosen = device is not None and devices.can_choose
         placed = {"device": devices.object_of(device)} if chosen else {}
         name = x.dtype.name
-        # without a dtype, some libraries choose another one, as MLX does for float64
+        # without an explicit dtype, some libraries choose another dtype, as MLX does for float64
         dtype = getattr(self.xp, name, None)
         y = self.xp.asarray(x, dtype=dtype, **placed)
         other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
@@ -137,7 +137,7 @@ class GenericBackend(Backend):
             raise UnsupportedDtypeError(
                 f"{self.name} turned an array of dtype {name} and shape {x.shape} into one of "
                 f"dtype {y.dtype} and shape {tuple(y.shape)}",
-                remedy="Convert to a dtype that this library has first, or write a plugin for it.",
+                remedy="Convert the array to a dtype of this library first, or write a plugin for the library.",
                 dtype=name,
             )
         return y
@@ -167,10 +167,11 @@ def _restore(name: str) -> GenericBackend:
 def find_namespace(name: str) -> ModuleType | None:
     """Find a namespace that has been imported, or that belongs to a known library of the Array API.
 
-    Nothing else is imported, since a mistyped name may be the name of any file. Returns None if no namespace is found.
+    No other module is imported, since a mistyped name may be the name of any file. Returns None if there is no such
+    namespace.
 
     Raises:
-        BackendUnavailableError: its import fails.
+        BackendUnavailableError: the import of the namespace fails.
     """
     module = _loaded(name)
     if module is None and (path := _path_of(name)):

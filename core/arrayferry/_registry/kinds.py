@@ -26,10 +26,10 @@ from arrayferry._utilities.cache import Cache
 from .plugins import Contribution
 
 MAX_TYPES = 1_000
-"""The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
+"""The maximum number of types whose kinds are cached. Without a limit, short-lived types would stay in memory."""
 
 BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
-"""Types of Python itself. An import never makes one of them a registered type."""
+"""Types of Python itself. Their kinds do not change when a library is imported."""
 
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
@@ -37,18 +37,18 @@ _NUMBER = Kind("number")
 
 
 class Kinds:
-    """The kinds of values, by the registered types that have been imported at its creation.
+    """The kinds of values: how a conversion treats each type. Registered types are looked up in imported modules.
 
     Args:
-        arrays: the backend or source that owns each type, by its path.
+        arrays: the backend or source that owns each type, by the dotted path of the type.
         containers: the containers, in the order in which they are tried.
         generic: returns a backend for a namespace of the Array API, or None if a plugin handles its library.
         warn: called with the text of a warning.
 
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.
-        cached: the kinds, by type.
-        fresh: whether no value was classified yet, so that no library was imported since types were looked up.
+        cached: the kinds of the types of previous values, by type.
+        fresh: whether no value was classified yet. Registered types are then not looked up again.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Kinds:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
         entries = (*arrays, *(entry for container in containers for entry in container.types))
-        # the type at each path, or None if it has not been imported yet
+        # the type at each dotted path, or None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
-        # None if several types have the name
+        # the type of each module and name, or None if several types have this name
         self._by_name: dict[tuple[str, str], type | None] = {}
         self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
@@ -94,7 +94,7 @@ class Kinds:
                     self._containers.setdefault(cls, Kind("container", container=container))
 
     def _cannot_be_asked(self, cls: type, owner: object) -> bool:
-        """Return whether `issubclass` fails for a class, as for a Protocol with attributes, and warn of it."""
+        """Return whether `issubclass` fails for a class, as for a Protocol with attributes. If so, warn."""
         try:
             issubclass(object, cls)
         except Exception as error:
@@ -112,11 +112,11 @@ class Kinds:
         )
 
     def may_have_changed(self, cls: type) -> bool:
-        """Return whether a class whose objects were kept unchanged may have been registered since, as with JAX."""
+        """Return whether a container accepts a class that was of no known kind, as after its registration in JAX."""
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: AnyTree) -> Kind:
-        """Classify a value. One that causes an error is "other"."""
+        """Return the kind of a value. If finding it raises an error, the kind is "other"."""
         try:
             kind = self._classify(value)
             if kind is OTHER and self._is_importing():
@@ -125,13 +125,13 @@ class Kinds:
             return kind
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # even the type of this object cannot be examined
+        except Exception:  # the type of the value raises errors
             return OTHER
 
     def _classify(self, value: AnyTree) -> Kind:
-        """Classify by the type alone: an object's `__class__` and attributes may say anything."""
+        """Find the kind of a value by its type alone, since the `__class__` of an object may return any class."""
         cls = type(value)
-        # a reloaded module defines its types again: the new type at a path replaces the old one
+        # a reloaded module defines its types again, so replace an old type by the new type of the same name
         mro = [
             base
             if base in self.arrays or base in self._containers
@@ -153,7 +153,7 @@ class Kinds:
             ndarrays = self.arrays.get(numpy.ndarray)
             return Kind("scalar", ndarrays.backend if ndarrays else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
-        if kind is None:  # abstract base classes, such as jax.Array, are not in the mro
+        if kind is None:  # the mro lacks abstract base classes, such as jax.Array
             kinds = self.arrays.items()
             kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
         if kind is not None:
@@ -166,7 +166,7 @@ class Kinds:
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
-        # if a plugin handles the library, its array types are known, and this type is not among them
+        # `_generic` returns None if a plugin handles the library, since this type is not one of its array types
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
@@ -184,7 +184,7 @@ class Kinds:
         return None
 
     def _is_importing(self) -> bool:
-        """Return whether a package with a registered type is being imported now, by another thread."""
+        """Return whether a package with a registered type that was not found is being imported now."""
         return is_importing(
             {path.partition(".")[0] for path, cls in self._found.items() if cls is None}
         )

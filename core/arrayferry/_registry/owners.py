@@ -1,4 +1,4 @@
-"""`Owners`: the part that each name and each type belongs to."""
+"""`Owners`: assigns each name and each type to one part of a plugin."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .plugins import Contribution, LeftOut
 
 
 class Owners:
-    """Each name and each array type belongs to one part of a hook. No type is both an array and a container.
+    """Assigns each name and each array type to one part of a plugin, its owner.
 
     Sources of one plugin may share the name of their library. If a backend and a source claim a type, the backend
-    gets it. Containers own only types that no backend has.
+    owns it. No type is both an array and a container, so containers own only types that no backend owns.
 
     Args:
         contributions: the parts, in the order in which they claim names and types.
-        refuse: the name of a plugin. If it is part of a conflict, an error is raised.
+        refuse: the name of a plugin. If one of its parts is left out, an error is raised.
         warn: called with the text of a warning.
 
     Attributes:
         parts: the parts that are used and have names.
         names: the owner of each name.
-        packages: the owner of each package. The package of a backend is one more name of it.
+        packages: the owner of each package, which is one more name of a backend.
         types: the owner of each array type, by its dotted path.
         left_out: the parts that are not used.
-        unused: the ids of their contributions.
+        unused: the ids of the contributions of these parts.
 
     Raises:
         PluginError: the plugin named `refuse` claims a name or type that another plugin owns.
@@ -61,7 +61,7 @@ class Owners:
             if new.plugin == refuse:
                 raise PluginError(
                     f"{new} cannot be registered: {conflict or f'it is replaced by {by}'}",
-                    remedy="Give it another name or type, or list the other one in its `replaces`.",
+                    remedy="Give it another name or type, or list the name of the other part in its `replaces`.",
                 )
             why = f"{new} is replaced by {by}" if by else f"arrayferry left out {new}: {conflict}"
             if by:
@@ -73,10 +73,10 @@ class Owners:
             self.unused.add(id(new))
 
     def _claim(self, new: Contribution) -> str:
-        """Give a part its names and types, and remove those that it replaces.
+        """Assign a part its names and types, and remove the parts that it replaces.
 
         Returns:
-            The conflict with another part, in which case nothing has changed, or "" if there is none.
+            "", or a description of the conflict with another part. With a conflict, nothing is changed.
         """
         part, kind = new.part, new.kind
         paths = part.types if kind is Container else part.array_types if kind is Backend else ()
@@ -106,7 +106,7 @@ class Owners:
         return ""
 
     def _conflict(self, new: Contribution, names: list[str], types: tuple[str, ...]) -> str:
-        """Describe the first name or array type of a part that belongs to another one, or "" if none does."""
+        """Describe the first name or array type of a part that another part owns. Return "" if there is none."""
         packages = self.packages if isinstance(new.part, Backend) else {}
         for name in names:
             owner = self.names.get(name) or packages.get(name)
@@ -122,14 +122,14 @@ class Owners:
         return ""
 
     def _replacement(self, new: Contribution) -> Contribution | None:
-        """Return the part whose `replaces` names the new one, or None."""
+        """Return the part that replaces the part `new`, or None."""
         for owner in self._replacing if new.kind is not Container else ():
             if owner.name != new.name and _replaces(owner, new) and not _replaces(new, owner):
                 return owner
         return None
 
     def _assign(self, names: list[str], types: tuple[str, ...], owner: Contribution) -> None:
-        """Assign the free names and types of a part to an owner: the part itself, or the one that replaces it."""
+        """Assign the free names and types of a part to `owner`: the part itself, or the part that replaces it."""
         for name in names:
             self.names.setdefault(name, owner)
         for path in types:
@@ -145,10 +145,10 @@ def _names_of(part: Any) -> list[str]:
 
 
 def _replaces(new: Contribution, other: Contribution) -> bool:
-    """Return whether a part replaces another one."""
+    """Return whether the part `new` replaces the part `other`."""
     return other.name in getattr(new.part, "replaces", ()) and _may(new, other)
 
 
 def _may(new: Contribution, other: Contribution) -> bool:
-    """Return whether a part may replace another one. A source is not a target, so it cannot replace a backend."""
+    """Return whether `new` may replace `other`. A source cannot be a target, so it may not replace a backend."""
     return isinstance(new.part, Backend) or not isinstance(other.part, Backend)

@@ -1,4 +1,4 @@
-"""`Parts`: the parts of plugins for a layer, by the hooks that the layer announces."""
+"""`Parts`: the parts that plugins return for a hook of a layer, a package that builds on arrayferry."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _installed(part: Any) -> bool:
 
 
 class Parts(Named):
-    """The parts of one hook by name, in the order of pluggy. It cannot be changed.
+    """The parts that plugins return for one hook, by name, in the order in which pluggy calls plugins.
 
     Attributes:
         left_out: the parts that are not used, since other parts have their names.
@@ -73,12 +73,12 @@ class Parts(Named):
     def of(self, owner: object, default: Any = None) -> Any:
         """Return the part of a backend, a source or a container.
 
-        This is the part with the name of `owner`. If there is none, it is the part of the first of its base classes
-        that has a part, by the `name` of that class or by its dotted path.
+        This is the part with the name of `owner`. If there is none, it is the part with the `name` or the dotted path
+        of the class of `owner`, or of the first of its base classes for which there is a part.
 
         Args:
             owner: the backend, source or container.
-            default: what is returned if there is no such part.
+            default: the result if there is no such part.
         """
         key = type(owner), _text(getattr(owner, "name", None))
         part = self._known.get(key, self)
@@ -94,13 +94,13 @@ class Parts(Named):
 
 
 def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, refuse: str) -> Parts:
-    """Call the hook of a layer, and let the parts claim their names, as backends do.
+    """Call the hook of a layer, and return its parts by name. A part with the name of another part is left out.
 
     Args:
         manager: the plugins.
         calls: the functions for the hooks of layers.
         hook: the name of the hook.
-        refuse: the name of a plugin. If a part of it cannot be used, an error is raised.
+        refuse: the name of a plugin. If one of its parts cannot be used, an error is raised.
 
     Raises:
         PluginError: no layer announces that hook, or its class cannot be loaded.
@@ -116,7 +116,7 @@ def load_kind(manager: PluginManager, hook: str) -> type:
     """Import the class of the parts of a layer's hook.
 
     Raises:
-        PluginError: no layer announces that hook, or the import fails.
+        PluginError: no layer announces that hook, the import fails, or its result is not a class.
     """
     point = manager.layers.get(hook)
     if point is None:
@@ -137,5 +137,5 @@ def load_kind(manager: PluginManager, hook: str) -> type:
 
 
 def _text(name: Any) -> str | None:
-    """Return a name, or None if it is no text: a container may have an attribute `name` with another meaning."""
+    """Return a name, or None if it is not a string. The attribute `name` of a container may have another meaning."""
     return name if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""`PluginManager`: pluggy's manager for one registry. It calls each plugin alone, so that faults affect no other."""
+"""`PluginManager`: the pluggy manager of a registry. It calls plugins separately, so a faulty one affects no other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .discovery import (
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 _MARK = f"{hookspecs.PROJECT}_impl"
-"""The attribute in which a mark of pluggy has its options."""
+"""The attribute of a function in which pluggy's `hookimpl` stores its options."""
 _FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 """The types of objects that pluggy accepts as hooks."""
 
@@ -44,9 +44,9 @@ class Contribution(NamedTuple):
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
         point: the entry point of the plugin, or None if it was registered at run time.
-        priority: the order in which parts claim names and types: built-in plugins first, then other installed plugins
-            by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
-        kind: the class of the parts of a hook of the kernel, or None for the hook of a layer.
+        priority: a sort key for the order in which parts claim names and types: built-in plugins first, then other
+            installed plugins by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
+        kind: the class of the parts of the hook, or None for the hook of a layer.
     """
 
     hook: str
@@ -58,7 +58,7 @@ class Contribution(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of a backend or source, or of the class of a container."""
+        """The `name` of the part. If it has none, as a container, the name of its class."""
         return str(getattr(self.part, "name", type(self.part).__qualname__))
 
     def __str__(self) -> str:
@@ -86,11 +86,11 @@ class _Registered(NamedTuple):
     """A registered plugin.
 
     Attributes:
-        original: what was registered: a plugin, or a part.
-        stand_in: the object that pluggy has in its place.
-        point: its entry point, or None if it was registered at run time.
+        original: the registered object: a plugin, or a part.
+        stand_in: the object that is registered in pluggy: `original`, or a module with its hooks.
+        point: the entry point of the plugin, or None if it was registered at run time.
         priority: the first number of the priority of its parts.
-        parts: its parts.
+        parts: the parts of the plugin.
     """
 
     original: Any
@@ -101,21 +101,21 @@ class _Registered(NamedTuple):
 
 
 LayerCall = tuple[str, pluggy.HookImpl, _Registered]
-"""A function for the hook of a layer: the hook, the function, and its plugin."""
+"""A function of a plugin for the hook of a layer: the name of the hook, the function, and the plugin."""
 
 
 class PluginManager(pluggy.PluginManager):
     """The plugins of a registry, as pluggy manages them: `arrayferry.registry.manager`.
 
     Its methods are those of `pluggy.PluginManager`. A change takes effect at once, also in existing conversions. A
-    single backend, converter, container or source can be registered too, as a module whose hook returns it.
+    single backend, converter, container or source can be registered too. pluggy has a module whose hook returns it.
 
     Args:
         registry: the registry, whose lock is held during a change.
         autoload: whether to look for installed plugins.
 
     Attributes:
-        layers: the hooks that installed layers announce, with the entry points of the classes of their parts.
+        layers: for each hook that an installed layer announces, the entry point of the class of its parts.
         left_out: the installed plugins that are not used.
         warn: issues a warning, once.
 
@@ -149,11 +149,11 @@ class PluginManager(pluggy.PluginManager):
 
         Args:
             plugin: a module or object with hooks, or a part.
-            name: its name. Default: the name of the module or class, with a number if it is taken.
-            parts: further parts, by the hooks of layers.
+            name: the name of the plugin. Default: the name of the module or class, with a number if that is taken.
+            parts: further parts of the plugin, by the name of the layer's hook.
 
         Returns:
-            The name, or None if it is blocked, so that nothing was registered.
+            The name. None if the name is blocked, so that nothing was registered.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
@@ -169,7 +169,7 @@ class PluginManager(pluggy.PluginManager):
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
-        """Unregister a plugin by itself or by its name, and return it. `refresh` loads an installed one again."""
+        """Unregister a plugin, and return it. Pass it or its name. `refresh` loads an installed plugin again."""
         with self._registry.lock:
             registered_name = self.get_name(plugin) if name is None else name
             if registered_name is None or not self.has_plugin(registered_name):
@@ -177,12 +177,12 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             try:
                 return self._forget(registered_name)
-            except BaseException:  # forget the plugin also after an interrupt
+            except BaseException:  # an interrupt may leave the plugin half removed
                 self._forget(registered_name)
                 raise
 
     def set_blocked(self, name: str) -> None:
-        """Unregister the plugin of a name, and register none of that name until `unblock`."""
+        """Unregister the plugin of a name. No plugin of this name is registered before `unblock` is called."""
         with self._registry.lock:
             self._registry.invalidate()
             self._user_blocked.add(name)
@@ -219,7 +219,7 @@ class PluginManager(pluggy.PluginManager):
         return name in self._registered and self._registered[name].point is None
 
     def get_canonical_name(self, plugin: Any) -> str:
-        """Return a name for a plugin: the name of its module or class, with a number if it is taken."""
+        """Return a name for a plugin: the name of its module or class, with a number if that name is taken."""
         name = getattr(plugin, "__name__", None)
         if not name or not isinstance(name, str):
             name = type(plugin).__qualname__
@@ -228,19 +228,22 @@ class PluginManager(pluggy.PluginManager):
         return next(each for each in itertools.chain([name], names) if each not in taken)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        """Return the options of a function that is marked as a hook, or has the name `arrayferry_...` of one."""
+        """Return the options of a hook, or None for an attribute that is no hook.
+
+        A hook is a function that is marked by `hookimpl`, or whose name, `arrayferry_...`, is the name of a hook.
+        """
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
-        if not isinstance(value, _FUNCTIONS):  # an attribute that is no function is not evaluated
+        if not isinstance(value, _FUNCTIONS):  # a property, for example, is not evaluated
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out
-                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, so pluggy would not call it: it "
-                    "only calls functions",
+                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, which pluggy would not call, "
+                    "since it only calls functions",
                     remedy=f"Write a function that calls it: def {name}(): return ...",
                 )
             return None
-        # pluggy 1.5 finds no mark on some methods, so look at their functions
+        # the options of a method are an attribute of its function, where pluggy 1.5 does not look
         function = getattr(value, "__func__", None)
         options: Any = getattr(value, _MARK, None) or getattr(function, _MARK, None)
         if options is None and not name.startswith("arrayferry_"):
@@ -254,7 +257,7 @@ class PluginManager(pluggy.PluginManager):
         return cast(pluggy.HookimplOpts, {**(options or {}), "specname": None})
 
     def advice(self, name: str = "") -> str:
-        """Return a text that lists all hooks, after the one that is probably meant by a name."""
+        """Return a text that lists all hooks. If `name` is similar to that of a hook, the text suggests that hook."""
         import difflib
 
         nearest = difflib.get_close_matches(name, [*HOOKS, *self.layers], n=1)
@@ -263,13 +266,13 @@ class PluginManager(pluggy.PluginManager):
         return f"{guess}The hooks are {', '.join(HOOKS)}, and those of layers: {layers}. They take no arguments."
 
     def check_pending(self, plugin: object = None) -> None:
-        """Check that each function that is marked as a hook is one, unless it is marked with `optionalhook=True`.
+        """Check that each function marked as a hook has the name of a hook, except those with `optionalhook=True`.
 
         Args:
             plugin: the plugin whose functions are checked, or None for all.
 
         Raises:
-            PluginError: there is no such hook.
+            PluginError: a function does not have the name of a hook.
         """
         for hook, call in self._calls(list(vars(self.hook)), plugin):
             if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
@@ -286,20 +289,22 @@ class PluginManager(pluggy.PluginManager):
         point: EntryPoint | None = None,
         parts: Mapping[str, object] = _NONE,
     ) -> list[Contribution]:
-        """Register a plugin, and return its parts. If it fails, nothing of it is left.
+        """Register a plugin, and return its parts. After an error, nothing of the plugin is registered.
 
         Args:
             plugin: the plugin, or a single part.
-            name: its name.
-            point: its entry point. If it is given, no new catalog is made.
-            parts: further parts, by the hooks of layers.
+            name: the name of the plugin.
+            point: the entry point of an installed plugin, for which no new catalog is made. Otherwise None.
+            parts: further parts of the plugin, by the name of the layer's hook.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         if name in self._registered:
             owner = self._registered[name].original
-            raise PluginError(f"the name {name!r} is taken by {owner!r:.80}", remedy="Use another.")
+            raise PluginError(
+                f"the name {name!r} is taken by {owner!r:.80}", remedy="Use another name."
+            )
         if (other := self.get_name(plugin)) is not None:
             raise PluginError(f"{plugin!r:.80} is already registered, as {other!r}")
         before = self._registry.current
@@ -317,7 +322,7 @@ class PluginManager(pluggy.PluginManager):
                     "so it is no plugin",
                     remedy=f"Register an instance of one of these classes, or a plugin with hooks. {self.advice()}",
                 )
-            # by `filter`: in Python 3.12 and newer, an interrupt in a comprehension may skip `except`
+            # `filter`, since an interrupt in a comprehension may skip `except` in Python 3.12 and newer
             new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))
             if point is None:
                 self._registry.update(name, parts)
@@ -336,7 +341,8 @@ class PluginManager(pluggy.PluginManager):
         """Load an installed plugin without a new catalog, and return its parts.
 
         Raises:
-            PluginError: the plugin is faulty, or raised any error, even `SystemExit`. The reason names the line.
+            PluginError: the plugin is faulty, or raised any error, even `SystemExit`. The reason names the line that
+                failed.
         """
         try:
             return self.add(point.load(), point.name, point)
@@ -350,24 +356,24 @@ class PluginManager(pluggy.PluginManager):
     ) -> list[Contribution]:
         """Call some hooks of one plugin alone, and check the parts that they return.
 
-        Parts of built-in plugins are trusted, since tests check them.
+        Parts of built-in plugins are not checked, since tests check them.
 
         Args:
             plugin: the plugin.
-            calls: its functions, by their hooks.
+            calls: pairs of the name of a hook and the function of the plugin for this hook.
             kind: the class of the parts of a layer's hook.
         """
         contributions: list[Contribution] = []
-        silent = ""  # the name of a hook that returned None, which pluggy ignores
+        silent = ""  # the name of a hook that returned None: pluggy drops the result
         for hook, call in calls:
             for mark in ("wrapper", "hookwrapper"):
                 if getattr(call, mark):
                     raise PluginError(
                         f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}=True, which is not "
                         "supported, since each plugin is called separately",
-                        remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
+                        remedy=f"Remove {mark}=True from its hookimpl, and return the parts of the plugin.",
                     )
-            # call this plugin alone; pluggy's caller would call all that are registered now
+            # call this plugin alone, since the hook itself would call all registered plugins
             results: Any = self._hookexec(hook, [call], {}, False)
             if not results:
                 silent = hook
@@ -398,15 +404,15 @@ class PluginManager(pluggy.PluginManager):
     def of_layer(
         self, hook: str, calls: Iterable[LayerCall], kind: type, refuse: str
     ) -> list[Contribution]:
-        """Call the hook of a layer, each plugin alone, and return their parts in the order of pluggy.
+        """Call the functions of plugins for a layer's hook one by one, and return the parts in the order of the calls.
 
         A plugin that fails, even by `SystemExit`, is left out with a warning.
 
         Args:
             hook: the name of the hook.
             calls: the functions for the hooks of layers.
-            kind: the class of its parts.
-            refuse: the name of a plugin whose errors are raised.
+            kind: the class of the parts of the hook.
+            refuse: the name of a plugin. If it fails, its error is raised.
         """
         contributions: list[Contribution] = []
         for _, call, plugin in [entry for entry in calls if entry[0] == hook]:
@@ -423,7 +429,7 @@ class PluginManager(pluggy.PluginManager):
         return contributions
 
     def _forget(self, name: str) -> Any:
-        """Remove a plugin without a new catalog, and return what was registered."""
+        """Remove a plugin without making a new catalog, and return the object that was registered."""
         plugin = super().unregister(name=name)
         for hook, caller in list(vars(self.hook).items()):
             if not caller.has_spec() and not caller.get_hookimpls():
@@ -432,7 +438,7 @@ class PluginManager(pluggy.PluginManager):
         return plugin if registered is None else registered.original
 
     def forget_unfinished(self) -> None:
-        """Forget plugins that a thread of the parent process was registering when it forked."""
+        """Remove the plugins that a thread of the parent process was registering when that process forked."""
         while self._unfinished:
             self._forget(self._unfinished.pop())
 
@@ -445,14 +451,14 @@ class PluginManager(pluggy.PluginManager):
         return import_plugins(entries, self._user_blocked, self.warn)
 
     def take_choices(self, other: PluginManager) -> None:
-        """Copy the choices of users from another manager, before the installed plugins are loaded here."""
+        """Copy from another manager which plugins users registered and blocked. Installed plugins are loaded later."""
         self._autoload = other._autoload
         self._registered = dict(other._registered)
         self._user_blocked = set(other._user_blocked)
 
     def reload(self, installed: Installed) -> None:
-        """Register the installed plugins. Those registered at run time come after them, as before."""
-        # a plugin that is being loaded may register more
+        """Register the installed plugins again, and after them the plugins that were registered at run time."""
+        # copied now, since an installed plugin may register another plugin while it is loaded
         at_run_time = {name: each for name, each in self._registered.items() if each.point is None}
         for name, plugin in self.list_name_plugin():
             if plugin is not None:
@@ -485,7 +491,7 @@ class PluginManager(pluggy.PluginManager):
 
     @contextmanager
     def _without_history(self, again: bool) -> Iterator[None]:
-        """Register a plugin `again` without repeating the calls of historic hooks."""
+        """Return a context for registering a plugin. If `again` is true, its historic hooks are not called again."""
         historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
         calls = [hook._call_history for hook in historic]
         try:
@@ -516,7 +522,7 @@ class PluginManager(pluggy.PluginManager):
     def _calls(
         self, hooks: Iterable[str], plugin: object = None
     ) -> list[tuple[str, pluggy.HookImpl]]:
-        """Return the functions for some hooks, of all plugins or of one, in the order in which pluggy calls them."""
+        """Return pairs of a hook and a function, of one plugin or of all, in the order in which pluggy calls them."""
         return [
             (hook, call)
             for hook in hooks
@@ -527,9 +533,10 @@ class PluginManager(pluggy.PluginManager):
 
 
 def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
-    """Return a plugin for pluggy, which keeps plugins in sets.
+    """Return the object that is registered in pluggy for a plugin.
 
-    A single part, one with further parts, or an object that defines equality or a hash, becomes a module with its hooks.
+    This is the plugin itself, or a module with its hooks if the plugin is a single part, has further parts, or defines
+    equality or a hash, since pluggy stores plugins in sets.
     """
     hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     methods = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
@@ -548,7 +555,7 @@ def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
 
 
 def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
-    """Return the parts that a hook returned. An error is raised for a part of another type."""
+    """Return a list of the parts that a hook returned. Raise an error if a part is not of the class `kind`."""
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",

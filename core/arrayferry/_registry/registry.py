@@ -1,6 +1,6 @@
-"""`Registry`: makes catalogs of the parts of its plugins.
+"""`Registry`: the registered plugins, and a catalog of their parts.
 
-A catalog is only replaced as a whole. Installed plugins are loaded once, at first use, and again on `refresh()`.
+A change replaces the whole catalog. Installed plugins are loaded on first use, and again by `refresh()`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Watcher(Protocol):
     """An object with a cache that depends on a registry."""
 
     def registry_changed(self) -> None:
-        """Clear the cache. This must not raise."""
+        """Clear the cache. This must not raise an error."""
 
 
 class Registry:
@@ -61,13 +61,13 @@ class Registry:
 
     @property
     def manager(self) -> PluginManager:
-        """The plugins, as pluggy manages them. Reading it loads the installed ones."""
+        """The plugins, as pluggy manages them. Reading this attribute loads the installed plugins."""
         _ = self.catalog
         return self._manager
 
     @property
     def catalog(self) -> Catalog:
-        """The current registrations."""
+        """The catalog of the parts that are registered now."""
         catalog = self.current
         while catalog is None:
             installed = None if self._loaded else self._manager.find()
@@ -86,9 +86,8 @@ class Registry:
     def _beside(self) -> Registry:
         """Return a registry to use in this thread while another thread loads the plugins of this one.
 
-        A module that this thread is importing must not wait for the other thread, since a plugin that the other thread
-        calls may wait for that module. So this registry loads the plugins again, and is used until the other thread is
-        done.
+        This thread is importing a module. It must not wait for the other thread, which may itself wait for that module.
+        So the returned registry loads the plugins separately, and is used until the other thread is done.
         """
         other = self._aside
         if other is None:
@@ -100,7 +99,7 @@ class Registry:
     def _load(self, installed: Installed) -> Catalog:
         """Register the installed plugins, and return a catalog of their parts. The caller holds the lock.
 
-        If a plugin uses the registry while it is imported, only the others are loaded for now.
+        A plugin that uses the registry while it is being imported is missing in this catalog, and is loaded later.
         """
         try:
             self._loaded = self._loading = True
@@ -119,7 +118,7 @@ class Registry:
         """Log and issue a warning, once until installed plugins are loaded again."""
         if text not in self._warned:
             self._warned.add(text)
-            import logging  # logging takes time to import, and most programs warn of nothing
+            import logging  # imported here, since it takes time, and most programs never warn
 
             logger = logging.getLogger("arrayferry")
             # without a handler, logging would print the text besides the warning
@@ -132,11 +131,11 @@ class Registry:
         """Make a new catalog of the parts of all plugins. The caller holds the lock.
 
         Args:
-            new: the name of a plugin whose faults are raised.
-            hooks: the hooks of layers whose parts are collected now.
+            new: the name of a plugin. If it is faulty, an error is raised.
+            hooks: the hooks of layers whose parts are collected now, and not on first use.
 
         Raises:
-            PluginError: the plugin `new` claims a name or a type of another one. The catalog is unchanged.
+            PluginError: the plugin `new` claims a name or a type of another plugin. The catalog is unchanged.
         """
         catalog = Catalog(self._manager, self._notify, new)
         for hook in hooks:
@@ -159,12 +158,12 @@ class Registry:
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
-        # do not take the lock: a module that is being imported may make a converter, while a plugin
-        # that holds the lock waits for that module
+        # without the lock: a module may create a conversion while it is imported, and a thread that
+        # holds the lock may wait for that module
         self._watchers[id(watcher)] = watcher  # the key is the id, since two watchers may be equal
 
     def watchers(self) -> list[Watcher]:
-        """Return the watchers, which are notified of changes."""
+        """Return the watchers that still exist."""
         return existing(self._watchers)
 
     def refresh(self) -> None:
@@ -189,15 +188,15 @@ class Registry:
         Args:
             part: a module or object that implements hooks, or one part.
             name: the name of the plugin. Default: the name of the module or class.
-            parts: further parts, by the hooks of layers: `{"arrayferry_gradients": MyGradients()}`.
+            parts: further parts, by the name of the layer's hook: `{"arrayferry_gradients": MyGradients()}`.
 
         Raises:
-            PluginError: a part is faulty, a name or an array type is already taken, or there is no such hook.
+            PluginError: a part is faulty, its name or array type is already taken, or its hook does not exist.
         """
         if self.manager.register(part, name, parts) is None:
             raise PluginError(
                 f"the plugin cannot be registered, since the name {name!r} is blocked",
-                remedy="Give it another name, or call manager.unblock() of the registry.",
+                remedy="Pass another name, or call manager.unblock() of the registry.",
             )
 
     def unregister(self, part: object) -> None:
@@ -217,10 +216,10 @@ class Registry:
             manager.unregister(name=name)
 
     def parts(self, hook: str) -> Parts:
-        """Return the parts of plugins for a layer.
+        """Return the parts of plugins for a layer, a package that builds on arrayferry and has its own hooks.
 
-        The first call, and the first after a change, calls the hook of each plugin alone. A part is left out with a
-        `PluginWarning` if it fails, is of a wrong type, or has the name of another one.
+        The hook of each plugin is called on the first use, and on the first use after a change. A part is left out with
+        a `PluginWarning` if its hook fails, or if it has a wrong type or the name of another part.
 
         Args:
             hook: the name of the hook that the layer announces.
@@ -272,7 +271,7 @@ class Registry:
 
 
 def _is_in_import() -> bool:
-    """Return whether this thread is importing a module, for which other threads may wait."""
+    """Return whether this thread is importing a module. Other threads may wait for that module."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
         frame = frame.f_back
@@ -288,7 +287,7 @@ def registries() -> list[Registry]:
 
 
 def _after_fork() -> None:
-    """Replace locks that were held by threads that do not exist in this process."""
+    """Replace the locks that threads of the parent process held, since these threads do not exist in this process."""
     for registry in registries():
         if registry.lock.acquire(blocking=False):
             registry.lock.release()
@@ -296,7 +295,7 @@ def _after_fork() -> None:
             registry.lock = threading.RLock()
             registry._loaded = registry._loading = False
             registry._manager.forget_unfinished()
-            # the thread that held the lock may not have invalidated the registry yet
+            # the thread that held the lock may have changed plugins without invalidating the catalog
             registry.invalidate()
 
 

@@ -190,7 +190,7 @@ REFUSED = {
         part(BoxBackend, dlpack=part(af.DLPack, kinds="cuda")), "DLPack Faulty has 'cuda' for its kinds",
     ),
     **{
-        f"{cls.__name__} without a hash": (dataclasses.dataclass(type("Equal", (cls,), {}))(), "defines __eq__ without __hash__, so arrayferry cannot keep it in dicts.*eq=False")
+        f"{cls.__name__} without a hash": (dataclasses.dataclass(type("Equal", (cls,), {}))(), "defines __eq__ without __hash__, so it cannot be a key of a dict.*eq=False")
         for cls in (BoxBackend, BoxSource, DirectToTorch)
     },
     "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
