@@ -1,4 +1,4 @@
-"""`python -m arrayferry` is the command `arrayferry`, which is a package of its own."""
+"""`python -m arrayferry` runs the command `arrayferry`, which is in a separate package."""
 
 from arrayferry_cli import main
 

@@ -1,7 +1,7 @@
-"""Types of arrays, targets and options for type checkers. At run time, this loads no library.
+"""Types of arrays, targets and options for type checkers. At run time, this module imports no library.
 
-Arrays that are converted are described by attributes that only they have, not by their classes. If a library is not
-installed, its classes are unknown to a checker, which would accept any value for them.
+Arrays in arguments are described by attributes that only arrays of one library have, and not by their classes. A type
+checker does not know the classes of a library that is not installed, and would accept any value for them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ AnyArray: TypeAlias = Any
 """An array of any library, or a number. Checkers accept anything, as the Array API has no common class."""
 
 AnyTree: TypeAlias = Any
-"""Arrays in containers of any types, alone, or any other value."""
+"""An array, containers of any types with arrays in them, or any other value."""
 
 Device: TypeAlias = Hashable
-"""A device as its library has it, such as `torch.device("cpu")` or "cuda:0", or None."""
+"""A device object of a library, such as `torch.device("cpu")`, a name, such as "cuda:0", or None."""
 
 Namespace: TypeAlias = ModuleType
 """The namespace of an Array API library: a module, or an object with the same functions."""
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
     import torch
-    from typing_extensions import TypeVar  # every checker knows this package, installed or not
+    from typing_extensions import TypeVar  # which type checkers include, installed or not
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         np.ndarray[Any, np.dtype[np.number[Any] | np.bool]] | np.number[Any] | np.bool
         | _Torch | _Jax | _Dask
     )  # fmt: skip
-    """An array that is converted as a whole, or a NumPy scalar. Not an array of text or objects."""
+    """An array or a NumPy scalar of numbers or bools, but not of text or objects."""
 
     A = TypeVar("A", default=Any, covariant=True)
     K = TypeVar("K")

@@ -3,17 +3,17 @@
     from arrayferry.extending import map_arrays, observed_read, observers
 
 - Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
-- Conversions: `kept_conversion` returns a cached one for a target and options. `conversion_like` and `device_like` find
-  the target of the option `like`. `copy_required` is the error of `copy=False`.
+- Conversions: `kept_conversion` returns a cached conversion for a target and options. `conversion_like` and
+  `device_like` find the target of the option `like`. `copy_required` is the error of `copy=False`.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
-- Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether it has an optional method.
-  `has_item` says whether arrays of a type have `item()`, and `portable` returns what can be pickled for a backend.
-  `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` answer questions about installed plugins and their parts.
+- Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether a plugin has an optional
+  method. `has_item` says whether arrays of a type have `item()`. `portable` returns a backend or its name to pickle.
+  `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` are for installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
 - Observers: `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
 
-Importing this loads no array library. Types to annotate such packages with are in `arrayferry.typing`.
+Importing this module imports no array library. `arrayferry.typing` has types for the annotations of such packages.
 """
 
 # pyright: reportInvalidTypeVarUse=false
@@ -72,7 +72,7 @@ __all__ = [
 ]  # fmt: skip
 
 ENTRY_POINT_GROUP = GROUP
-"""The group of entry points in which plugins are found."""
+"""The group of the entry points of plugins."""
 PLUGINS_VARIABLE = CHOICE
 """The environment variable that names the plugins to load."""
 
@@ -84,14 +84,14 @@ def map_arrays(function: Callable[[Any], V], value: dict[K, Any]) -> dict[K, Any
 @overload
 def map_arrays(function: Callable[[Any], V], value: AnyTree) -> Any: ...
 def map_arrays(function: Callable[[Any], Any], value: AnyTree) -> Any:
-    """Call a function with every array in a tree, and return the tree of its results.
+    """Call a function with every array in a tree, and return a tree of the results.
 
     Args:
         function: called with each array.
         value: an array, a tree, or any other value. It is never modified.
 
     Raises:
-        ConversionError: the function raised it. The path in the tree is added.
+        ConversionError: the function raised this error. The path of the array in the tree is added.
         StructureError: the tree is cyclic or too deep, or cannot hold the results.
 
     Examples:
@@ -114,13 +114,14 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
     """Load a plugin and return its parts, without registering it.
 
     Args:
-        point: its entry point.
+        point: the entry point of the plugin.
 
     Returns:
-        Lists of its backends, converters, containers and sources, under these keys. Empty lists are left out.
+        Lists of parts, under the keys "backends", "converters", "containers" and "sources". Empty lists are left out.
 
     Raises:
-        PluginError: the plugin cannot be loaded, or a hook returns something wrong. The reason names the line.
+        PluginError: the plugin cannot be loaded, or a hook returns a wrong result. The reason names the line that
+            failed.
 
     Examples:
         >>> from importlib.metadata import EntryPoint
@@ -139,13 +140,13 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
 def route_between(
     source: Origin, target: Backend, *, source_device: str, device: Device = None
 ) -> Route:
-    """Return the route of arrays that are on one device, as `arrayferry.route` does for the default device.
+    """Return the route of arrays on a device. `arrayferry.route` returns that of arrays on the default device.
 
     Args:
         source: a backend or a source that can be used here.
         target: a backend that can be used here.
         source_device: the name of the device that the arrays are on.
-        device: the device to convert to, or None to let the target choose.
+        device: the device of the results, as for `arrayferry.convert`.
 
     Raises:
         DeviceError: the target has no such device.
@@ -161,10 +162,10 @@ def route_between(
 
 
 def observed_read(read: Callable[[Any], Any], x: AnyArray) -> Any:
-    """Read a number from an array, and report it to the traces. Call it only if there are `observers`.
+    """Read a number from an array, and report this to the traces. Call this function only if there are `observers`.
 
     Args:
-        read: returns the number.
+        read: a function that returns the number in `x`.
         x: the array, or anything else.
 
     Examples:

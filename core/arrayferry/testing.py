@@ -1,4 +1,4 @@
-"""The tests that a plugin must pass, from a package of their own. Importing this needs pytest."""
+"""The tests that a plugin must pass. They are in a separate package, and importing this module needs pytest."""
 
 import importlib
 

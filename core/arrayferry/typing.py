@@ -1,7 +1,7 @@
-"""Types for annotating code that passes arguments on to arrayferry. Importing this loads no array library.
+"""Types for annotating code that passes arguments on to arrayferry. Importing this module imports no array library.
 
 The names of arrays (`TorchArray`) are only for type checkers. At run time they are `Any`, since their libraries may not
-be installed. Overloads for the results of each target are written with them:
+be installed. Use them to write overloads for the results of each target:
 
     @overload
     def load(path: str, to: ToTorch) -> TorchArray: ...
@@ -10,8 +10,8 @@ be installed. Overloads for the results of each target are written with them:
 
 - `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
 - `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target.
-- `AnyArray`, `AnyTree`, `Device`, `Namespace`: what functions for every library take.
-- `Array`: any array that is converted as a whole.
+- `AnyArray`, `AnyTree`, `Device`, `Namespace`: arguments of functions for every library.
+- `Array`: an array or a NumPy scalar of numbers or bools, but not of text or objects.
 - `Keywords`: the options of `convert`, for `**options: Unpack[Keywords]`.
 
 Example:

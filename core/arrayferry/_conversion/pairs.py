@@ -104,7 +104,7 @@ class Pairs:
             raise
 
     def _array_of(self, number: Any) -> Any:
-        """Make a NumPy array from a number. A NumPy scalar keeps its dtype. The target chooses that of a Python number."""
+        """Make a NumPy array from a number. A Python number gets the dtype that the target has by default."""
         import numpy
 
         is_numpy = isinstance(number, numpy.generic)

@@ -1,1 +1,1 @@
-"""One array from one backend to another: the choice of steps, and their execution."""
+"""The conversion of one array: the choice of its steps, and their execution."""

@@ -1,7 +1,7 @@
-"""Device names in one spelling for all frameworks, and the choice of a device of the target.
+"""Device names with the same spelling for all libraries, and the choice of the device of a result.
 
-A name is a kind with an index, "cuda:0" or "mps:0", or "cpu". Several devices are named by their
-names with commas in between. A framework's own names and objects are handled by its backend.
+The name of a device is "cpu", or a kind with an index, as in "cuda:0". The name of several devices is their names,
+joined by commas. The backend of a library translates the names and device objects of the library itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._types import AnyArray, Device
 
 DEFAULT = "default"
-"""The name for the device that a library chooses by itself."""
+"""The value of the option `device` for the default device of the target."""
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
@@ -37,7 +37,7 @@ def memory_of(name: str) -> str:
 
 
 def tells_when_done(origin: Origin) -> bool:
-    """Return whether a library says when work that it has queued on a device is done."""
+    """Return whether a library can report when the work that it has queued on a device is done."""
     return overrides(origin.devices, Devices.fence)
 
 
@@ -45,7 +45,7 @@ def device_of(origin: Origin, x: AnyArray) -> str:
     """Return the name of the device of an array.
 
     Raises:
-        ConversionError: its plugin fails to name it.
+        ConversionError: the plugin fails, or does not return a name.
     """
     name = call_backend(origin, "device_of", x)
     if not isinstance(name, str):
@@ -75,8 +75,9 @@ def spell_device(name: str) -> str:
 def resolve_device(target: Backend, device: Device, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
-    An array on an accelerator stays on it if the target can use it there. An array in host memory goes to the
-    target's default device. With `DEFAULT`, every array does.
+    Without a request, an array on an accelerator stays on this device if the target can use it, or else moves to
+    another device of the same kind. All other arrays, and every array with `DEFAULT`, move to the target's default
+    device.
 
     Args:
         target: the backend of the result.
@@ -124,9 +125,9 @@ def _devices(target: Backend) -> list[str]:
     usable = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
     if not usable:
         raise DeviceError(
-            f"devices.names() of the backend {target.name!r} named none"
+            f"devices.names() of the backend {target.name!r} named no device"
             + (f", but returned {devices!r}" if devices else ""),
-            remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
+            remedy="It must return a tuple or list of at least one name. Report this to the author of the plugin.",
         )
     return usable
 

@@ -1,7 +1,7 @@
 """`Direct`: a direct converter with options, used as the whole route or as one step of a route.
 
-If a converter raises or returns `NotImplemented`, the array takes another route. A converter whose results
-are wrong is no longer used, and a warning says so.
+If a converter raises an error or returns `NotImplemented`, the array takes another route. If its results are wrong, the
+converter is no longer used, and a warning says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_TYPES = 64
 
 
 class _WrongResultError(Exception):
-    """A converter returned something other than an array of the target."""
+    """A converter returned an object that is not an array of the target."""
 
 
 @dataclass(eq=False, repr=False)
@@ -44,14 +44,14 @@ class Direct:
         target: the backend of its results.
         options: the user's options.
         kind_of: returns the kind of a value.
-        forget: called when the converter is no longer used.
+        forget: a function to call without arguments when the converter is no longer used.
 
     Attributes:
         target_device: the device on which results must be, or None if that is not checked.
         trusted: whether the converter is built in. The types of its results are then not checked.
         disabled: whether the converter is no longer used.
         one: converts one array, or None if the converter does not support these options.
-        many: converts several arrays in one call, or None if the converter cannot.
+        many: converts several arrays in one call, or None if the converter cannot do this.
         inline: expressions that convert one array, or None if the converter has none.
     """
 
@@ -79,7 +79,7 @@ class Direct:
             self._check_results()
 
     def _check_results(self) -> None:
-        """Check the results of the converter, however it is called."""
+        """Replace `one`, `many` and `inline` with versions that check their results."""
         one, many, inline, checked = self.one, self.many, self.inline, self._checked
         if one is not None:
             self.one = lambda x: checked(one(x))
@@ -90,7 +90,7 @@ class Direct:
             while name in inline.names:
                 name += "_"
             result = f"{{{name}}}({inline.result})"
-            # in parentheses, since tests are joined by `and`
+            # parentheses are needed, since the generated code joins several tests by `and`
             test = inline.test and f"({inline.test})"
             self.inline = Inline(test, result, {**inline.names, name: checked})
 
@@ -124,7 +124,7 @@ class Direct:
             return False
 
     def convert(self, x: AnyArray) -> Any:
-        """Convert one array; return `NotImplemented` if it must take another route."""
+        """Convert one array. Return `NotImplemented` if the array must take another route."""
         if not self.takes(type(x)):
             return NotImplemented
         try:
@@ -152,7 +152,7 @@ class Direct:
         return ys if right else None
 
     def _follows_options(self, x: AnyArray, y: AnyArray) -> bool:
-        """Return whether the result is a copy and on the right GPU, if the options require that."""
+        """Return whether a result is a copy and on the right GPU, if the options require this."""
         if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")
             return False
@@ -163,11 +163,11 @@ class Direct:
 
     @property
     def is_checked(self) -> bool:
-        """Whether each result is checked: if a GPU was named, and for `copy=True` unless the converter is built in."""
+        """Whether each result must be checked: if a GPU was requested, or for `copy=True` unless `trusted` is true."""
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Return `NotImplemented` after an error of the converter. If memory ran out, raise the error."""
+        """Return `NotImplemented` after an error of the converter. If memory ran out and cannot be freed, raise it."""
         if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:
@@ -178,7 +178,7 @@ class Direct:
 
 
 def _bound(converter: Converter, method: str, options: Options) -> Any:
-    """Bind a converter to options with one of its methods; return None if that fails."""
+    """Return the result of a method of a converter for these options, or None if the method fails."""
     try:
         bound = getattr(converter, method)(options)
         if method == "inline" and bound is not None:

@@ -1,8 +1,8 @@
-"""The dtype that an array gets where the target lacks its own.
+"""The choice of another dtype for an array whose dtype the target lacks.
 
-Kinds never change: an integer stays an integer, and an unsigned one stays unsigned. If the target has dtypes that
-hold every value of the source's dtype, the smallest of them is used and nothing is lost. Otherwise the
-widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
+The kind of numbers never changes: an integer stays an integer, and an unsigned integer stays unsigned. If the target
+has dtypes of this kind that hold every value of the source's dtype, the smallest of them is used, and nothing is lost.
+Otherwise the widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NOUNS = {
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
-    """Return the dtype to use, or None if no dtype is suitable, and whether it holds every value of this one.
+    """Return the dtype to use, or None if none is suitable, and whether it can represent every value of `dtype`.
 
-    A supported dtype is its own choice, in either byte order.
+    If the name of `dtype` is in `names`, this is `dtype` itself, in either byte order.
     """
     if dtype.name in names:
         return dtype, True
@@ -50,7 +50,7 @@ def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
 
 
 def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return a key that sorts smaller dtypes first, and of equal size those with more digits, such as float16."""
+    """Return a key that sorts smaller dtypes first. Of equal size, more digits are first: float16 before bfloat16."""
     limits = dtype_info(dtype).limits
     return getattr(limits, "bits", 8), -getattr(limits, "nmant", 0)
 
@@ -58,15 +58,15 @@ def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
 def target_dtype(
     dtype: np.dtype[Any], target: Backend, narrowing: Narrowing
 ) -> tuple[np.dtype[Any], bool]:
-    """Choose the dtype of the result by the dtype alone.
+    """Choose the dtype of the result for an array of the dtype `dtype`, without reading its numbers.
 
     Returns:
-        The dtype, and whether numbers must be checked: `narrowing` is "checked", and the dtype does not hold all
-        numbers of the source's dtype.
+        The dtype, and whether the numbers must be checked. They must if `narrowing` is "checked" and the result cannot
+        represent all numbers of `dtype`.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.
-        UnsupportedDtypeError: the target has no dtype of the kind.
+        UnsupportedDtypeError: the target has no dtype of the same kind.
     """
     names = call_backend(target, "dtypes")
     if names is None:
@@ -89,7 +89,7 @@ def target_dtype(
 
 
 def _names(names: Any, target: Backend) -> frozenset[str]:
-    """Return the names of a backend's dtypes as a set."""
+    """Return what `dtypes` of a backend returned as a set of names."""
     try:
         return frozenset((names,) if isinstance(names, str) else names)
     except TypeError as error:
@@ -107,6 +107,6 @@ def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError
 
 
 def hint_for(target: Backend, dtype: str) -> str:
-    """Return a space and a sentence on how to make the target support a dtype, or "" if it has no such hint."""
+    """Return a space and a sentence on how to make the target support a dtype, or "" if its plugin has no hint."""
     hint = call_backend(target, "dtype_hint", dtype)
     return f" {hint}" if hint else ""

@@ -1,4 +1,4 @@
-"""`Exchange`: one array exchanged by DLPack, on the host or on a device."""
+"""`Exchange`: the exchange of one array by DLPack, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class NotHandledError(Exception):
 
 
 class Exchange(NamedTuple):
-    """Two libraries, one of which accepts arrays of the other by DLPack.
+    """A step of a route in which one library accepts an array of another library by DLPack.
 
     Attributes:
-        source: the backend that the memory of the array belongs to, unless it was copied.
-        before: the backend of the array.
+        source: the backend of the array at the start of the route.
+        before: the backend of the array before this step.
         after: the backend of the result.
         device: the device of the result, as `DLPack.load` accepts it.
         options: the user's options.
@@ -46,7 +46,7 @@ class Exchange(NamedTuple):
     device_name: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
-        """Share an array by DLPack, or have one of the two libraries copy it on the device.
+        """Share an array by DLPack. If it must not be shared, one of the two libraries copies it on its device.
 
         Args:
             array: the array.
@@ -87,8 +87,8 @@ class Exchange(NamedTuple):
     def _copied_by_target(self, x: AnyArray) -> Any:
         """Let the target's library copy an array, or return None if the source's library must copy it.
 
-        On a device, this is done only where arrays of one of the libraries never change. The two then use different
-        streams, and memory that one gave to the other could be reused while work on it is still queued.
+        On a device, the target's library copies only if arrays of one of the two libraries never change. Such libraries
+        use different streams: memory that one shares with the other could be reused while work on it is still queued.
         """
         before, after = self.before, self.after
         if self.device_name == "cpu":
@@ -100,14 +100,14 @@ class Exchange(NamedTuple):
         shared = self._handed_over(x)
         y = after.copy(shared)
         waits = _wait_for(y, before, after)
-        # later work waits for the copy, so `x` may even be donated
+        # later work of the source's library waits for the copy, so it may even reuse the memory of `x`
         if waits and before.memory == "immutable":
             return y
         is_tracked = keep_source(after, shared, y)
         return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: AnyArray) -> Any:
-        """Return an array of a dtype and of strides that can be exchanged, on the same device."""
+        """Return `x`, or a copy on the same device if the target does not accept the dtype or the strides of `x`."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
         name = call_backend(before, "dlpack.dtype_of", x)
@@ -140,7 +140,7 @@ class Exchange(NamedTuple):
         return y
 
     def _handed_over(self, x: AnyArray) -> Any:
-        """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
+        """Share an array. If the target refuses it and a copy is allowed, share a compact copy on the same device."""
         before, after, copy = self.before, self.after, self.options.copy
         try:
             y = after.dlpack.load(before.dlpack.export(x), self.device)
@@ -161,10 +161,10 @@ class Exchange(NamedTuple):
 
 
 def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
-    """Make later work of one library wait for an array of another, as an exchange by DLPack does.
+    """Make later work of the library `before` wait for `y`, an array of `after`, as an exchange by DLPack does.
 
     Returns:
-        Whether all its later work waits, or None if perhaps none does.
+        Whether all later work of `before` waits. None after an error, when perhaps no work waits.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

@@ -1,6 +1,6 @@
-"""The execution of a route: one array is converted step by step, under all rules.
+"""`Executor`: converts one array step by step along a route.
 
-It converts every array that is not converted by a direct converter alone, and raises the errors.
+It converts all arrays that a direct converter does not convert by itself, and raises the errors.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Way(NamedTuple):
     """The route and the devices of an array, before it is converted.
 
     Attributes:
-        route: the route of the array, or None to look for a route that does not begin with a direct converter.
+        route: the route of the array, or None if the route must still be found.
         source_device: the name of the device of the array.
         target_device: the name of the device of the result.
-        device: the same device, as the target's backend accepts it.
+        device: the device of the result, as the target's backend accepts it.
     """
 
     route: Route | None
@@ -71,12 +71,12 @@ class Executor:
 
         Args:
             x: an array of the source.
-            without: direct converters that must not be tried, and "dlpack" if that must not be used.
-            values: the result of `source.to_numpy(x)`, if that was called already.
-            way: the result of `check(x)`, if that was called already.
+            without: direct converters that must not be used, and "dlpack" if DLPack must not be used.
+            values: the result of `source.to_numpy(x)`, or None if it was not called yet.
+            way: the result of `check(x)`, or None if it was not called yet.
 
         Raises:
-            ConversionError: the array cannot be converted. Subclasses name the reason.
+            ConversionError: the array cannot be converted. The subclass says why.
         """
         source, target = self.source, self.target
         if way is None:
@@ -87,9 +87,9 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if values is not None:  # a converter would compute the values again
+        if values is not None:  # converters do not use `values`: they would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
-        # a copy of the values, since another thread may add one
+        # a list, since another thread may add a converter to the dict during the loop
         directs = list(self._directs.values())
         without |= {direct.converter for direct in directs if direct.disabled}
         while True:
@@ -101,7 +101,7 @@ class Executor:
             if self.options.copy is False and route.transfers:
                 raise copy_required(f"it is on {source_device}, not on {target_device}")
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
-                # the values are read once, for all routes that are tried
+                # read the values here, so that a second route, after a failure, does not compute them again
                 values = call_backend(source, "to_numpy", x)
             try:
                 y = self._follow(route, x, device, values)
@@ -122,7 +122,7 @@ class Executor:
             route: the route.
             x: the array.
             device: the device of the result, as the target's backend accepts it.
-            values: the result of `source.to_numpy(x)`, if that was called already.
+            values: the result of `source.to_numpy(x)`, or None if it was not called yet.
         """
         source, options = self.source, self.options
         array, before, steps = RoutedArray(x), source, route.steps
@@ -172,16 +172,16 @@ class Executor:
         return RoutedArray(value, COPIED if step.cost != "share" else "")
 
     def _way(self, x: AnyArray) -> Way:
-        """Find out where an array is, and where its result will be."""
+        """Return a `Way` with the devices of an array and of its result, and without a route."""
         source_device = device_of(self.source, x)
         target = resolve_device(self.target, self.options.device, source_device)
         return Way(None, source_device, *target)
 
     def check(self, x: AnyArray) -> tuple[Way, bool]:
-        """Check a lazy array, as far as possible, before it is computed.
+        """Check a lazy array before it is computed, as far as this is possible without its values.
 
         Returns:
-            Its `Way`, and whether `to_numpy` reads its values.
+            The `Way` of the array, and whether the first step of its route reads its values into NumPy.
 
         Raises:
             ConversionError: the array cannot be converted, whatever its values are.
@@ -230,7 +230,7 @@ def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) ->
 
     try:
         dtype = x.dtype
-    except Exception:  # the dtype is read again later, and raises then
+    except Exception:  # a later step reads the dtype again, and raises this error
         dtype = None
     if isinstance(dtype, np.dtype):
         # `base` is the element type of a subarray dtype, as in HDF5
@@ -240,7 +240,7 @@ def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) ->
 
 
 def _traced(source: Origin, x: AnyArray) -> TracedValueError:
-    """Return the error for a traced value: the error of its plugin if there is one, as its remedy is more precise."""
+    """Return the error for a traced value. If the plugin raises one, this is that error, since it is more precise."""
     try:
         source.to_numpy(x)
     except TracedValueError as error:

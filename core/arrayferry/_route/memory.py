@@ -1,4 +1,4 @@
-"""Memory: the rule for whether two arrays may share it, and checks of whether they do."""
+"""The rule for whether two arrays may share memory, and checks of whether they share memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def decide(
         source: the backend or source that the memory belongs to.
         target: the backend that would share it.
         copy: the user's option.
-        readonly: whether the array is read-only, whatever its library promises.
-        copied: why the memory is a copy, or "" if it is the source's own memory.
+        readonly: whether this array is read-only, even if arrays of its library are writable.
+        copied: the reason why the memory is a copy, or "" if it is the source's own memory.
 
     Raises:
         CopyRequiredError: `copy` is False, and the array has been or must be copied.
@@ -82,10 +82,10 @@ def address_of(origin: Origin, x: AnyArray) -> int:
 def share_memory(
     x: AnyArray, source: Origin, y: AnyArray, target: Origin, *, reads: bool | None = None
 ) -> bool | None:
-    """Return whether two arrays of the same values use the same memory, or None if that is not known.
+    """Return whether two arrays of the same values use the same memory, or None if this is not known.
 
-    If an address is not known, `reads` says whether to read both into NumPy. By default, both are read if reading copies
-    neither of them.
+    `reads` says whether to read both arrays into NumPy if an address is not known. By default, they are read if
+    `to_numpy` copies neither of them.
     """
     at = address_of(source, x), address_of(target, y)
     if all(at):
@@ -93,7 +93,7 @@ def share_memory(
     if reads is None:
         reads = bool(source.to_numpy_shares and target.to_numpy_shares)
     if reads:
-        with suppress(Exception):  # an error of this check must not fail the conversion
+        with suppress(Exception):  # an error of this check must not stop the conversion
             a, b = source.to_numpy(x), target.to_numpy(y)
             return True if a.size and overlap(a, b) else None
     return None
@@ -110,6 +110,6 @@ def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def runs_backwards(x: AnyArray) -> bool:
-    """Return whether an array has a negative stride, which makes PyTorch end the process."""
+    """Return whether an array has a negative stride. PyTorch ends the process if it gets such an array."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)

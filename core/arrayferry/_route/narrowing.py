@@ -1,4 +1,4 @@
-"""Narrowing: arrays are cast to dtypes that hold fewer numbers, and a number that does not fit is an error."""
+"""Narrowing: casts of arrays to dtypes of smaller range. A number that does not fit raises an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .dtypes import hint_for, target_dtype
 
 
 def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) -> Any:
-    """Cast a NumPy array to a dtype that the target has, under the narrowing rule.
+    """Cast a NumPy array to a dtype that the target has, as the option `narrowing` says.
 
     Args:
         x: an array of any shape and dtype.
@@ -52,7 +52,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
 def _cast(
     x: np.ndarray[Any, Any], dtype: np.dtype[Any], *, check: bool = True
 ) -> tuple[np.ndarray[Any, Any], Any]:
-    """Cast an array to a dtype of the same kind. Also return a number that the dtype does not hold, or None."""
+    """Return an array cast to a dtype of the same kind, and a number that does not fit this dtype, or None."""
     import numpy as np
 
     kind = dtype_info(dtype).kind
@@ -63,7 +63,7 @@ def _cast(
     else:
         with np.errstate(all="ignore"):
             cast = x.astype(dtype)
-        # counting is quicker than all()
+        # counting the finite numbers is faster than `all()`
         if not check or np.count_nonzero(np.isfinite(cast)) == cast.size:
             return cast, None
     return cast, _lost(x, cast, kind)
@@ -76,8 +76,8 @@ def narrow_on_device(
 
     Args:
         x: an array of a library that array-api-compat supports.
-        name: the name of its dtype.
-        source: its backend.
+        name: the name of the dtype of the array.
+        source: the backend of the array.
         target: as for `fit_dtype`.
         narrowing: as for `fit_dtype`.
 
@@ -107,7 +107,7 @@ def narrow_on_device(
 
 
 def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
-    """Return the first number that was changed by the cast to a narrower dtype, or None if none was."""
+    """Return the first number that does not fit: an integer that the cast changed, or a float that became infinite."""
     import array_api_compat
 
     xp = array_api_compat.array_namespace(x)
@@ -138,7 +138,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     Args:
         x: the array.
         dtype: the dtype.
-        name: the array in messages.
+        name: the name of the array in messages.
 
     Raises:
         NarrowingError: a number does not fit.
@@ -158,7 +158,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     """Make a 0-d NumPy array of a Python number, with the dtype that the target has by default.
 
     Raises:
-        NarrowingError: the number does not fit that dtype, and `narrowing` is not "allow".
+        NarrowingError: the number does not fit this dtype, and `narrowing` is not "allow"; or it fits no dtype at all.
     """
     import numpy as np
 

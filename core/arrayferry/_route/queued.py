@@ -1,9 +1,9 @@
-"""Queued copies: the source of a copy is kept until the device has made the copy.
+"""Queued copies: the source of a copy is stored until the device has made the copy.
 
-A copy on a GPU is queued, and its source may be dropped before it is made. The library would
-then reuse the memory for its next array, and the copy would read that array. So sources are kept, unless their
-library protects them by itself. A thread drops them soon after their copies are made. A callback of the stream would
-not work: it would delay later work until it gets Python's lock, and must not free CUDA memory.
+A copy on a GPU is queued, and its source may be deleted before the copy is made. The library would then reuse the
+memory of the source for its next array, and the copy would read that array. So sources are stored here, unless their
+library protects them by itself. A thread drops a source soon after its copy is made. A callback of the stream would not
+work, since it would delay later work until it gets Python's lock, and must not free CUDA memory.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from arrayferry._types import AnyArray, Device
 from .devices import tells_when_done
 
 AT_ONCE = 8
-"""The number of copies that are checked in one call."""
+"""The number of copies that one call of `release` checks by default."""
 MOST = 2**31
-"""Size in bytes of sources above which a conversion waits until some of the copies before it are made."""
+"""If the stored sources have more bytes than this, a conversion waits until some of their copies are made."""
 PAUSE = 0.004
 """Seconds between two checks of the copies."""
 LINGER = 250
-"""How many checks in a row must find no source before the thread ends."""
+"""The thread ends after this many checks in a row without a stored source."""
 
 _kept: deque[tuple[Callable[[], bool], Any, int]] = deque()
 _watcher: Thread | None = None
 
 
 def release(count: int = AT_ONCE) -> None:
-    """Drop the sources of copies that are done by now."""
+    """Check the oldest `count` copies, and drop the sources of those that are made."""
     for _ in range(min(count, len(_kept))):
         try:
             done, source, size = _kept.popleft()
         except IndexError:  # another thread took the last source
             return
         with suppress(Exception):
-            # done() raises if the device is lost, and then no copy can still be made
+            # if done() raises, the device is lost, so that no copy is made any more: drop the source
             if not done():
                 _kept.append((done, source, size))
 
 
 def let_go() -> bool:
-    """Wait until all copies are made, and drop their sources. Return whether there were any."""
+    """Wait until all copies are made, and drop their sources. Return whether a source was stored."""
     some = bool(_kept)
     while _kept:
         release(len(_kept))
@@ -59,25 +59,25 @@ def let_go() -> bool:
 
 
 def _watch() -> None:
-    """Drop sources soon after their copies are made, also if nothing else is converted."""
+    """Drop sources soon after their copies are made, also if no other array is converted."""
     global _watcher
-    # otherwise, asking for an event would end the capture of a CUDA graph in another thread
+    # without this mode, a query of an event would end the capture of a CUDA graph in another thread
     with suppress(Exception):
         import ctypes
 
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(2)))  # "relaxed"
+        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(2)))  # 2: "relaxed"
     idle = 0
     while idle < LINGER or _kept:
         time.sleep(PAUSE)
         release(len(_kept))
         idle = 0 if _kept else idle + 1
         if idle >= LINGER:
-            _watcher = None  # a source added from now on starts a new watcher
+            _watcher = None  # the next source that is stored starts a new thread
 
 
 def duplicate(backend: Any, x: AnyArray, device: Device = None) -> Any:
-    """Copy an array, or move it to another device. The source is kept until that is done."""
+    """Copy an array, or move it to another device. The array is stored until this is done."""
     if device is None:
         y = call_backend(backend, "copy", x)
     else:
@@ -90,10 +90,10 @@ def duplicate(backend: Any, x: AnyArray, device: Device = None) -> Any:
 
 
 def keep_source(backend: Any, source: Any, copy: Any) -> bool:
-    """Keep the source of a copy that a library has queued until the copy is made, unless the library protects it.
+    """Store the source of a queued copy until the copy is made, unless the library protects the source by itself.
 
     Returns:
-        Whether the library reports when the copy is made.
+        Whether the source is now stored or protected until the copy is made.
     """
     if not tells_when_done(backend):
         return False

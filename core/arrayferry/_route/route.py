@@ -1,11 +1,11 @@
 """Routes: the steps from one backend to another.
 
-A place is a backend and a device. All devices that use host memory count as one. Steps between places are
+A place is a backend and a device. All devices that use host memory count as one device. Steps between places are
 direct converters, DLPack, moves between the devices of one library, and the general path through NumPy in
-host memory. The route is the cheapest path. It is found once and cached by the catalog.
+host memory. The route is the cheapest path, and is cached by the catalog.
 
-Only a few places can lie in between: NumPy on the host, and the ends of direct converters. So the search
-does not grow with the number of backends.
+Only a few places can be on the way: NumPy on the host, places where direct converters start, and places of the source
+and the target. So the time of the search does not grow with the number of backends.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ How = Literal["shared", "copied", "transferred", "computed"]
 HOW: dict[Cost, How] = {
     "share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"
 }  # fmt: skip
-"""What happens to the memory of an array, by the cost of a step."""
+"""For each cost of a step, what happens to the memory of the array."""
 
 
 class Place(NamedTuple):
-    """A backend and a device: "cpu" for all that use host memory, or a name such as "cuda:0"."""
+    """A backend and a device: "cpu" for all devices that use host memory, or a name such as "cuda:0"."""
 
     backend: str
     device: str
@@ -51,9 +51,9 @@ class Step(NamedTuple):
         source: where the step starts.
         target: where the step ends.
         cost: "share", "copy" (on the device), "transfer" (between host and device, or two devices) or "compute".
-        via: "converter" (a direct one), "dlpack", "host" (in or out of NumPy) or "device" (a move
+        via: "converter" (a direct converter), "dlpack", "host" (into or out of NumPy) or "device" (a move
             within one library).
-        converter: the direct converter, if it is one.
+        converter: the direct converter if `via` is "converter", else None.
     """
 
     source: Place
@@ -64,12 +64,12 @@ class Step(NamedTuple):
 
     @property
     def how(self) -> How:
-        """What happens to the memory of the array, in a word."""
+        """What happens to the memory of the array: "shared", "copied", "transferred" or "computed"."""
         return HOW[self.cost]
 
 
 class Route(NamedTuple):
-    """The steps from one backend to another. It prints as one readable line.
+    """The steps from one backend to another. A route prints as one readable line.
 
     Attributes:
         steps: the steps, in order; empty if no step is needed.
@@ -123,15 +123,15 @@ def find_route(
     target_device: str,
     without: frozenset[object] = frozenset(),
 ) -> Route:
-    """Find the cheapest route from one device to another. The catalog caches it.
+    """Return the cheapest route from one device to another. The catalog caches the route.
 
     Args:
-        catalog: the backends and converters that steps are made of.
+        catalog: the backends and converters that routes consist of.
         source: the backend to start from.
         source_device: the device to start from.
         target: the backend to reach.
         target_device: the device to reach.
-        without: converters that must not be used, and "dlpack" if that must not be used.
+        without: converters that must not be used, and "dlpack" if DLPack must not be used.
 
     Raises:
         ConversionError: no route exists, as without the plugin of NumPy.
@@ -170,21 +170,21 @@ class _Search:
             and {converter.source, converter.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
-        # the target's library may move an array only if the source never writes to the array again;
-        # the array is then kept until the move is done
+        # the target's library may move a shared array between devices only if the array never changes,
+        # and if the library reports when the move is done, since the array is stored until then
         self.moves_by_target = tells_when_done(target) and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]
         self.devices = sorted({place.device for place in self.places})
 
     def _between(self, target: Backend) -> Iterator[Place]:
-        """Yield the places on the way: where direct converters start, and both libraries on both devices."""
+        """Yield the places on the way: where direct converters start, and both libraries on each of two devices."""
         devices = {HOST.device, self.goal.device, self.start.device}
         for converter in self.converters:
             for device in sorted(devices):
                 if device_kind(device) == converter.source_device:
                     yield Place(converter.source, device)
-        if len(devices) > 2:  # a source and a goal off the host, on different devices
+        if len(devices) > 2:  # the source and the goal are on two devices other than the host
             for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
                 if isinstance(origin, Backend) and device in call_backend(origin, "devices.names"):
                     yield Place(origin.name, device)
@@ -192,7 +192,7 @@ class _Search:
                         return
 
     def run(self) -> Route:
-        """Search with Dijkstra's algorithm."""
+        """Return the cheapest route, found by Dijkstra's algorithm."""
         order = itertools.count()
         queue = [(0, next(order), Route(self.start, self.start, ()))]
         done: set[Place] = set()
@@ -204,14 +204,14 @@ class _Search:
                 continue
             done.add(route.target)
             for step in self._steps(route.target, COPIED if route.copies else ""):
-                # prefer fewer steps, a converter to the general path, and a move by the source's library
+                # at equal cost, prefer fewer steps, direct converters, and moves by the source's library
                 late = step.via == "device" and step.source.backend != self.source.name
                 more = COSTS[step.cost] * 4 + (step.converter is None) + late
                 longer = Route(self.start, step.target, (*route.steps, step))
                 heapq.heappush(queue, (cost + more, next(order), longer))
         raise ConversionError(
             f"there is no route from {self.start} to {self.goal}",
-            remedy="The general path needs the plugin of NumPy: does ARRAYFERRY_PLUGINS leave it out?",
+            remedy="The general path needs the plugin of NumPy. Check whether ARRAYFERRY_PLUGINS leaves it out.",
             source=self.start.backend,
             target=self.goal.backend,
         )
@@ -236,7 +236,7 @@ class _Search:
                 yield Step(place, end, "transfer", "device")
 
     def _general(self, place: Place, end: Place, copied: str) -> Iterator[Step]:
-        """Yield the steps between two libraries: by DLPack, and into or out of host memory."""
+        """Yield the steps between two libraries: by DLPack, and into or out of NumPy in host memory."""
         before, after = self.backends[place.backend], self.backends[end.backend]
         stays, kind = place.device == end.device, device_kind(end.device)
         if stays and self.dlpack and _hands_over(before, kind) and _hands_over(after, kind):
@@ -256,7 +256,7 @@ class _Search:
         yield Step(place, end, cost, "host")
 
     def _sharing(self, place: Place, copied: str) -> Cost:
-        """Decide whether the backend of a place may use memory of the source."""
+        """Return "share" if the backend of a place may use memory of the source, else "copy"."""
         return decide(self.source, self.backends[place.backend], None, copied=copied)
 
 

@@ -1,7 +1,7 @@
-"""The general path between any two backends, through a NumPy array in host memory, and its copy rule.
+"""The general path between any two backends, through a NumPy array in host memory.
 
-Whether the NumPy array must be copied follows from what both backends promise about their memory. No
-flag of a framework is trusted: memory is known to be private only if arrayferry allocated it.
+Whether the NumPy array must be copied follows from what both backends guarantee about their memory. Flags of NumPy or
+of a library are not enough: only memory that arrayferry allocated is known to be used by nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RoutedArray(NamedTuple):
 
     Attributes:
         value: an array of the backend at the end of the last step.
-        copied: why the memory of the value is a copy, or "" if it is the source's own memory.
+        copied: the reason why the memory of the value is a copy, or "" if it is the source's own memory.
     """
 
     value: Any
@@ -41,10 +41,10 @@ def to_host(
 
     Args:
         x: the array.
-        source: its backend.
-        options: `copy` is used.
+        source: the backend of the array.
+        options: the options of the conversion, of which `copy` is used.
         on_host: whether the array is in host memory. If False, the result is a copy.
-        values: the result of `source.to_numpy(x)`, if that was called already.
+        values: the result of `source.to_numpy(x)`, or None if it was not called yet.
     """
     import numpy as np
 
@@ -63,14 +63,14 @@ def to_host(
 def from_host(
     array: RoutedArray, source: Origin, target: Backend, device: Device, options: Options
 ) -> RoutedArray:
-    """Make an array of a library from a NumPy array, under the copy rule and the narrowing rule.
+    """Make an array of a library from a NumPy array, as the options `copy` and `narrowing` say.
 
     Args:
         array: the NumPy array. It is not changed.
-        source: the backend of the array that its values were read from.
+        source: the backend of the array that the values were read from.
         target: the backend of the result.
         device: the device of the result, as `Backend.from_numpy` accepts it.
-        options: `copy` and `narrowing` are used.
+        options: the options of the conversion.
     """
     import numpy as np
 
@@ -115,8 +115,8 @@ def _read(x: AnyArray, origin: Origin, values: AnyTree = None) -> Any:
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
     """Return an array that every library accepts, and whether it is a copy.
 
-    It is a `numpy.ndarray` and not a subclass, aligned, in native byte order, and without negative strides. If
-    several dtypes are equal, such as `long` and `long long`, it has the usual one.
+    The result is a `numpy.ndarray` and not a subclass, aligned, in native byte order, and without negative strides. Of
+    several equal dtypes, such as `long` and `long long`, it has the usual dtype.
     """
     import numpy as np
 
@@ -124,12 +124,12 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         n = n.view(np.ndarray)
     if not n.dtype.isnative:
         return n.astype(n.dtype.newbyteorder("=")), True
-    if n.dtype.char in "qQ":  # `long long`; on some platforms `long` has the same size
+    if n.dtype.char in "qQ":  # `long long`, which equals `long` on some platforms
         n = n.view(f"{n.dtype.kind}8")
     if n.flags.aligned:
         size = n.itemsize or 1
         if all(stride >= 0 and stride % size == 0 for stride in n.strides):
             return n, False
-        if n.flags.c_contiguous:  # an axis of length 1 may have any stride
+        if n.flags.c_contiguous:  # reshape() corrects the strides of axes of length 1
             return n.reshape(-1).reshape(n.shape), False
     return np.array(n, copy=True, order="C"), True

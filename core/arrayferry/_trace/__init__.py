@@ -1,1 +1,1 @@
-"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and at what cost."""
+"""`trace`: counts the arrays that cross between libraries and devices in a block of code, with places and costs."""

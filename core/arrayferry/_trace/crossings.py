@@ -1,6 +1,6 @@
-"""The crossings of a conversion: its arrays before and after, compared once it is done, for traces.
+"""The crossings of a conversion. For traces, its arrays are compared with the results when it is done.
 
-Nothing here computes a lazy array, reads values from a device, or keeps an array.
+This module computes no lazy array, and reads no values from a device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SMALL = 1 << 24
 
 @dataclass(eq=False)
 class ArrayCrossing:
-    """An array that crossed, or a number that was read.
+    """An array that crossed to another library or device, or a number that was read from an array.
 
     Attributes:
         source: the name of the backend or source of the array, or "python" for a number that became an array.
@@ -37,11 +37,11 @@ class ArrayCrossing:
         source_device: the name of the device of the array, or "" if it is not known.
         target_device: the name of the device of the result.
         how: what happened to the memory of the array.
-        nbytes: the size of the result.
-        before: the array.
-        after: the result, or None for a number.
-        addresses: the addresses of the array and of the result, each 0 if it is not known.
-        why: why the memory was not shared, or "" if there is nothing to say.
+        nbytes: the size of the result in bytes.
+        before: the array, or None if a number was read.
+        after: the result, or None if a number was read.
+        addresses: the addresses of the array and of the result. An unknown address is 0.
+        why: the reason why the memory was not shared, or "" if none is known.
         remedy: how to avoid the copy, or "" if it cannot be avoided.
     """
 
@@ -77,7 +77,7 @@ def crossings_of(
         by_user: whether the user's own code called the conversion, and so passed its options.
 
     Returns:
-        A crossing for each array that became another object.
+        A crossing for each array whose result is another object.
     """
     tree = Tree(value, pairs.kind_of, pairs.options)
     crossings: dict[tuple[int, int], ArrayCrossing] = {}
@@ -110,7 +110,7 @@ def _pairs(root: Any, result: AnyTree, kind_of: Callable[[Any], Kind]) -> Iterat
 def _crossing(
     x: AnyArray, y: AnyArray, kind: Kind, pairs: Pairs, *, by_user: bool
 ) -> ArrayCrossing:
-    """Say what happened to the memory of an array, and why."""
+    """Return the crossing of an array, with what happened to its memory, and why."""
     origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
     target = pairs.kind_of(y).backend or pairs.target
     number = kind.category in ("number", "scalar")
@@ -159,7 +159,7 @@ def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool
 def _why_copied(
     x: AnyArray, y: AnyArray, origin: Origin, target: Backend, route: Route
 ) -> tuple[str, str]:
-    """Return why an array was copied, and how to avoid that, or "" if it cannot be avoided."""
+    """Return the reason why an array was copied, and how to avoid the copy, or "" if it cannot be avoided."""
     try:
         decide(origin, target, False)
     except CopyRequiredError as error:
@@ -177,7 +177,7 @@ def _why_copied(
 
 
 def nbytes_of(x: AnyArray) -> int:
-    """Return the size of an array, or 0 if it is not known."""
+    """Return the size of an array in bytes, or 0 if it is not known."""
     with suppress(Exception):
         # int() raises for a Dask array with unknown lengths, whose size is not a number
         if hasattr(x, "nbytes"):

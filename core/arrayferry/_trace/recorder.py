@@ -1,4 +1,4 @@
-"""`trace`: which arrays cross between libraries and devices in a part of a program, where, and at what cost."""
+"""`trace`: counts the arrays that cross between libraries and devices in a block of code, with places and costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .trips import RoundTrips
 from .watch import Counting, watch
 
 MAX_ROWS = 10_000
-"""The maximum number of rows of a trace. Later places are counted together."""
+"""The maximum number of rows of a trace. All further crossings are counted in one row."""
 
 
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:
@@ -59,7 +59,7 @@ class Trace:
     """All crossings of arrays in a block of code, as returned by `arrayferry.trace`.
 
     Use a trace in a `with` statement. You can read it inside the block and after it. If you use the same trace again,
-    it continues counting. Traces can be nested, and used in several threads: each counts the crossings of all threads.
+    it continues counting. Traces can be nested, and used in several threads. Each trace counts those of all threads.
     In a process forked inside the block, nothing is counted.
 
     Attributes:
@@ -90,14 +90,14 @@ class Trace:
                 observers.append(self)
                 notice_observers()
             return self
-        except BaseException as error:  # stop counting also after an interrupt
+        except BaseException as error:  # an interrupt may come after counting started, so stop it
             self.__exit__(type(error), error, None)
             raise
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
         with Counting.lock:
-            if self not in observers:  # a forked process that leaves the block has no such observer
+            if self not in observers:  # as in a process that was forked inside the block
                 return
             observers.remove(self)
             if self in observers:
@@ -109,7 +109,7 @@ class Trace:
 
     @property
     def rows(self) -> list[TraceRow]:
-        """The rows, slowest first."""
+        """The rows, the slowest first."""
         rows = [dataclasses.replace(row, why=dict(row.why)) for row in list(self._rows.values())]
         return sorted(rows, key=lambda row: (-row.seconds, row.file, row.line))
 
@@ -155,7 +155,7 @@ class Trace:
         return self.table()
 
     watch: Any = staticmethod(watch)
-    """Converts a value, and reports it to all traces. Conversions call it."""
+    """The function that conversions call to convert a value and to report the conversion to all traces."""
 
     def record(
         self,
@@ -164,13 +164,13 @@ class Trace:
         notes: Sequence[Note],
         seconds: float,
     ) -> None:
-        """Count a conversion. The lock of all traces is held.
+        """Count a conversion. The caller holds the lock of all traces.
 
         Args:
             site: the line of the user's code.
             crossings: the arrays that crossed, or None if the value could not be examined.
-            notes: why arrays did not take the best route.
-            seconds: the time it took.
+            notes: for pairs of libraries, why arrays were not converted by the planned route.
+            seconds: the time that the conversion took.
         """
         self.unread += crossings is None
         if not crossings:

@@ -1,4 +1,4 @@
-"""What a trace reports: rows, one for each line of code, pair of libraries and kind of crossing; findings; a table."""
+"""What a trace reports: findings, and rows. A row is for one line of code, pair of libraries and kind of crossing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arrayferry._route.route import How
 from arrayferry._utilities.text import printable
 
 MAX_REASONS = 16
-"""The maximum number of reasons of a row. Later ones are counted together."""
+"""The maximum number of reasons of a row. All further reasons are counted together."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
 """The heads of the columns of a table."""
 
@@ -23,7 +23,7 @@ class TraceRow:
     """Similar crossings in one line of code, from one library and device to another.
 
     Attributes:
-        file: the file of the line, or "" if there is none.
+        file: the file of the line, or "" if it is not known.
         line: the line number.
         function: the function that contains the line.
         source: the library of the arrays, or "python" for numbers that become arrays.
@@ -37,7 +37,7 @@ class TraceRow:
         bytes: the size of the results in bytes.
         seconds: the time that the conversions took. The time for a tree is divided among its arrays by size. Work
             that a GPU has not finished when a conversion returns is not included.
-        why: why arrays were not shared or not converted in the usual way, and in how many calls.
+        why: for each reason why arrays were not shared or not converted by the planned route, the number of calls.
     """
 
     file: str
@@ -60,7 +60,7 @@ class TraceRow:
         return short_place(self.file, self.line, self.function)
 
     def count_reasons(self, reasons: Iterable[str]) -> None:
-        """Count a call for each reason."""
+        """Add one call to the count of each of these reasons."""
         for reason in sorted(reasons):
             is_listed = reason in self.why or len(self.why) < MAX_REASONS
             name = reason if is_listed else "other reasons"
@@ -76,9 +76,9 @@ class TraceFinding:
         file: the file of the line to change.
         line: the line number.
         function: the function that contains the line.
-        times: how often it happened.
-        reason: what happens there.
-        remedy: what to do about it.
+        times: how often this happened.
+        reason: what happened at the line.
+        remedy: how to avoid it.
     """
 
     kind: Literal["round trip", "hot loop"]
@@ -95,11 +95,11 @@ class TraceFinding:
 
 
 def short_place(file: str, line: int, function: str) -> str:
-    """Return a line of code in short form: the file without its folders, or the number of a notebook's cell."""
+    """Return a line of code in short form: the file without its folders, or the number of a notebook cell."""
     if not file:
         return printable(function) or "(unknown)"
     name = os.path.basename(file)
-    with suppress(Exception):  # the file is no cell, or IPython is not loaded
+    with suppress(Exception):  # the file is not a notebook cell, or IPython is not loaded
         shell: Any = sys.modules["IPython"].get_ipython()
         name = " ".join(shell.compile.format_code_name(file))
     where = "" if function in ("", "<module>") else f" in {function}"
@@ -107,12 +107,12 @@ def short_place(file: str, line: int, function: str) -> str:
 
 
 def on_device(library: str, device: str) -> str:
-    """Name a library, and its device if that is not the CPU."""
+    """Return the name of a library, with the device if it is not the CPU."""
     return library if device in ("cpu", "") else f"{library} ({device})"
 
 
 def table_lines(rows: Sequence[TraceRow]) -> list[str]:
-    """Return the rows as lines of a table, and below each row why its arrays crossed as they did."""
+    """Return the rows as lines of a table. The reasons of a row are below the row."""
     lines: list[tuple[str, ...]] = [HEADS]
     for row in rows:
         sides = (row.source, row.source_device), (row.target, row.target_device)
@@ -132,7 +132,7 @@ def table_lines(rows: Sequence[TraceRow]) -> list[str]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a count with its noun."""
+    """Return a count with a noun, in the plural unless the count is 1."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 

@@ -27,16 +27,17 @@ _Trip = tuple[CallSite, CallSite, tuple[_Stop, ...]]
 
 
 class RoundTrips:
-    """The round trips of one trace. It keeps no array alive."""
+    """The round trips of arrays in one trace. No array is kept alive."""
 
     def __init__(self) -> None:
         self._trips: dict[_Trip, int] = {}
-        # the last results: a weak reference, and the places of their values before, with the lines
+        # for each recent result: a weak reference, and the places where its values were before, each
+        # with the line where they left this place
         self.followed: Cache[Any, tuple[weakref.ref[Any], tuple[tuple[_Stop, CallSite], ...]]]
         self.followed = Cache(MAX_FOLLOWED)
 
     def follow(self, site: CallSite, crossing: ArrayCrossing) -> None:
-        """Follow an array from library to library, and note where it comes back."""
+        """Record the crossing of an array. If the array is back at an earlier place, count a round trip."""
         start = (crossing.source, crossing.source_device)
         goal = (crossing.target, crossing.target_device)
         if start == goal or not crossing.nbytes or crossing.after is None:
@@ -69,5 +70,5 @@ class RoundTrips:
 
 
 def _key(stop: _Stop, x: AnyArray, address: int) -> Any:
-    """Return a key for an array. It has the size too, since a part of an array may begin where the array does."""
+    """Return a key for an array. It contains the size, since an array and its first part have the same address."""
     return stop, address or -id(x), nbytes_of(x)

@@ -1,6 +1,6 @@
-"""The work of a trace around a running conversion: it measures, compares and reports.
+"""What a trace does around a conversion: it measures the time, and reports the arrays that crossed.
 
-Conversions know only the list `observers`, and call the method `watch` of its first entry.
+Conversions know nothing of traces. They call the method `watch` of the first entry of the list `observers`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .crossings import ArrayCrossing, crossings_of, number_crossing
 
 
 class Counting:
-    """The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
+    """The lock of all traces. A thread that counts a conversion, or starts or stops a trace, holds it."""
 
     lock = threading.RLock()
 
 
 def _after_fork() -> None:
-    Counting.lock = threading.RLock()  # a thread of the parent may have held the old lock
+    Counting.lock = threading.RLock()  # a thread of the parent process may have held the old lock
 
 
 if hasattr(os, "register_at_fork"):
@@ -53,14 +53,14 @@ def watch(pairs: Pairs, convert: Callable[[Any], Any], value: AnyTree) -> Any:
 def _report(
     call: OpenConversion, start: float, find: Callable[[bool], Sequence[ArrayCrossing]]
 ) -> None:
-    """Find the crossings of a call, and report them to all traces."""
+    """Find the crossings of a conversion, and report them to all traces."""
     seconds = time.perf_counter() - start - call.within
-    open_conversion.call = None  # what follows is not part of a conversion
+    open_conversion.call = None  # the code below is not part of the conversion
     site, directly = call_site(sys._getframe())
     try:
         crossings = find(directly)
     except Exception:
-        # traces count a value that cannot be examined, or that another thread changes, as unread
+        # the value cannot be examined, or another thread is changing it: traces count it as unread
         crossings = None
     with Counting.lock:
         for trace in dict.fromkeys(observers):

@@ -15,7 +15,7 @@ from .state import with_state
 
 
 class DataclassContainer(Container):
-    """A class that lists its fields. No constructor is called."""
+    """For dataclasses, and other classes that list their fields. Objects are rebuilt without calling a constructor."""
 
     def fields(self, cls: Any) -> Sequence[Any]:
         return dataclasses.fields(cls)
@@ -48,7 +48,7 @@ class DataclassContainer(Container):
 
 
 def _is_elsewhere(value: AnyTree, name: str) -> bool:
-    """Return whether a field is found only by `__getattr__`, not in the object or its class."""
+    """Return whether a field is found only by `__getattr__`, and not in the object or its class."""
     cls = type(value)
     return name not in getattr(value, "__dict__", ()) and not any(
         name in base.__dict__ for base in cls.__mro__
@@ -56,7 +56,7 @@ def _is_elsewhere(value: AnyTree, name: str) -> bool:
 
 
 class WithFields(Container):
-    """A class derived from one of Python's containers that has fields as well."""
+    """For a class that has fields and is derived from one of Python's containers."""
 
     def __init__(self, items: Container, fields: DataclassContainer) -> None:
         self.items = items
@@ -96,7 +96,7 @@ class AttrsContainer(DataclassContainer):
 
     def fill(self, new: Any, value: AnyTree, children: list[Any]) -> None:
         super().fill(new, value, children)
-        # the hash that attrs caches (cache_hash=True); None makes attrs compute it again
+        # attrs caches the hash with cache_hash=True, and computes it again if the cached value is None
         if hasattr(value, _HASH):
             object.__setattr__(new, _HASH, None)
 

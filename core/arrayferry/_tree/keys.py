@@ -1,7 +1,7 @@
-"""Keys: values with equal keys have the same type and contents. A value that cannot be read equals only itself.
+"""Keys of values. Values with equal keys have the same type and contents.
 
-Unlike with Python's own equality, 1, 1.0 and True differ, and so do 0.0 and -0.0, and an object of a class and one of a
-derived class.
+Unlike with Python's `==`, the keys of 1, 1.0 and True differ, and so do those of 0.0 and -0.0, and those of objects of
+a class and of a derived class. The key of a value that cannot be read equals no other key.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 }
 _OF_OBJECT: Any = getattr(copyreg, "__newobj__")  # noqa: B009
 _OWN = {"__reduce_ex__", "__reduce__"}
-"""The function with which `object` pickles objects, and the methods of classes that pickle in another way."""
+"""`_OF_OBJECT` is the function that `object.__reduce_ex__` returns. Classes with a method in `_OWN` override it."""
 
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
-"""Structures of JAX and optree. Only their own `==` can compare them: equal ones may be pickled differently."""
+"""Classes of structures of JAX and optree. They are compared by `==`, since equal ones may be pickled differently."""
 
 Special = Callable[[Any], Hashable | None]
 
@@ -55,7 +55,7 @@ class IdentityKey(weakref.ref[Any]):
 
 
 class _Equal:
-    """The key of an object that only its own `==` can compare. If `==` raises, the objects are not equal."""
+    """The key of an object that can only be compared by `==`. If `==` raises an error, the objects are not equal."""
 
     def __init__(self, value: AnyTree) -> None:
         self.value, self._hash = value, hash(value)
@@ -73,14 +73,14 @@ class _Equal:
 def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
     """Return a key for the type and the contents of a value.
 
-    The contents of an object are the values that pickle would store. An object whose class does not define `__eq__`, such as
-    a function, is compared by identity, and so is an array of JAX. A value that may change without notice, such as a
-    tensor of PyTorch, or that is too large, has a key that equals no other.
+    The contents of an object are the values that pickle would store. An object whose class does not define `__eq__`,
+    such as a function, is compared by identity, and so is an array of JAX. A value that is too large, or whose contents
+    may change, such as a tensor of PyTorch, has a key that equals no other key.
 
     Args:
         value: anything.
-        special: called with each part. It returns None to compare the part as above. Otherwise it returns the
-            smaller parts to compare, as a tuple or frozenset, or a finished key.
+        special: a function that is called with the value and with each part of it. It returns None to compare the part
+            as above. Otherwise it returns the smaller parts to compare, as a tuple or frozenset, or a finished key.
 
     Examples:
         >>> from arrayferry.extending import exact_key
@@ -100,7 +100,7 @@ def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
 def _key(
     value: AnyTree, special: Special | None, left: Iterator[int], depths: dict[int, int]
 ) -> Hashable:
-    """Return the key of a part. `depths` maps the id of each part around it to its depth, so that cycles end."""
+    """Return the key of a value. `depths` has the ids and depths of the values that contain it, to detect cycles."""
     cls = type(value)
     if cls in _PLAIN:
         return cls, value
@@ -121,7 +121,7 @@ def _key(
 
 
 def _parts(value: AnyTree, cls: Any) -> Any:
-    """Return the parts of an object in a tuple. If it hides them, return its key."""
+    """Return a tuple of the parts of an object. If they cannot be read or compared, return a key for the object."""
     if cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array"))):
         return IdentityKey(value) if cls.__weakrefoffset__ else _Equal(value)
     is_array = hasattr(cls, "__len__") and (hasattr(cls, "__array__") or hasattr(cls, "__dlpack__"))
@@ -131,14 +131,14 @@ def _parts(value: AnyTree, cls: Any) -> Any:
     try:
         reduced: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
         parts = reduced[:3] + tuple(tuple(items or ()) for items in reduced[3:5])
-    except Exception:  # an object implemented in C that cannot be reduced
+    except Exception:  # some objects that are implemented in C cannot be reduced
         return _Equal(value)
     if reduced[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
         return parts
-    # the reduced form of `Decimal` leaves out the attributes of a derived class
+    # add the attributes, since the reduced form of a class derived from `Decimal`, for example, lacks them
     return *parts, object.__getstate__(value)
 
 
 def _class_of(module: str, name: str) -> Any:
-    """Return a class of a module for `isinstance`, an empty tuple if the module was not imported."""
+    """Return a class of a module for `isinstance`, or an empty tuple if the module was not imported."""
     return getattr(sys.modules.get(module), name, ())

@@ -16,14 +16,14 @@ class Kind:
     """How a conversion treats values of one type, and which backend, source or container handles them.
 
     Attributes:
-        category: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
-            numbers; "number" for Python's; "container"; "source" for an object that an array is read from; or "other".
-        backend: the backend of an array; NumPy's for its scalars.
-        source: the source that reads arrays from such an object.
+        category: "array"; "objects" for a NumPy array, which may contain objects; "scalar" for a number of NumPy;
+            "number" for a number of Python; "container"; "source" for an object that arrays are read from; or "other".
+        backend: the backend of an array, or the backend of NumPy for a NumPy scalar.
+        source: the source that reads arrays from objects of this type.
         container: the container of a structure, or of an array of objects.
-        cacheable: whether a type keeps this kind. "other" may change while the library of a backend is being imported.
-        origin: the backend or the source, which reads the arrays.
-        is_array: whether it is an array or a NumPy scalar.
+        cacheable: whether this kind is final. "other" is not while the library of a backend is being imported.
+        origin: `backend` or `source`, whichever is not None.
+        is_array: whether values of this type are arrays or NumPy scalars.
     """
 
     category: Literal["array", "objects", "scalar", "number", "container", "source", "other"]
@@ -44,9 +44,9 @@ class Kind:
             return self.category == "container"
         import numpy
 
-        if type(value) is numpy.ndarray:  # a plain array: numpy.ma need not be imported
+        if type(value) is numpy.ndarray:  # not masked, so numpy.ma is not imported
             return bool(value.dtype.kind == "O")
-        if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
+        if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may override `dtype`
             return False
         return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))
 

@@ -19,11 +19,11 @@ from .state import by_new, copy_state, with_state
 
 
 def _items(keys: Iterable[Any], children: list[Any]) -> dict[Any, Any]:
-    """Return a dict of the keys and children, and refuse keys that have become equal since they were put in."""
+    """Return a dict of the keys and children. Raise an error if a key has changed and now equals another key."""
     items = dict(zip(keys, children, strict=True))
     if len(items) != len(children):
         raise StructureError(
-            f"of {len(children)} keys of a dict only {len(items)} differ, since some have changed in it",
+            f"of {len(children)} keys of a dict only {len(items)} differ, since a key was changed after it was added",
             remedy="Use keys that never change, such as text, or convert list(value.values()).",
         )
     return items
@@ -51,7 +51,7 @@ class DictContainer(Container):
 
 
 class OrderedDictContainer(DictContainer):
-    """An `OrderedDict`. Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
+    """For `OrderedDict`. Attributes are copied too, such as the `_metadata` of PyTorch's state dicts."""
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = OrderedDict(_items(value, children))
@@ -65,7 +65,7 @@ class DefaultDictContainer(DictContainer):
 
 
 class DictSubclassContainer(DictContainer):
-    """A class derived from dict: its items and attributes are copied without calling its methods."""
+    """For classes derived from dict. Items and attributes are copied without calling the methods of the class."""
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         return list(_dict_of(value).values(value))
@@ -76,14 +76,14 @@ class DictSubclassContainer(DictContainer):
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
         state = getattr(value, "__dict__", None)
-        if state is value:  # attributes and items are the same dict
+        if state is value:  # the object is its own `__dict__`
             new.__dict__ = new
         else:
             copy_state(new, value)
         for key, child in _items(base.keys(value), children).items():
             base.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
-                new.__dict__[key] = child  # the attribute mirrors this item
+                new.__dict__[key] = child  # the class also stores the item as an attribute
         return new
 
     def steps(self, value: AnyTree) -> Sequence[str]:
@@ -91,7 +91,7 @@ class DictSubclassContainer(DictContainer):
 
 
 class FrozenDictContainer(DictContainer):
-    """A `frozendict` of Python 3.15, or a class derived from it, whose methods are not called."""
+    """For `frozendict` of Python 3.15, and classes derived from it, whose methods are not called."""
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         return list(_frozendict.values(value))
@@ -110,7 +110,7 @@ _frozendict: Any = getattr(builtins, "frozendict", None)
 
 
 def _dict_of(value: AnyTree) -> Any:
-    """Return the class whose methods know the order of a dict's items."""
+    """Return the base class whose methods read the items of a dict in order."""
     return OrderedDict if isinstance(value, OrderedDict) else dict
 
 
@@ -150,9 +150,9 @@ class ChainMapContainer(DictContainer):
 
 
 class MappingContainer(DictContainer):
-    """Any other mapping: rebuilt around the dict that stores its items, or by its constructor.
+    """For all other mappings. They are rebuilt around the dict that stores their items, or by their constructor.
 
-    In every case the result is checked before it is returned.
+    The result is checked before it is returned.
     """
 
     transparent = False
@@ -164,7 +164,7 @@ class MappingContainer(DictContainer):
         items = _items(value, children)
         if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
             raise StructureError(
-                f"a {type(value).__name__} cannot hold converted arrays, since nothing else keeps them",
+                f"a {type(value).__name__} cannot hold converted arrays, since nothing else refers to them",
                 remedy="Convert dict(value), and keep the result.",
             )
         for way in (_around_its_store, _by_its_constructor):
@@ -197,7 +197,7 @@ def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
 
 
 MAPPING = MappingContainer()
-"""For mappings of other types."""
+"""The container for mappings of all other types."""
 
 MAPPINGS: dict[type, Container] = {
     dict: DictContainer(),
@@ -205,14 +205,14 @@ MAPPINGS: dict[type, Container] = {
     defaultdict: DefaultDictContainer(),
     MappingProxyType: MappingProxyContainer(),
 }
-"""By exact type."""
+"""Containers by the exact type of a mapping."""
 
 MAPPINGS_BY_BASE: tuple[tuple[type, Container], ...] = (
     (dict, DictSubclassContainer()),
     (UserDict, UserDictContainer()),
     (ChainMap, ChainMapContainer()),
 )
-"""For subclasses; the first match is used."""
+"""Containers for subclasses of these types. The first match is used."""
 
 if _frozendict is not None:
     MAPPINGS[_frozendict] = FrozenDictContainer()

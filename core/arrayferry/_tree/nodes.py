@@ -16,7 +16,7 @@ class Leaf:
     """An array in a tree.
 
     Attributes:
-        index: its index among the arrays of the tree.
+        index: the index of the array among the arrays of the tree.
     """
 
     __slots__ = ("index",)
@@ -33,12 +33,12 @@ class Branch:
         value: the container.
         container: the `Container` that reads and rebuilds it.
         children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
-        steps: how each child is reached, as Python would write it; empty if leaves are not listed once per place.
-        index: its index among the branches of the tree.
-        leaves: whether there is a leaf in it.
-        arrays: whether there is a leaf in it that is not made of a Python number.
-        rebuilt: whether a new one is made. If not, it is returned unchanged.
-        repeated: whether the same container is in another place, too.
+        steps: how each child is reached, as Python would write it. Empty if the tree was flattened without `places`.
+        index: the index of the branch among the branches of the tree.
+        leaves: whether the container has a leaf, at any depth.
+        arrays: whether the container has a leaf that is not a Python number, at any depth.
+        rebuilt: whether a new container is made. If False, the container is returned unchanged.
+        repeated: whether the container is also in another place of the tree.
     """
 
     value: Any
@@ -58,8 +58,8 @@ class Nodes:
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         branches: the containers, each after the containers in it.
-        keeps: whether a container that cannot hold the results is returned unchanged. A container that cannot be
-            rebuilt is returned unchanged only if nothing in it was converted.
+        keeps: whether a container whose `rebuild` raises a `ConversionError` is returned unchanged. After a
+            `StructureError`, it is returned only if nothing in it was converted.
 
     Attributes:
         branches: the containers.
@@ -68,7 +68,7 @@ class Nodes:
     __slots__ = ("_keeps", "_root", "branches")
 
     def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
-        # only this list holds the containers, so they are freed one by one, and not recursively
+        # only this list refers to the containers, so that Python frees them one by one, not recursively
         self._root = None if type(root) is Branch else root
         self.branches: list[Branch] = branches
         self._keeps = keeps
@@ -84,7 +84,7 @@ class Nodes:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        # rebuilt containers that occur in several places, by their children
+        # the new containers for those in several places, by the ids of a container and its new children
         cached: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:
@@ -116,7 +116,7 @@ class Nodes:
         except RecursionError as error:
             raise too_deep(self._path_to(lambda node: node is branch), error) from error
         except Exception as error:
-            # a container of numbers, such as torch.Size, cannot hold arrays instead
+            # a container that accepts only numbers, such as torch.Size, is returned unchanged
             if not branch.arrays:
                 return value
             if isinstance(error, ConversionError):
@@ -155,7 +155,7 @@ class Nodes:
 
 
 def rebuilt(container: Container, value: AnyTree, children: list[Any]) -> Any:
-    """Rebuild a container, and raise a `TypeError` if there is no result."""
+    """Return a rebuilt container. Raise a `TypeError` if `rebuild` returns None or `NotImplemented`."""
     built = container.rebuild(value, children)
     if built is None or built is NotImplemented:
         raise TypeError(f"rebuild() returned {built}")
@@ -163,7 +163,7 @@ def rebuilt(container: Container, value: AnyTree, children: list[Any]) -> Any:
 
 
 def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
-    """Return the error for a tree of too many levels, or one at which Python ran out of stack."""
+    """Return the error for a tree of too many levels, or for the `RecursionError` that the tree caused."""
     if error is None:
         why, remedy = "", "Flatten it, or convert its parts one by one."
     else:
@@ -173,7 +173,7 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
 
 
 def written_path(steps: list[tuple[Branch, int]], most: int = 8) -> str:
-    """Write a path as Python would, without the middle of a long one."""
+    """Return a path as Python would write it. The middle of a long path is left out."""
     if len(steps) > 2 * most:
         return f"{written_path(steps[:most])} ... {written_path(steps[-most:])}"
     text = ""

@@ -49,7 +49,7 @@ class TupleContainer(ListContainer):
 
 
 class TupleSubclassContainer(TupleContainer):
-    """A class derived from tuple, such as a named tuple; no constructor is called."""
+    """For classes derived from tuple, such as named tuples. No constructor is called."""
 
     transparent = False
 
@@ -71,7 +71,7 @@ class TupleSubclassContainer(TupleContainer):
 
 
 class StructSequenceContainer(TupleSubclassContainer):
-    """The named tuples of C code, such as the result of `torch.max`."""
+    """For named tuples that are implemented in C, such as the result of `torch.max`."""
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         return type(value)(children, value.__reduce__()[1][1])
@@ -86,7 +86,7 @@ class DequeContainer(ListContainer):
 
 
 class ObjectArrayContainer(Container):
-    """A NumPy array of Python objects, element by element."""
+    """For NumPy arrays of Python objects. Each element is a child."""
 
     transparent = True
 
@@ -123,7 +123,7 @@ SEQUENCES: dict[type, Container] = {
     tuple: TupleContainer(),
     deque: _DEQUE,
 }
-"""By exact type."""
+"""Containers by the exact type of a sequence."""
 
 SEQUENCES_BY_BASE: tuple[tuple[type, Container], ...] = (
     (list, ListSubclassContainer()),
@@ -131,4 +131,4 @@ SEQUENCES_BY_BASE: tuple[tuple[type, Container], ...] = (
     (deque, _DEQUE),
     (UserList, UserListContainer()),
 )
-"""For subclasses; the first match is used."""
+"""Containers for subclasses of these types. The first match is used."""

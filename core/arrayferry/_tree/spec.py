@@ -1,4 +1,4 @@
-"""Layouts: the structure of a tree, without its leaves. Unlike a `Tree`, they can be compared and hashed."""
+"""Layouts: the structure of a tree, without its leaves. Unlike a `Tree`, a layout can be compared and hashed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .state import has_attributes
 from .tree import Tree
 
 MAX_TEXT = 200
-"""The maximum number of characters of a written layout."""
+"""The maximum number of characters in the `repr` of a layout."""
 
 
 class TreeSpec:
@@ -49,7 +49,7 @@ class TreeSpec:
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Rebuild the tree with new leaves, one for each path in `paths`.
 
-        A container that occurred in several places becomes one object again if its children are the same in each.
+        A container that occurred in several places becomes one object again if its children are the same in each place.
 
         Raises:
             StructureError: there are too many or too few leaves, or a container cannot hold them.
@@ -58,21 +58,21 @@ class TreeSpec:
         if len(leaves) != len(self.paths):
             raise StructureError(
                 f"{len(leaves)} leaves were given for a layout of {len(self.paths)}",
-                remedy="Pass one for each of its paths.",
+                remedy="Pass one leaf for each path in its `paths`.",
             )
         if self._flat is not None:
             return tuple.__new__(self._flat, leaves)
         return self._nodes.build(leaves)
 
     def is_of(self, cls: type) -> bool:
-        """Return whether this is a named tuple of this class whose elements are all leaves."""
+        """Return whether the tree is a named tuple of the class `cls` whose elements are all leaves."""
         return self._flat is cls
 
     def order_in(self, other: TreeSpec) -> list[int] | None:
         """Map the leaves to the leaves of another layout, which may differ only in the order of keys.
 
         Returns:
-            For each leaf of this layout, the index of the same leaf in the other. None if anything else differs.
+            For each leaf of this layout, the index of the same leaf in `other`. None if more than the order differs.
         """
         if self == other:
             return list(range(len(self.paths)))
@@ -120,8 +120,8 @@ def flatten(
     Args:
         value: an array or a tree.
         kind_of: returns the kind of a value.
-        everything: whether values that are neither arrays nor containers are leaves too. If False, they belong to the
-            layout.
+        everything: whether values that are neither arrays nor containers are leaves too. If False, such values are
+            stored in the layout.
         prefix: the start of each path.
 
     Raises:
@@ -163,7 +163,7 @@ _LEAF = Nodes(Leaf(0), [])
 
 
 class _Placeholder:
-    """Takes the place of a child in a template. Each is an object of its own, but all are equal."""
+    """A child of a template. Placeholders are different objects, but all are equal."""
 
     __slots__ = ()
 
@@ -178,19 +178,22 @@ class _Placeholder:
 
 
 def _template_of(branch: Branch) -> Any:
-    """Return a container with placeholders as children, which keeps no array alive. If it refuses them, return it."""
+    """Return a copy of a container with placeholders as children, so that a layout keeps no array alive.
+
+    If the container cannot be rebuilt with placeholders, return the container itself.
+    """
     value = branch.value
     try:
         template = branch.container.rebuild(value, [_Placeholder() for _ in branch.children])
-    except Exception:  # the container accepts only arrays, no placeholders
+    except Exception:  # the container accepts only arrays, and no placeholders
         return value
     return template if type(template) is type(value) else value
 
 
 def _branch_key(branch: Branch) -> Any:
-    """Return a key for a container: its type, its static key and the codes of its children."""
+    """Return a key for a container: its type, its static key and keys for its children."""
     if not branch.rebuilt:
-        return None  # a container that is not rebuilt is compared as a value in its parent's key
+        return None  # the key of the parent contains a key for this container as a value
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
 
 
@@ -214,14 +217,14 @@ def _static_key(branch: Branch) -> Any:
 
 
 def _is_plain_tuple(cls: type) -> bool:
-    """Return whether tuples of a class, such as a named tuple, hold nothing but their elements."""
+    """Return whether tuples of a class, such as a named tuple, have no data but their elements."""
     return (
         issubclass(cls, tuple) and not has_attributes(cls) and not hasattr(cls, "n_sequence_fields")
     )
 
 
 def _flat_type(node: Any) -> Any:
-    """Return the class of a named tuple of leaves alone, which can be rebuilt quickly, or None for others."""
+    """Return the class of a named tuple whose elements are all leaves, which is rebuilt quickly. Otherwise None."""
     cls = type(node.value) if type(node) is Branch else None
     if cls is None or not _is_plain_tuple(cls):
         return None
@@ -232,7 +235,7 @@ def _flat_type(node: Any) -> Any:
 
 
 def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
-    """Pair the children of two nodes, whatever the order of keys. Return None if anything else differs."""
+    """Return pairs of children of two nodes, by key for dicts. Return None if more than the order of keys differs."""
     if type(mine) is not Branch or type(its) is not Branch or not (mine.rebuilt and its.rebuilt):
         return [] if _code(mine) == _code(its) else None
     children = its.children
@@ -256,7 +259,7 @@ def _besides_items(branch: Branch) -> Any:
 
 
 def _written(node: Any) -> Iterator[str]:
-    """Write a tree for people, part by part."""
+    """Yield the parts of a readable text for a tree."""
     if type(node) is Leaf:
         yield "array"
     elif type(node) is not Branch or not node.rebuilt:

@@ -1,4 +1,4 @@
-"""New objects with the state of old ones, made without calling a constructor."""
+"""Creates objects with the class and the state of other objects, without calling `__init__`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from arrayferry._types import AnyTree
 
 
 def with_state(value: AnyTree) -> Any:
-    """Make an object with the class and the attributes of `value`, without calling `__new__` or `__init__`."""
+    """Make an object with the class and the attributes of `value`, without calling `__init__`.
+
+    The `__new__` of the class is called only if `object.__new__` refuses the class.
+    """
     cls: Any = type(value)
     try:
         new = object.__new__(cls)
@@ -29,8 +32,8 @@ def by_new(value: AnyTree) -> Any:
 def copy_state(new: Any, old: Any) -> None:
     """Copy the attributes of `old` to `new`, except cached properties, which may be outdated.
 
-    Slots are read by their descriptors, so that no code of the class runs. The slots of attrs classes
-    are their fields, which are set separately, and their caches.
+    Slots are read by their descriptors, so that no code of the class runs. The slots of attrs classes are not copied,
+    since they are fields, which are set separately, or caches.
     """
     for base in type(old).__mro__:
         if "__attrs_attrs__" in base.__dict__:
@@ -49,14 +52,14 @@ def copy_state(new: Any, old: Any) -> None:
 
 
 def has_attributes(cls: type) -> bool:
-    """Return whether objects of a class can have attributes of their own. Instances of most named tuples cannot."""
+    """Return whether objects of a class can have attributes of their own. Objects of most named tuples cannot."""
     if cls.__dictoffset__:
         return True
     return any(base.__dict__.get("__slots__") for base in cls.__mro__)
 
 
 def class_attribute(cls: type, name: str) -> Any:
-    """Look up an attribute of a class without running any of its code. Return None if it has none."""
+    """Look up an attribute of a class without running code of the class. Return None if there is no such attribute."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]

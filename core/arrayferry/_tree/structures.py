@@ -1,4 +1,4 @@
-"""Chooses the container for a value: of Python's own structures, and classes with fields."""
+"""Chooses the container for a class: a structure of Python, a class with fields, or another mapping."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .sequences import SEQUENCES, SEQUENCES_BY_BASE, STRUCT_SEQUENCE
 from .state import class_attribute
 
 EXACT = MAPPINGS | SEQUENCES
-"""The containers of Python's own types."""
+"""The containers for Python's own types."""
 _BY_BASE = MAPPINGS_BY_BASE + SEQUENCES_BY_BASE
 
 
 def container_for(cls: type) -> Container | None:
-    """Find the container for a class derived from Python's structures or with fields, or any other mapping.
+    """Return the container for a class, or None if the class is not a structure.
 
-    Returns None if the class is not a structure.
+    The class may be derived from a structure of Python, have fields, or be another mapping.
     """
     if issubclass(cls, tuple) and class_attribute(cls, "n_sequence_fields") is not None:
         return STRUCT_SEQUENCE

@@ -1,7 +1,7 @@
 """Trees: a value is flattened into its arrays, and rebuilt with other arrays.
 
-Nothing here is recursive, so depth needs no stack: a tree of thousands of levels is converted in any
-thread. A cycle, and more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never altered.
+No function is recursive, so even a thread with a small stack can convert a tree of thousands of levels. A cycle, and
+more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never changed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .values import (
 )
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
-"""The maximum depth of a tree. A value may be endless, such as one that makes its children on demand.
+"""The maximum depth of a tree. Without a limit, a value that creates its children on demand could be endless.
 
-From 3.13 on, Python frees nested objects recursively. With more levels than this, freeing the result in a thread
+Python 3.13 and newer frees nested objects recursively. With more levels than this, freeing the result in a thread
 with a small stack would end the process.
 """
 
@@ -50,16 +50,16 @@ class Tree(Nodes):
     Args:
         value: anything.
         kind_of: returns the kind of a value.
-        options: they decide whether Python's numbers and objects that could become arrays count as arrays. With None,
-            neither do, and nothing is refused.
-        whole: whether this is the whole value, not part of another one.
-        places: whether the arrays of a container that is in several places are listed once per place.
-        everything: whether all but containers count as arrays, if there are no options.
+        options: the options, which decide whether Python's numbers, and objects that could become arrays, count as
+            arrays. With None, they do not, and no object raises an error.
+        whole: whether this is the whole value of a conversion, and not a part of it.
+        places: whether the arrays of a container that is in several places are listed for each place.
+        everything: whether all values but containers count as arrays. This has no effect with options.
 
     Attributes:
         arrays: the arrays in order.
         kinds: the kind of each array.
-        cacheable: whether a plan may be written, since each type keeps its kind.
+        cacheable: whether a plan may be written: other objects of the same types are converted in the same way.
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
@@ -91,14 +91,14 @@ class Tree(Nodes):
         try:
             root = self._walk(value)
         except RecursionError as error:
-            # a container's own code raised it, or the stack was almost full before
+            # the code of a container raised this error, or the stack was almost full before
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
         if False in [branch.rebuilt for branch in self.branches]:
             self._keep_inside()
 
     def _keep_inside(self) -> None:
-        """Do not rebuild containers that occur only in containers that are returned unchanged."""
+        """Do not rebuild containers that are only in containers that are returned unchanged."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             branch.rebuilt = branch.rebuilt and branch.index in needed
@@ -113,7 +113,7 @@ class Tree(Nodes):
             children = branch.children
             while len(children) < len(inside):
                 node = self._node(inside[len(children)])
-                if node is _OPEN:  # the children of a container come first
+                if node is _OPEN:  # a container was opened: read its children first
                     break
                 children.append(node)
             else:
@@ -137,7 +137,7 @@ class Tree(Nodes):
         return Leaf(len(self.arrays) - 1)
 
     def _read_as(self, value: AnyTree, kind: Kind) -> Kind | None:
-        """Return the kind by which an object that is not an array is read as one, or None if it stays unchanged."""
+        """Return the kind for converting an object that is not an array, or None if the object stays unchanged."""
         options = self._options
         if options is None:
             return kind if self._everything else None
@@ -149,7 +149,7 @@ class Tree(Nodes):
             if whole or options.unknown == "convert":
                 return kind
             if overrides(kind.source, Source.is_sparse):
-                self.cacheable = False  # another object of this class may differ, so do not cache
+                self.cacheable = False  # not every object of this class may be sparse
                 if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":
@@ -160,7 +160,7 @@ class Tree(Nodes):
         elif options.unknown == "raise" and is_proxy(value) and stands_for_arrays(value):
             pass
         elif not may_become_array(value):
-            # another object of this class may become an array, so do not cache
+            # not cacheable, since another object of this class may become an array
             if is_proxy(value) or has_own_attributes(value):
                 self.cacheable = False
             if whole and options.unknown == "raise" and not is_plain(value):
@@ -171,7 +171,7 @@ class Tree(Nodes):
         raise refuse_unknown(value, self._path(), has_source=kind.source is not None)
 
     def _start(self, value: AnyTree, container: Any) -> Any:
-        """Start reading a container and return `_OPEN`, or return its node if it was seen before."""
+        """Start reading a container and return `_OPEN`. If the container was read before, return its node."""
         seen = self._seen.get(id(value))
         if seen is _OPEN:
             raise StructureError(
@@ -197,7 +197,7 @@ class Tree(Nodes):
             raise StructureError(
                 f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
                 f"({describe_error(error)})",
-                remedy="Fix what its attributes or keys raise, or register a Container for the class.",
+                remedy="Correct its attributes or keys that raise errors, or register a Container for the class.",
                 path=self._path(),
             ) from error
         if self._options is not None and self._options.unknown == "raise":
@@ -205,7 +205,7 @@ class Tree(Nodes):
             if isinstance(value, (dict, list, tuple)) and any(
                 type(f) is FunctionType for f in methods
             ):
-                self.cacheable = False  # another object of this class may differ, so do not cache
+                self.cacheable = False  # another object of this class may hide items
                 if hides_items(value, len(inside)):
                     raise refuse_unknown(value, self._path())
         branch = Branch(value, container, steps, repeated=seen is not None)
@@ -213,17 +213,17 @@ class Tree(Nodes):
         return _OPEN
 
     def _close(self, branch: Branch) -> None:
-        """Finish a container, all of whose children are known."""
+        """Finish the branch of a container after reading all of its children."""
         rebuilt = False
         for node in branch.children:
             if type(node) is Leaf:
                 branch.leaves = True
                 branch.arrays = branch.arrays or self.kinds[node.index].category != "number"
-            elif type(node) is Branch:  # a branch may occur in several places
+            elif type(node) is Branch:
                 branch.leaves = branch.leaves or node.leaves
                 branch.arrays = branch.arrays or node.arrays
                 rebuilt = rebuilt or node.rebuilt
-        # a tuple never changes, unless a part of it does
+        # a tuple cannot be modified, so it is rebuilt only if a container in it is rebuilt
         changes = branch.container.transparent and (type(branch.value) is not tuple or rebuilt)
         branch.rebuilt = branch.leaves or changes
         branch.index = len(self.branches)

@@ -1,7 +1,7 @@
-"""Objects of no known library that could become arrays: their values are read. If more would be lost, it is an error.
+"""Reads objects of no known library that could become arrays. If units or masks would be lost, an error is raised.
 
-In a tree they are converted only with `unknown="convert"`, since something unknown may be lost. If such an object is
-the whole value, users would not expect it back unchanged, so this is an error.
+In a tree, such objects are converted only with `unknown="convert"`, since arrayferry does not know what would be lost.
+Such an object as the whole value raises an error, since users would not expect it to stay unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PYTHONS = (
 """Types of plain data. Their subclasses are not meant as arrays either."""
 
 _HEAP_TYPE = 1 << 9
-"""The flag of classes that are made at run time."""
+"""The flag of classes that are created at run time."""
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
@@ -63,7 +63,7 @@ def may_become_array(value: AnyTree) -> bool:
 
 
 def is_proxy(value: AnyTree) -> bool:
-    """Return whether an object says that it is of another class, as proxies do."""
+    """Return whether the `__class__` of an object is not its type, as with proxies."""
     try:
         return value.__class__ is not type(value)
     except Exception:
@@ -71,7 +71,7 @@ def is_proxy(value: AnyTree) -> bool:
 
 
 def stands_for_arrays(proxy: Any) -> bool:
-    """Return whether the class that a proxy shows is one of arrays or structures."""
+    """Return whether the `__class__` of a proxy is a class of arrays or of structures."""
     cls = proxy.__class__
     names = (*_PROTOCOLS, "__dataclass_fields__", "__attrs_attrs__")
     return issubclass(cls, (dict, list, tuple, Mapping)) or any(
@@ -80,7 +80,7 @@ def stands_for_arrays(proxy: Any) -> bool:
 
 
 def hides_items(value: AnyTree, count: int) -> bool:
-    """Return whether a dict, list or tuple shows more items than the `count` that were read from it."""
+    """Return whether a dict, list or tuple has, by its own methods, more items than the `count` that were read."""
     try:
         return len(value) > count or sum(1 for _ in islice(value, count + 1)) > count
     except Exception:
@@ -92,7 +92,7 @@ def is_plain(value: AnyTree) -> bool:
     cls = type(value)
     if issubclass(cls, _PYTHONS):
         return True
-    # classes written in Rust name no module and seem to be built in, but built-in classes are not made at run time
+    # a class written in Rust may have the module "builtins", but is created at run time, unlike built-in classes
     unnamed = cls.__module__ == "builtins" and bool(cls.__flags__ & _HEAP_TYPE)
     return not unnamed and cls.__module__.partition(".")[0] in _HOMES
 
@@ -120,7 +120,7 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
         elif not may_become_array(value):
             # the value is a proxy, or a structure that hides its items
             remedy = "Pass the object that it stands for, or its items in a list or dict of Python."
-        elif _offers(value, "__dlpack__"):  # the array's own numpy() would copy it to the host
+        elif _offers(value, "__dlpack__"):  # not numpy(), which would copy the array to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
@@ -144,7 +144,7 @@ def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
             UnconvertedWarning,
             stacklevel=caller_level(),
         )
-        # only after the warning: if a filter makes it an error, every call must raise it
+        # added after the warning, so that every call raises it if a filter turns it into an error
         _unconverted.add(cls)
 
 
@@ -180,7 +180,7 @@ def _own_way(value: AnyTree) -> str:
 
 
 _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
-"""The calls for objects with `__cuda_array_interface__` alone, by another attribute: of Numba, of PyCUDA, of any."""
+"""Calls for objects with `__cuda_array_interface__` alone, by an attribute: of Numba, of PyCUDA, and of all of them."""
 
 
 def is_on_gpu(value: AnyTree) -> bool:
@@ -195,7 +195,7 @@ def is_on_gpu(value: AnyTree) -> bool:
 
 
 class _Unknown(Source):
-    """Reads such objects by their protocols. Their memory may be in use elsewhere."""
+    """Reads objects of no known library by the protocols that they offer. Other code may use their memory."""
 
     name = "unknown"
     package = "builtins"
@@ -236,7 +236,7 @@ def read_values(x: AnyTree, *others: Callable[[Any], Any]) -> Any:
 
     Args:
         x: the object.
-        others: functions to try after the protocols.
+        others: functions that read `x`, to try after the protocols.
 
     Raises:
         ConversionError: the object has no values that can be read, or its units or mask would be lost.
@@ -268,7 +268,7 @@ def read_values(x: AnyTree, *others: Callable[[Any], Any]) -> Any:
 
 
 def refuse_more_than_values(x: AnyTree) -> None:
-    """Raise for an array, or an object that could become one, that has units or masked elements.
+    """Raise an error for an array with units or masked elements, or for an object that could become such an array.
 
     Raises:
         ConversionError: the units or the mask would be lost.
@@ -278,7 +278,7 @@ def refuse_more_than_values(x: AnyTree) -> None:
     if _has_units(x):
         raise ConversionError(_UNITS.format(type_name(type(x))), remedy=_PASS_MAGNITUDE)
     if isinstance(x, numpy.recarray) and not _offers(x, "mask"):
-        return  # `mask` may be the name of a field of the records
+        return  # `mask` may be a field of the records, and no mask
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(
@@ -293,7 +293,7 @@ def _has_units(x: AnyTree) -> bool:
 
 
 def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
-    """Yield functions for the protocols that an object offers."""
+    """Yield a function that reads an object for each protocol that the object offers."""
     import numpy
 
     if _offers(x, "__dlpack__"):
@@ -304,7 +304,7 @@ def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
         yield numpy.asarray
     if _has_numpy(x):
         yield lambda x: x.numpy()
-    if _offers(x, "__arrow_c_array__"):  # reading a stream would use it up
+    if _offers(x, "__arrow_c_array__"):  # not a stream, which can be read only one time
         yield _by_arrow
 
 

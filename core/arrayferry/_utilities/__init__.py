@@ -1,1 +1,1 @@
-"""Tools without any knowledge of arrays, for the packages of this distribution. They are no API, and may change at any time."""
+"""Tools that know no array library, for the packages of this distribution. They are not public, and may change."""

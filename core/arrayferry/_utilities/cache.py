@@ -1,6 +1,6 @@
 """`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is computed on first use.
 
-Threads share all of these without a lock.
+Threads can share all three without a lock.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ V = TypeVar("V")
 class once(Generic[V]):  # noqa: N801
     """An attribute that is computed on first use, and is the same object for all threads.
 
-    Unlike `functools.cached_property` of Python 3.11 it has no lock, which could stay locked forever in a forked process.
+    Unlike `functools.cached_property` of Python 3.11 it has no lock, which could stay locked in a forked process.
 
     Args:
-        make: returns the value for an object.
+        make: a function that returns the value of the attribute for an object.
 
     Examples:
         >>> from arrayferry._utilities.cache import once
@@ -45,18 +45,18 @@ class once(Generic[V]):  # noqa: N801
 
 
 def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
-    """Return the values that still exist, while other threads may add and drop some."""
+    """Return the values that still exist. Other threads may add and drop values during the call."""
     return [value for reference in values.valuerefs() if (value := reference()) is not None]
 
 
 PART = 8
-"""A full cache drops one entry in this many."""
+"""A full cache drops one in this many of its entries."""
 
 
 class Cache(dict[K, V]):
     """A dict that drops some of its entries when one is added while it is full.
 
-    It drops only a part. So if slightly more entries are needed than fit, most of them are still found.
+    It drops only a part of its entries, so that most are still found if slightly more entries are needed than fit.
 
     Args:
         limit: the maximum number of entries.
@@ -88,9 +88,9 @@ class Cache(dict[K, V]):
 
 
 class CostlyCache(dict[K, V]):
-    """A dict of limited size for values that are costly to make: they pay off only after about a hundred uses.
+    """A dict of limited size for values that are so costly to make that they save time only after about a hundred uses.
 
-    A value in use is not dropped for another one, since it would soon have to be made again.
+    A value in use is not dropped for a new value, since it would soon have to be made again.
 
     Args:
         limit: the maximum number of entries.
@@ -111,7 +111,7 @@ class CostlyCache(dict[K, V]):
     __slots__ = ("_again", "_dropped", "_emptied", "_wait", "_waited", "limit", "used")
 
     WAIT, LONGEST = 32, 8_192
-    """How many requests for room it takes until unused values are dropped: at least, and at most."""
+    """The minimum and the maximum number of requests for room before unused values are dropped."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -122,10 +122,10 @@ class CostlyCache(dict[K, V]):
         self._emptied = self._again = False
 
     def make_room(self, key: K) -> list[V] | None:
-        """Make room for one more entry, before the entry is made.
+        """Make room for one more entry. Call this before making the entry.
 
         Returns:
-            The values that were dropped, or None if there is no room: then do not add the entry.
+            The values that were dropped, or None if there is no room, so that the entry must not be added.
         """
         gone: list[V] = []
         if key in self._dropped:  # the key was dropped too early

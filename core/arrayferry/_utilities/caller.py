@@ -1,4 +1,4 @@
-"""Where a user called one of our packages, for warnings, and where a user's code failed."""
+"""Finds the line where a user called one of our packages, for warnings, and the line where a user's code failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
-"""Packages whose functions convert for the user's code."""
+"""Packages whose functions convert with the options of the user's code, and not with their own."""
 OURS = frozenset(
     (
         *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
@@ -35,7 +35,10 @@ def caller_level() -> int:
 
 
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
-    """Return the last line in a traceback outside all libraries, or in the files of `codes`, that `codes` called."""
+    """Return the last line of a traceback that is outside all libraries, or in a file of `codes`, as "file.py:12".
+
+    If there are `codes`, only lines in them, or called by them, count. None if there is no such line.
+    """
     others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"
     files = {code.co_filename for code in codes}

@@ -1,4 +1,4 @@
-"""`uncompiled`: functions that `torch.compile` calls as they are."""
+"""`uncompiled`: marks functions that `torch.compile` does not compile."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _codes: dict[int, CodeType] = {}
 
 
 def uncompiled(decorated: T) -> T:
-    """Let `torch.compile` call a function, and all that it calls, as it is.
+    """Let `torch.compile` call a function, and all functions that it calls, without compiling them.
 
     `torch.compiler.disable` does the same by a wrapper, which needs PyTorch, and costs time in each call.
 
     Args:
-        decorated: a function, or a class with methods. It is returned.
+        decorated: a function, or a class whose methods are marked. It is returned.
     """
     for function in (decorated, *vars(decorated).values()):
         if isinstance(function, FunctionType):
-            # the compiler traces no such function as part of another
+            # with this attribute, the compiler does not trace the function as part of another function
             function._torchdynamo_disable = True  # type: ignore[attr-defined]
             _codes[id(function.__code__)] = function.__code__
             if _COMPILER in sys.modules:
@@ -32,7 +32,7 @@ def uncompiled(decorated: T) -> T:
 
 
 def _skip(*codes: CodeType) -> None:
-    """Keep the compiler from starting to trace in a function, or in functions that it calls.
+    """Prevent the compiler from starting to trace in a function with this code, or in functions that it calls.
 
     No public function of PyTorch does this without a wrapper. A version of PyTorch without the methods that are used
     here would trace the functions.
@@ -43,12 +43,15 @@ def _skip(*codes: CodeType) -> None:
             if hasattr(frames, "set_code_exec_strategy"):
                 skip = frames._FrameAction.SKIP
                 frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-            else:  # PyTorch 2.6 lacks the other function
+            else:  # PyTorch 2.6 lacks `set_code_exec_strategy`
                 frames.skip_code(code)
 
 
 class _Imports:
-    """Notices the import of PyTorch's compiler, and finds no module. Marks have no effect on code that it has seen."""
+    """An import hook that finds no module. It marks functions when PyTorch's compiler is imported.
+
+    Later marks would have no effect on code that the compiler has already seen.
+    """
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

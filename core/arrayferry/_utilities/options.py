@@ -1,6 +1,6 @@
-"""Checks of options: all packages follow the same rule for each kind of option.
+"""Checks of options, so that all packages have the same rule for each kind of option.
 
-The options may be numbers of Python, and also integers and arrays of any library.
+An option may be a number of Python, or an integer or array of any library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNSET = Unset()
 def count_of(
     name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
 ) -> int:
-    """Return an option that is an integer of `least` or more, as a number or a 0-d array of any library.
+    """Return an option as an `int`. It must be an integer of `least` or more, or a 0-d array of any library with one.
 
     Raises:
         arrayferry.OptionError: the option is not such an integer.
@@ -37,7 +37,7 @@ def count_of(
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
         count = -1 if dtype[-4:] == "bool" else index(number)
-    except Exception:  # its library may raise any error
+    except Exception:  # the library of the number may raise any error
         count = -1
     if count < least:
         traced = "Tracer" in type(number).__name__
@@ -47,7 +47,7 @@ def count_of(
 
 
 def limit_of(requested: Any, default: int | None) -> int | None:
-    """Return `max_episode_steps`: as given, or else the default of the environment. None means no limit."""
+    """Return `max_episode_steps`: the requested limit, or the default if it is `UNSET`. None means no limit."""
     limit = default if isinstance(requested, Unset) else requested
     if limit is None:
         return None
@@ -55,10 +55,10 @@ def limit_of(requested: Any, default: int | None) -> int | None:
 
 
 def is_whole(limit: Any) -> bool:
-    """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
+    """Return whether a limit of another library is a whole number of Python or NumPy, or a 0-d array with one."""
     try:
         return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
-    except Exception:  # the value is no number, several numbers, or traced
+    except Exception:  # the limit is not a number, is several numbers, or is traced
         return False
 
 
@@ -86,10 +86,10 @@ def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> 
 
 
 def check_actions_of(check_actions: Any) -> str:
-    """Return the option `check_actions`.
+    """Return the option `check_actions` if it is valid.
 
     Raises:
-        arrayferry.OptionError: the option names no check.
+        arrayferry.OptionError: the option is not the name of a check.
     """
     if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
         return str(check_actions)
@@ -122,11 +122,11 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
     Args:
         name: the name of the option, for errors.
         factor: the value of the option.
-        scalar: whether it must be one number. Then a 0-d array of any library is read, and returned as a float.
+        scalar: whether the factor must be one number. If True, a 0-d array of any library is returned as a float.
 
     Raises:
-        arrayferry.OptionError: the factor is neither a number nor an array, or is not between 0 and 1. Of arrays, only
-            those of NumPy are checked for this range.
+        arrayferry.OptionError: the factor is neither a number nor an array, or is not between 0 and 1. This range is
+            checked only for numbers and for arrays of NumPy.
     """
     import numpy as np
 
@@ -139,12 +139,14 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
         x = np.asarray(value)
         inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
     if not inside:
-        raise af.OptionError(f"{name}={factor!r:.80} is not valid", remedy="Pass 0 to 1.")
+        raise af.OptionError(
+            f"{name}={factor!r:.80} is not valid", remedy="Pass a number from 0 to 1."
+        )
     return value
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
-    """Return a seed as one `int` of 0 or more, or a list with one or None for each environment.
+    """Return a seed as an `int` of 0 or more, or a list with an `int` or None for each environment. None stays None.
 
     Args:
         seed: an integer of any library, or several of them and None, also as an array.
@@ -167,19 +169,19 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     if len(seeds) != count:
         raise af.OptionError(
             f"{len(seeds)} seeds were passed to {count} environments",
-            remedy="Pass one for each, or one number for all.",
+            remedy="Pass one seed for each environment, or one number for all.",
         )
     return seeds
 
 
 def stream_seed(purpose: str, *numbers: Any) -> int:
-    """Return the seed of one consumer of random numbers. It differs for each purpose and for different numbers.
+    """Return a seed for one purpose. Seeds differ for different purposes and for different numbers.
 
-    NumPy's own seeds do not distinguish `(1, 0)` from 1.
+    A seed sequence of NumPy is not enough, since it does not distinguish `(1, 0)` from 1.
 
     Args:
         purpose: what the random numbers are for.
-        numbers: integers of 0 or more, such as the seed of the user and the number of the consumer.
+        numbers: integers of 0 or more, such as the seed of the user and the index of an environment.
 
     Raises:
         TypeError: a number is not an integer.
@@ -190,7 +192,7 @@ def stream_seed(purpose: str, *numbers: Any) -> int:
 
 
 def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
-    """Return the seeds of environments, of which some may be None, as one `stream_seed`. None if all are None."""
+    """Return one `stream_seed` for the seeds of all environments, some of which may be None. None if all are None."""
     if all(seed is None for seed in seeds):
         return None
     numbered = (0 if seed is None else int(seed) + 1 for seed in seeds)
@@ -204,7 +206,7 @@ def _one_seed(value: AnyTree) -> int:
         TypeError: the value is not an integer.
         ValueError: the value is negative.
     """
-    if getattr(value, "ndim", 0) != 0:  # otherwise a tensor of one element would count as a number
+    if getattr(value, "ndim", 0) != 0:  # `index` would accept a tensor of one element
         raise TypeError
     number = index(value)
     if number < 0:
@@ -213,7 +215,7 @@ def _one_seed(value: AnyTree) -> int:
 
 
 def forwarded_seed(seed: Any, count: int) -> Any:
-    """Return a seed as an `int` if it is an integer, or else unchanged, so that another environment checks it."""
+    """Return a seed as `seed_of` does. Any other seed is returned unchanged, so that another environment checks it."""
     try:
         return seed_of(seed, count)
     except af.OptionError:
@@ -236,12 +238,12 @@ def options_of(options: Any) -> dict[str, Any]:
 
 
 def known_options(what: str, options: Any, *names: str) -> list[Any]:
-    """Return the values of options of a reset, or None for each that is missing.
+    """Return the values of the options of a reset, in the order of `names`. A missing option is None.
 
     Args:
         what: what is reset, for errors.
         options: the options.
-        names: the names that are known.
+        names: the names of all valid options.
 
     Raises:
         arrayferry.OptionError: the options are not a dict, or an option has another name.
@@ -250,7 +252,7 @@ def known_options(what: str, options: Any, *names: str) -> list[Any]:
     values = [given.pop(name, None) for name in names]
     if given:
         wrong, known = next(iter(given)), ", ".join(map(repr, names))
-        raise af.OptionError(f"{what} has no option {wrong!r}", remedy=f"There is {known}.")
+        raise af.OptionError(f"{what} has no option {wrong!r}", remedy=f"Valid are: {known}.")
     return values
 
 

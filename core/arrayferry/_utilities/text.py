@@ -1,4 +1,4 @@
-"""How objects are written for people: short, without computing anything, and without raising."""
+"""Functions that write short texts for objects, without computing lazy values, and without raising errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def short_repr(value: AnyTree, most: int = 40) -> str:
-    """Write a value: text and numbers as Python does, cut if they are long; anything else by its type alone."""
+    """Return a short text for a value: text and numbers as Python writes them, shortened, or only the type."""
     if type(value) not in _PLAIN:
         return f"<{type(value).__name__}>"
     if isinstance(value, int) and value.bit_length() > 4 * most:
@@ -30,7 +30,7 @@ def type_name(cls: type) -> str:
 
 
 def describe_value(value: AnyTree) -> str:
-    """Describe an object by its type, as it is imported: "an aslib.Array", "None"."""
+    """Describe an object by the path from which users import its type, as in "an aslib.Array". None is "None"."""
     if value is None:
         return "None"
     cls, home = type(value), type(value).__module__
@@ -45,12 +45,12 @@ _CONTROL = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
-    """Replace characters that would break a line, control a terminal or cannot be encoded."""
+    """Return a text with escapes for characters that would break a line, control a terminal or cannot be encoded."""
     return re.sub(_CONTROL, lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def changed_arguments(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Write the values that are not the default, as arguments of a call."""
+    """Return the values that differ from their defaults, written as the keyword arguments of a call."""
     return ", ".join(
         f"{name}={short_repr(value)}"
         for name, value in values.items()
@@ -59,7 +59,7 @@ def changed_arguments(values: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Make a `__repr__` that also works if the constructor of the object failed, or the `__repr__` of a part raises."""
+    """Return a `__repr__` that calls `write`, and returns a text even if `write` fails, as for an unfinished object."""
 
     @functools.wraps(write)
     def written(self: Any) -> str:
@@ -72,7 +72,7 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return unique names: a name that came before gets a number at its end."""
+    """Return the names. A number is added to a name that occurred before."""
     counts: Counter[str] = Counter()
     unique = []
     for name in names:

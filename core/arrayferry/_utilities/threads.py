@@ -18,11 +18,11 @@ from arrayferry._utilities.cache import existing
 class Threads(Executor):
     """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
 
-    With Python's own pools, a process with a thread that hangs does not end. A thread ends when there is nothing to do.
+    With a pool of `concurrent.futures`, a process with a hanging thread would not end. Idle threads end.
 
     Args:
         count: the maximum number of threads.
-        name: the prefix of their names.
+        name: the name of each thread.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -33,7 +33,7 @@ class Threads(Executor):
         _pools[id(self)] = self
 
     def _renew(self) -> None:
-        """Start again without threads or calls, as in a forked process, which has none of its parent's."""
+        """Start with no threads and no calls. A forked process needs this, since it has no threads of its parent."""
         self._lock = threading.Lock()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: set[threading.Thread] = set()
@@ -70,10 +70,10 @@ class Threads(Executor):
                 else:
                     future.set_result(result)
                     del result
-            del future, function  # the result and the arguments may be large
+            del future, function  # free the arguments and the result, which may be large
 
     def abandon(self) -> None:
-        """Note that a call hangs, so that the process does not wait for the threads at exit."""
+        """Do not wait for the threads of this pool when the process ends, since a call hangs."""
         self._abandoned = True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -93,7 +93,7 @@ _pools: weakref.WeakValueDictionary[int, Threads] = weakref.WeakValueDictionary(
 
 @atexit.register
 def _end() -> None:
-    """Wait for running calls: a thread that is inside another library when the process ends may crash it."""
+    """Wait for running calls, since the process may crash if it ends while a thread is inside another library."""
     for pool in existing(_pools):
         pool.shutdown(wait=not pool._abandoned, cancel_futures=True)
 

@@ -72,7 +72,7 @@ def test_check(register):
 
 
 OTHER_FORMS = [
-    ("devices.names", [()], X, af.DeviceError, "named none"),
+    ("devices.names", [()], X, af.DeviceError, "named no device"),
     ("to_numpy", [[1, 2]], Box(X), af.ConversionError, "returned a list, from boxes"),
     ("to_numpy", [X, None], Box(X), af.ContractError, "returned a NoneType, from boxes"),
     ("is_traced", [X], Box(X), af.ContractError, "raised ValueError.*from boxes"),
