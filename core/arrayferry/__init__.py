@@ -42,14 +42,14 @@ _LAYERS = {
     "stream": "arrayferry_streams",
     "testing": "arrayferry_kit",
 }
-"""For each public name that another package defines, that package. Users find the name here if it is installed."""
+"""The public names that other packages define, with the package. A name exists here if its package is installed."""
 _PLACES = {
     "Trace": "_trace.recorder",
     "TraceFinding": "_trace.rows",
     "TraceRow": "_trace.rows",
     "trace": "_trace.recorder",
 }
-"""For each public name that a first conversion does not need, its module. All other names are in `_public`."""
+"""The public names that a first conversion does not need, with their modules. All other names are in `_public`."""
 
 
 if not TYPE_CHECKING:  # type checkers would accept every name if they saw `__getattr__`
@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _installed(names: Iterable[str]) -> list[str]:
-    """Return those of the names that this package defines, or a package that is installed."""
+    """Return the names, except those of packages that are not installed."""
     from importlib.util import find_spec
 
     return [name for name in names if name not in _LAYERS or find_spec(_LAYERS[name])]

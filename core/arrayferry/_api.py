@@ -164,7 +164,7 @@ def convert(
 
 
 def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversion:
-    """Return a conversion to a target with these options. The next call with equal arguments returns it again.
+    """Return a conversion to a target with these options. A later call with equal arguments returns the same object.
 
     Args:
         to: the target.
@@ -177,7 +177,7 @@ def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversio
         True
     """
     key: Any = to, device, type(device)
-    if options:  # with types, since `copy=1` equals `copy=True`, but is not valid
+    if options:  # the key has their types, since `copy=1` equals `copy=True`, but is not valid
         key = *key, *options.items(), *map(type, options.values())
     try:
         conversion = _kept.get(key)

@@ -1,4 +1,4 @@
-"""The observers of conversions, and the notes for them. While `observers` is empty, conversions make no notes.
+"""The observers of conversions, and notes for the observers. While `observers` is empty, conversions make no notes.
 
 A note says why an array was not converted by the planned route. It is added to the conversion that runs in the thread.
 """
@@ -16,7 +16,7 @@ from ._errors import describe_error
 from ._utilities.caller import CORE, OURS
 
 observers: list[Any] = []
-"""The running traces. The list is modified in place, so that it can be imported by name. It is empty after a fork."""
+"""The running traces. The list is modified in place, so it can be imported by name. A forked process empties it."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=observers.clear)
@@ -34,7 +34,7 @@ class OpenConversion:
 
     Attributes:
         notes: the notes.
-        within: the seconds of conversions that run inside this conversion, for which they are not counted.
+        within: the seconds of other conversions inside this conversion, which are subtracted from its time.
         raised: the direct converter whose error was noted last.
     """
 
@@ -67,7 +67,7 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
     cause = "" if error is None else f" ({describe_error(error)})"
-    with suppress(Exception):  # the `repr` of an object may raise
+    with suppress(Exception):  # the `repr` of an object may raise an error
         text = " ".join((" ".join(map(str, words)) + cause).split())
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 

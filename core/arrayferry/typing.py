@@ -1,7 +1,7 @@
 """Types for annotating code that passes arguments on to arrayferry. Importing this module imports no array library.
 
 The names of arrays (`TorchArray`) are only for type checkers. At run time they are `Any`, since their libraries may not
-be installed. Use them to write overloads for the results of each target:
+be installed. Use these names to write overloads for the results of each target:
 
     @overload
     def load(path: str, to: ToTorch) -> TorchArray: ...

@@ -1,1 +1,1 @@
-"""The conversion of a whole value: of its arrays, library by library, and the code compiled for its structure."""
+"""The conversion of a whole value: all arrays of one library together, and by code compiled for its structure."""

@@ -109,7 +109,7 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # prepare again if the registry changed before `_plans` was set, so that nothing reset it
+            # prepare again if the registry changed before `_plans` was set, which was then not reset
             if registry.catalog is catalog:
                 return plans
 
@@ -210,7 +210,7 @@ def make_conversion(
 
 
 def notice_observers() -> None:
-    """Start or stop reporting existing conversions to observers. New ones are reported from the start."""
+    """Start or stop reporting existing conversions to observers. New conversions do so from the start."""
     for registry in registries():
         for watcher in registry.watchers():
             plans = watcher._plans if isinstance(watcher, Conversion) else None

@@ -42,7 +42,7 @@ class LazyPair(Pair):
         return isinstance(self.source, Backend) and overrides(self.source, Backend.compute)
 
     def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
-        """Convert lazy arrays. All are checked first, then all are computed in one call."""
+        """Convert lazy arrays. All arrays are checked first, then all are computed in one call."""
         import numpy
 
         results = list(xs)
@@ -96,7 +96,8 @@ class LazyPair(Pair):
     def _is_fresh(self, value: AnyTree) -> bool:
         """Return whether a result of `compute` may be shared.
 
-        It may if the arrays of its library are writable and the plugin is built in. Another plugin may still use it.
+        It may if the plugin of the lazy arrays is built in, and arrays of the library of the result are writable. A
+        plugin that is not built in may still use the result.
         """
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
@@ -104,7 +105,10 @@ class LazyPair(Pair):
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Return the values of `xs[i]` for each `i` of `indices`. One call computes all; repeated arrays are copied."""
+        """Return the values of `xs[i]` for each `i` in `indices`, computed in one call.
+
+        The values of an array that occurs again are copied.
+        """
         if not indices:
             return []
         import numpy

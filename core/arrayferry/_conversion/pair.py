@@ -214,7 +214,7 @@ class Pair:
         return self.executor.run(x, without=self._without, values=values, way=way)
 
     def _recognised(self, y: AnyArray) -> Any:
-        """Check that a result is an array of the target."""
+        """Return a result if it is an array of the target, else raise an error."""
         kind = self.kind_of(y)
         if kind.backend is self.target or kind.is_array_of(self.target):
             return y
@@ -253,6 +253,6 @@ class Pair:
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
-                return  # the converter's error is noted already, or it is not for such an array
+                return  # the error is noted already, or the converter is not for such arrays
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not accept", what)

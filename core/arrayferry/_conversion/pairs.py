@@ -1,7 +1,7 @@
 """`Pairs`: converts the arrays of trees to one target, all arrays of a library together.
 
-A `Pairs` belongs to one catalog. When the registry changes, the conversion drops its `Pairs` and its plans. Conversions
-that run in other threads use them until they end.
+A `Pairs` belongs to one catalog. When the registry changes, the conversion drops its `Pairs` and its plans. Calls that
+are running in other threads use the old `Pairs` until they end.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 This is the main idea that makes conversions fast. A plan is a Python function, written from the `Tree` of a value that
 was converted without a plan. It checks each container and each leaf just enough to know that its code is right for the
-value. It converts each array by the fastest call of the target, and builds the result. For
+value. It converts each array by the fastest call of the target, and builds the result. The plan that converts
 
     {"image": x, "info": ("text", y)}
 
-to PyTorch it reads, in short:
+to PyTorch is, in short:
 
     while True:
         if type(v0) is not dict: break

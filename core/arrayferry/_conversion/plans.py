@@ -140,7 +140,7 @@ class Plans:
         return self._search(value, self._last)
 
     def _search(self, value: AnyTree, tried: Plan | None) -> Any:
-        """Convert a value with the plan for its structure. If there is none, or it is `tried`, use the slow path."""
+        """Convert a value with the plan for its structure, or without a plan if there is none or it is `tried`."""
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))
@@ -172,7 +172,7 @@ class Plans:
             return
         cached = self._plans.get(key)
         if cached is not None:
-            if not cached.with_routes:  # its code failed for this value, so also use routes
+            if not cached.with_routes:  # the plan failed for this value, so let it use routes, too
                 cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:

@@ -11,7 +11,7 @@ from arrayferry._types import AnyTree
 MANY = "..."
 """Marks the structure of a container with any number of children, which all have one structure."""
 MIN_MANY = 16
-"""The code for a container is a loop, for any length, if it has at least this many children of one structure."""
+"""If a container has at least this many children of one structure, its code is a loop for any number of children."""
 MAX_LEVELS = 30
 """The maximum number of levels of a structure with a plan. Python's parser limits the depth of the code."""
 

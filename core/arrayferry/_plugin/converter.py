@@ -95,7 +95,7 @@ class Converter(ABC):
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions for the code generated for a structure, or None if the code calls a function.
+        """Return Python expressions for the code generated for a structure, or None if the code must call a function.
 
         The expressions save one call for each array. They may raise an error for an array that they do not handle.
         """

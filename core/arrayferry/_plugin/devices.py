@@ -1,4 +1,4 @@
-"""`Devices`: the devices that arrays of a library can be on. It is an attribute of the backend."""
+"""`Devices`: the devices that arrays of a library can be on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrayferry._types import AnyArray
 
 
 class Devices:
-    """The devices of a library. It is the attribute `devices` of the backend.
+    """The devices of a library. The attribute `devices` of a backend is an object of this class.
 
     Subclass it for a library with arrays outside host memory. The methods of this class are for host memory alone.
 

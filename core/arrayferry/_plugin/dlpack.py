@@ -1,4 +1,4 @@
-"""`DLPack`: how a library exchanges arrays with other libraries without copies. It is an attribute of the backend."""
+"""`DLPack`: how a library exchanges arrays with other libraries without copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arrayferry._types import AnyArray
 
 
 class DLPack:
-    """The exchange of arrays by DLPack. It is the attribute `dlpack` of a backend, which is None without an exchange.
+    """The exchange of arrays by DLPack. The attribute `dlpack` of a backend is an object of this class, or None.
 
     Attributes:
         kinds: the kinds of device ("cpu", "cuda") on which arrays are exchanged.

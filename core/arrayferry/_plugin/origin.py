@@ -19,7 +19,7 @@ from .dlpack import DLPack
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
-"""Exceptions that are raised unchanged while a plugin or library is loaded. Any other exception is its fault."""
+"""Exceptions that are not caught while a plugin or library is loaded. Any other exception means that it is faulty."""
 
 
 class Origin(ABC):
@@ -149,7 +149,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     except NEVER_CAUGHT:
         raise
     except BaseException as error:
-        # one line, without lines of "=", which some libraries print around the text
+        # make one line of the text, without the lines of "=" that some libraries have around it
         text = " ".join(word for word in str(error).split() if word.strip("="))
         failure = BackendUnavailableError(
             f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",

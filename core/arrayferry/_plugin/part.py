@@ -8,7 +8,7 @@ from arrayferry._utilities.text import never_raises
 
 
 class Part:
-    """A base class for the parts that the hooks of a layer return. The layer subclasses it, and plugins subclass that.
+    """A base class for the parts that hooks of layers return. Layers subclass it, and plugins subclass those classes.
 
     Attributes:
         name: what the part is about: the name of a backend or source, or the dotted path of a class of backends,

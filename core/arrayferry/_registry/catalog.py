@@ -91,12 +91,12 @@ class Catalog:
             refuse: the name of a plugin. If it is faulty, an error is raised.
         """
         parts = self._parts.get(hook)
-        if parts is None:  # without a lock: plugins import modules, and an import may wait for it
+        if parts is None:  # without a lock, since an import in a plugin may wait for the lock
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
                     f"a plugin requests the parts of {hook} while its own parts are collected",
-                    remedy="Request them later, in a method of the part that it returns.",
+                    remedy="Request them later, in a method of the part that the hook returns.",
                 )
             token = _asking.set((*_asking.get(), query))
             try:
@@ -228,7 +228,7 @@ class Catalog:
         return kind
 
     def notice_imports(self) -> None:
-        """Look up the registered types again if a library was imported or reloaded after the last time."""
+        """Look up the registered types again if a library was imported or reloaded after they were looked up."""
         if self.kinds.outdated():
             vars(self).pop("kinds", None)
             self._changed()

@@ -64,7 +64,7 @@ _RULES: dict[str, _Rule] = {
 _PARTS: dict[str, type] = {"devices": Devices, "dlpack": DLPack}
 """The attributes of backends and sources that are objects with methods, and their classes."""
 _OF_LAYERS = ("name", "replaces")
-"""The attributes to check of parts that hooks of layers return."""
+"""The attributes that are checked in parts that hooks of layers return."""
 _MOVED_FROM_SOURCES = {
     "is_out_of_memory": "devices.is_out_of_memory", "dlpack_devices": "dlpack.kinds", "to_dlpack": "dlpack.export",
     "dtype_of": "dlpack.dtype_of", "usable": "check", "blocks": "arrayferry_blocks()",

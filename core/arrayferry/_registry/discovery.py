@@ -141,7 +141,7 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
 
 
 def _home(point: EntryPoint) -> str:
-    dist = point.dist  # slow, so this function is called only for a message
+    dist = point.dist  # reading `dist` is slow, so this is done only for messages
     return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 

@@ -1,6 +1,6 @@
 """A backend for an Array API library without a plugin, created on demand.
 
-Such a library guarantees nothing about its memory that arrayferry knows of. So memory is shared with it only with
+arrayferry does not know what such a library guarantees about its memory. So memory is shared with the library only with
 `copy=False`, and only after a check that the result shares memory.
 """
 
@@ -167,7 +167,7 @@ def _restore(name: str) -> GenericBackend:
 def find_namespace(name: str) -> ModuleType | None:
     """Find a namespace that has been imported, or that belongs to a known library of the Array API.
 
-    No other module is imported, since a mistyped name may be the name of any file. Returns None if there is no such
+    No other module is imported, since a mistyped name may be the name of any module. Returns None if there is no such
     namespace.
 
     Raises:

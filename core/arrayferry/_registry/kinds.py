@@ -112,7 +112,7 @@ class Kinds:
         )
 
     def may_have_changed(self, cls: type) -> bool:
-        """Return whether a container accepts a class that was of no known kind, as after its registration in JAX."""
+        """Return whether a container accepts a class whose kind was "other", as after its registration in JAX."""
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: AnyTree) -> Kind:
@@ -125,7 +125,7 @@ class Kinds:
             return kind
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # the type of the value raises errors
+        except Exception:  # code of the type raised an error
             return OTHER
 
     def _classify(self, value: AnyTree) -> Kind:

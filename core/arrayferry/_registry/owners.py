@@ -32,7 +32,7 @@ class Owners:
         packages: the owner of each package, which is one more name of a backend.
         types: the owner of each array type, by its dotted path.
         left_out: the parts that are not used.
-        unused: the ids of the contributions of these parts.
+        unused: the `id` of the contribution of each part in `left_out`.
 
     Raises:
         PluginError: the plugin named `refuse` claims a name or type that another plugin owns.

@@ -108,7 +108,7 @@ class PluginManager(pluggy.PluginManager):
     """The plugins of a registry, as pluggy manages them: `arrayferry.registry.manager`.
 
     Its methods are those of `pluggy.PluginManager`. A change takes effect at once, also in existing conversions. A
-    single backend, converter, container or source can be registered too. pluggy has a module whose hook returns it.
+    single backend, converter, container or source can be registered too. pluggy gets a module whose hook returns it.
 
     Args:
         registry: the registry, whose lock is held during a change.
@@ -117,7 +117,7 @@ class PluginManager(pluggy.PluginManager):
     Attributes:
         layers: for each hook that an installed layer announces, the entry point of the class of its parts.
         left_out: the installed plugins that are not used.
-        warn: issues a warning, once.
+        warn: a function that issues a warning, each text only one time.
 
     Examples:
         >>> import arrayferry as af
@@ -169,7 +169,7 @@ class PluginManager(pluggy.PluginManager):
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
-        """Unregister a plugin, and return it. Pass it or its name. `refresh` loads an installed plugin again."""
+        """Unregister a plugin, passed as such or by name, and return it. `refresh` loads installed plugins again."""
         with self._registry.lock:
             registered_name = self.get_name(plugin) if name is None else name
             if registered_name is None or not self.has_plugin(registered_name):
@@ -234,7 +234,7 @@ class PluginManager(pluggy.PluginManager):
         """
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
-        if not isinstance(value, _FUNCTIONS):  # a property, for example, is not evaluated
+        if not isinstance(value, _FUNCTIONS):  # not evaluated, since it may be a property
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out

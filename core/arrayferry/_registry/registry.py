@@ -118,7 +118,7 @@ class Registry:
         """Log and issue a warning, once until installed plugins are loaded again."""
         if text not in self._warned:
             self._warned.add(text)
-            import logging  # imported here, since it takes time, and most programs never warn
+            import logging  # imported here, since this takes time, and most programs do not warn
 
             logger = logging.getLogger("arrayferry")
             # without a handler, logging would print the text besides the warning
@@ -148,7 +148,7 @@ class Registry:
         return catalog
 
     def invalidate(self) -> None:
-        """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
+        """Drop the catalog before plugins change. The next use makes a new catalog. The caller holds the lock."""
         self.current = self.partial = self._aside = self._missing = None
         self._notify()
 

@@ -167,7 +167,7 @@ class Direct:
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Return `NotImplemented` after an error of the converter. If memory ran out and cannot be freed, raise it."""
+        """Return `NotImplemented` after an error. If memory ran out and none can be freed, raise the error."""
         if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:

@@ -89,7 +89,7 @@ def target_dtype(
 
 
 def _names(names: Any, target: Backend) -> frozenset[str]:
-    """Return what `dtypes` of a backend returned as a set of names."""
+    """Return the names that `dtypes` of a backend returned, as a set."""
     try:
         return frozenset((names,) if isinstance(names, str) else names)
     except TypeError as error:

@@ -100,7 +100,7 @@ class Exchange(NamedTuple):
         shared = self._handed_over(x)
         y = after.copy(shared)
         waits = _wait_for(y, before, after)
-        # later work of the source's library waits for the copy, so it may even reuse the memory of `x`
+        # later work of the source's library waits for the copy, so the memory of `x` may even be reused
         if waits and before.memory == "immutable":
             return y
         is_tracked = keep_source(after, shared, y)

@@ -87,7 +87,7 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if values is not None:  # converters do not use `values`: they would compute them again
+        if values is not None:  # a converter would compute `values` again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         # a list, since another thread may add a converter to the dict during the loop
         directs = list(self._directs.values())
@@ -240,7 +240,7 @@ def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) ->
 
 
 def _traced(source: Origin, x: AnyArray) -> TracedValueError:
-    """Return the error for a traced value. If the plugin raises one, this is that error, since it is more precise."""
+    """Return the error for a traced value: the `TracedValueError` that the plugin raises, or a less precise error."""
     try:
         source.to_numpy(x)
     except TracedValueError as error:

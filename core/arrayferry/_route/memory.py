@@ -29,7 +29,7 @@ def decide(
 
     Args:
         source: the backend or source that the memory belongs to.
-        target: the backend that would share it.
+        target: the backend that would use this memory.
         copy: the user's option.
         readonly: whether this array is read-only, even if arrays of its library are writable.
         copied: the reason why the memory is a copy, or "" if it is the source's own memory.

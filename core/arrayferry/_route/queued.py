@@ -30,7 +30,7 @@ MOST = 2**31
 PAUSE = 0.004
 """Seconds between two checks of the copies."""
 LINGER = 250
-"""The thread ends after this many checks in a row without a stored source."""
+"""The thread that drops sources ends after this many checks in a row without a stored source."""
 
 _kept: deque[tuple[Callable[[], bool], Any, int]] = deque()
 _watcher: Thread | None = None

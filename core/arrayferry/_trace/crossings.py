@@ -1,4 +1,4 @@
-"""The crossings of a conversion. For traces, its arrays are compared with the results when it is done.
+"""The crossings of a conversion: for traces, arrays are compared with their results when the conversion is done.
 
 This module computes no lazy array, and reads no values from a device.
 """
@@ -179,7 +179,7 @@ def _why_copied(
 def nbytes_of(x: AnyArray) -> int:
     """Return the size of an array in bytes, or 0 if it is not known."""
     with suppress(Exception):
-        # int() raises for a Dask array with unknown lengths, whose size is not a number
+        # int() raises an error for a Dask array with unknown lengths, whose size is not a number
         if hasattr(x, "nbytes"):
             return int(x.nbytes)
         return int(x.size) * int(getattr(dtype_named(dtype_name(x.dtype)), "itemsize", 0))

@@ -59,8 +59,8 @@ class Trace:
     """All crossings of arrays in a block of code, as returned by `arrayferry.trace`.
 
     Use a trace in a `with` statement. You can read it inside the block and after it. If you use the same trace again,
-    it continues counting. Traces can be nested, and used in several threads. Each trace counts those of all threads.
-    In a process forked inside the block, nothing is counted.
+    it continues counting. Traces can be nested, and used in several threads. Each trace counts the crossings of all
+    threads. In a process forked inside the block, nothing is counted.
 
     Attributes:
         calls: the number of conversions in which an array crossed.

@@ -35,7 +35,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def watch(pairs: Pairs, convert: Callable[[Any], Any], value: AnyTree) -> Any:
-    """Convert a value, and report it to all traces."""
+    """Convert a value, and report the conversion to all traces."""
     outer = open_conversion.call
     call = OpenConversion()
     start = time.perf_counter()
@@ -68,7 +68,7 @@ def _report(
 
 
 def read_number(read: Callable[[Any], Any], x: AnyArray) -> Any:
-    """Read a number from an array, and report it to the traces. See `arrayferry.extending.observed_read`."""
+    """Read a number from an array, and report this to the traces. See `arrayferry.extending.observed_read`."""
     call, start = OpenConversion(), time.perf_counter()
     number = read(x)
     kind = default_registry().kind(x)

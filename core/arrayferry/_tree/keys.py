@@ -34,7 +34,7 @@ _OWN = {"__reduce_ex__", "__reduce__"}
 """`_OF_OBJECT` is the function that `object.__reduce_ex__` returns. Classes with a method in `_OWN` override it."""
 
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
-"""Classes of structures of JAX and optree. They are compared by `==`, since equal ones may be pickled differently."""
+"""Classes of structures of JAX and optree, compared by `==`, since equal objects may be pickled differently."""
 
 Special = Callable[[Any], Hashable | None]
 

@@ -21,7 +21,7 @@ class Kind:
         backend: the backend of an array, or the backend of NumPy for a NumPy scalar.
         source: the source that reads arrays from objects of this type.
         container: the container of a structure, or of an array of objects.
-        cacheable: whether this kind is final. "other" is not while the library of a backend is being imported.
+        cacheable: whether this kind is final. The kind "other" is not final while a library is being imported.
         origin: `backend` or `source`, whichever is not None.
         is_array: whether values of this type are arrays or NumPy scalars.
     """

@@ -59,7 +59,7 @@ class Nodes:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         branches: the containers, each after the containers in it.
         keeps: whether a container whose `rebuild` raises a `ConversionError` is returned unchanged. After a
-            `StructureError`, it is returned only if nothing in it was converted.
+            `StructureError`, the container is returned only if nothing in it was converted.
 
     Attributes:
         branches: the containers.
@@ -84,7 +84,7 @@ class Nodes:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        # the new containers for those in several places, by the ids of a container and its new children
+        # for containers in several places, the new container by the ids of the old one and of the children
         cached: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:

@@ -149,7 +149,7 @@ class Tree(Nodes):
             if whole or options.unknown == "convert":
                 return kind
             if overrides(kind.source, Source.is_sparse):
-                self.cacheable = False  # not every object of this class may be sparse
+                self.cacheable = False  # another object of this class may be sparse
                 if ask_backend(kind.source, "is_sparse", value):
                     return kind
             if options.unknown == "keep":

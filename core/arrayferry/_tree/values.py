@@ -103,7 +103,7 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
     Args:
         value: the object.
         path: its path in the tree.
-        has_source: whether a source reads it.
+        has_source: whether a source reads objects of this type.
     """
     name = type_name(type(value))
     if _has_units(value):
@@ -144,7 +144,7 @@ def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
             UnconvertedWarning,
             stacklevel=caller_level(),
         )
-        # added after the warning, so that every call raises it if a filter turns it into an error
+        # added after the warning, so that if warnings are errors, every call raises the error
         _unconverted.add(cls)
 
 
@@ -180,7 +180,7 @@ def _own_way(value: AnyTree) -> str:
 
 
 _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
-"""Calls for objects with `__cuda_array_interface__` alone, by an attribute: of Numba, of PyCUDA, and of all of them."""
+"""The call to suggest for an object with `__cuda_array_interface__`, by the first of these attributes that it has."""
 
 
 def is_on_gpu(value: AnyTree) -> bool:

@@ -96,7 +96,7 @@ class CostlyCache(dict[K, V]):
         limit: the maximum number of entries.
 
     Attributes:
-        used: the values that were used lately. Code that uses a value adds it here.
+        used: the values that were used lately. Code that uses a value must add the value to this set.
 
     Examples:
         >>> from arrayferry._utilities.cache import CostlyCache

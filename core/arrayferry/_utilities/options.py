@@ -29,7 +29,7 @@ UNSET = Unset()
 def count_of(
     name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
 ) -> int:
-    """Return an option as an `int`. It must be an integer of `least` or more, or a 0-d array of any library with one.
+    """Return an option as an `int`. It must be an integer of `least` or more, also as a 0-d array of any library.
 
     Raises:
         arrayferry.OptionError: the option is not such an integer.
@@ -55,7 +55,7 @@ def limit_of(requested: Any, default: int | None) -> int | None:
 
 
 def is_whole(limit: Any) -> bool:
-    """Return whether a limit of another library is a whole number of Python or NumPy, or a 0-d array with one."""
+    """Return whether a limit of another library is a whole number, also as a 0-d array of any library."""
     try:
         return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
     except Exception:  # the limit is not a number, is several numbers, or is traced
@@ -149,7 +149,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     """Return a seed as an `int` of 0 or more, or a list with an `int` or None for each environment. None stays None.
 
     Args:
-        seed: an integer of any library, or several of them and None, also as an array.
+        seed: an integer of any library, None, or a sequence of integers and None, also an array of integers.
         count: how many environments there are.
 
     Raises:

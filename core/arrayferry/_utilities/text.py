@@ -15,7 +15,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def short_repr(value: AnyTree, most: int = 40) -> str:
-    """Return a short text for a value: text and numbers as Python writes them, shortened, or only the type."""
+    """Return a short text for a value: text and numbers as Python writes them, or the type of any other value."""
     if type(value) not in _PLAIN:
         return f"<{type(value).__name__}>"
     if isinstance(value, int) and value.bit_length() > 4 * most:
