@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = ("extending", "testing", "typing")
-"""Public modules. They are imported on first use, since `testing` needs pytest."""
+"""The public modules. Each module is imported on first use, so that only users of `testing` need pytest."""
 _LAYERS = {
     "BlockError": "arrayferry_streams",
     "BlockTimeoutError": "arrayferry_streams",

@@ -87,7 +87,7 @@ def map_arrays(function: Callable[[Any], Any], value: AnyTree) -> Any:
     """Call a function with every array in a tree, and return a tree of the results.
 
     Args:
-        function: called with each array.
+        function: a function to call with each array.
         value: an array, a tree, or any other value. It is never modified.
 
     Raises:

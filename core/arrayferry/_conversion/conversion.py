@@ -210,7 +210,7 @@ def make_conversion(
 
 
 def notice_observers() -> None:
-    """Start or stop reporting existing conversions to observers. New conversions do so from the start."""
+    """Start reporting existing conversions if there are observers now, or stop if there are none."""
     for registry in registries():
         for watcher in registry.watchers():
             plans = watcher._plans if isinstance(watcher, Conversion) else None

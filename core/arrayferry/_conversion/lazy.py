@@ -29,8 +29,8 @@ class LazyPair(Pair):
 
     Args:
         arguments: the arguments of `Pair`.
-        convert_computed: converts a computed array that is not a NumPy array. Its arguments are the array, True if
-            nothing else uses the memory of the array, and the path of the array in the tree.
+        convert_computed: a function that converts a computed array that is not a NumPy array. Its arguments are the
+            array, True if nothing else uses the memory of the array, and the path of the array in the tree.
     """
 
     def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
@@ -119,7 +119,7 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            # one call for each array, since an array that is refused fails the whole call
+            # one call for each array, since one array that is refused would make the whole call fail
             groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         value_by_id = dict(zip(first, computed, strict=True))

@@ -57,7 +57,7 @@ class Pair:
 
     Attributes:
         catalog, source, target, options, forget: the arguments.
-        kind_of: returns the kind of a value.
+        kind_of: a function that returns the `Kind` of a value.
         same: whether source and target are one library.
         direct: the direct converter, if the route under these options is this converter alone. Otherwise None.
     """
@@ -83,7 +83,7 @@ class Pair:
         return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
-        """Return the direct converter if it alone is the route of arrays on the host under these options, or None."""
+        """Return the direct converter if the route of arrays on the host is this converter alone. Otherwise None."""
         if self.same:
             return None
         there, device = resolve_device(self.target, self.options.device, "cpu")
@@ -110,7 +110,7 @@ class Pair:
 
         Args:
             xs: the arrays.
-            path_of: returns the path of an array in the tree, by its index in `xs`, for errors.
+            path_of: a function that returns the path in the tree of the array with an index in `xs`, for errors.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
         convert: Callable[[Any], Any] = self.by_route

@@ -38,7 +38,7 @@ class Pairs:
 
     Attributes:
         catalog, target, options, forget: the arguments.
-        kind_of: returns the kind of a value.
+        kind_of: a function that returns the `Kind` of a value.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Pairs:
                 except ConversionError as error:
                     place = {"path": tree.path_of(index), "target": self.target.name}
                     raise error.locate(**place) from error.__cause__
-            # a Python number, which has no origin, is now a NumPy array
+            # a Python number has no origin, but was made a NumPy array above
             origin = kind.origin or self.catalog.backend("numpy")
             groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}

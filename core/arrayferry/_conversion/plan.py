@@ -81,7 +81,7 @@ def write_plan(
 
     Args:
         tree: a flattened value.
-        snippet_for: returns the code that converts arrays of a kind and type.
+        snippet_for: a function that returns the code that converts arrays of a kind and type.
         structure: the result of `structure_of`.
         target: the name of the target, for tracebacks.
         miss: the function that the code calls for a value that it does not handle.
@@ -136,7 +136,7 @@ class _Scope:
 
     Args:
         tree: a flattened value.
-        snippet_for: returns the code that converts arrays of a kind and type.
+        snippet_for: a function that returns the code that converts arrays of a kind and type.
 
     Attributes:
         tree: the flattened value.

@@ -52,8 +52,8 @@ class Plans:
         options: the options of the conversion.
 
     Attributes:
-        pairs: converts values without a plan.
-        run: converts a value. If there are observers, it notifies them.
+        pairs: the `Pairs` that convert values without a plan.
+        run: the function that converts the next value. If there are observers, it reports the conversion to them.
         counts: how often each structure was converted without a plan, by the hash of the structure. The structure
             itself would keep its types alive.
     """

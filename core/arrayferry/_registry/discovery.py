@@ -53,7 +53,7 @@ def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], 
     Args:
         entries: all installed entry points.
         blocked: the names of plugins that the user has blocked.
-        warn: called with the text of a warning.
+        warn: a function to call with the text of a warning.
     """
     installed = Installed([], set(), set())
     for point, allowed in installed_plugins(entries, warn):
@@ -85,7 +85,7 @@ def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[E
 
     Args:
         entries: all installed entry points.
-        warn: called with the text of a warning.
+        warn: a function to call with the text of a warning.
     """
     chosen = chosen_plugins()
     if chosen == []:
@@ -114,7 +114,7 @@ def announced_hooks(
 
     Args:
         entries: all installed entry points, or None to look for them.
-        warn: called with the text of a warning.
+        warn: a function to call with the text of a warning.
     """
     hooks: dict[str, EntryPoint] = {}
     entries = entry_points() if entries is None else entries

@@ -42,8 +42,8 @@ class Kinds:
     Args:
         arrays: the backend or source that owns each type, by the dotted path of the type.
         containers: the containers, in the order in which they are tried.
-        generic: returns a backend for a namespace of the Array API, or None if a plugin handles its library.
-        warn: called with the text of a warning.
+        generic: a function that returns a backend for an Array API namespace, or None if a plugin handles its library.
+        warn: a function to call with the text of a warning.
 
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.

@@ -24,7 +24,7 @@ class Owners:
     Args:
         contributions: the parts, in the order in which they claim names and types.
         refuse: the name of a plugin. If one of its parts is left out, an error is raised.
-        warn: called with the text of a warning.
+        warn: a function to call with the text of a warning.
 
     Attributes:
         parts: the parts that are used and have names.

@@ -18,7 +18,7 @@ MAX_OWNERS = 1_000
 
 
 class Named(dict[str, Any]):
-    """A dict by name that cannot be changed. A copy or a pickle of it is a plain dict."""
+    """A read-only dict with names as keys. A copy or a pickle of it is a plain dict."""
 
     def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

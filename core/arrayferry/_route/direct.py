@@ -43,15 +43,15 @@ class Direct:
         source: the backend or source of its arguments.
         target: the backend of its results.
         options: the user's options.
-        kind_of: returns the kind of a value.
+        kind_of: a function that returns the `Kind` of a value.
         forget: a function to call without arguments when the converter is no longer used.
 
     Attributes:
         target_device: the device on which results must be, or None if that is not checked.
         trusted: whether the converter is built in. The types of its results are then not checked.
         disabled: whether the converter is no longer used.
-        one: converts one array, or None if the converter does not support these options.
-        many: converts several arrays in one call, or None if the converter cannot do this.
+        one: a function that converts one array, or None if the converter does not support these options.
+        many: a function that converts several arrays in one call, or None if the converter has none.
         inline: expressions that convert one array, or None if the converter has none.
     """
 

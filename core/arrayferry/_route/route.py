@@ -178,7 +178,10 @@ class _Search:
         self.devices = sorted({place.device for place in self.places})
 
     def _between(self, target: Backend) -> Iterator[Place]:
-        """Yield the places on the way: where direct converters start, and both libraries on each of two devices."""
+        """Yield the places where direct converters start, and those between two devices other than the host.
+
+        The latter are the target on the device of the source, and the source on the device of the target.
+        """
         devices = {HOST.device, self.goal.device, self.start.device}
         for converter in self.converters:
             for device in sorted(devices):

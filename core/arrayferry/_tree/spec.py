@@ -119,7 +119,7 @@ def flatten(
 
     Args:
         value: an array or a tree.
-        kind_of: returns the kind of a value.
+        kind_of: a function that returns the `Kind` of a value.
         everything: whether values that are neither arrays nor containers are leaves too. If False, such values are
             stored in the layout.
         prefix: the start of each path.

@@ -49,7 +49,7 @@ class Tree(Nodes):
 
     Args:
         value: anything.
-        kind_of: returns the kind of a value.
+        kind_of: a function that returns the `Kind` of a value.
         options: the options, which decide whether Python's numbers, and objects that could become arrays, count as
             arrays. With None, they do not, and no object raises an error.
         whole: whether this is the whole value of a conversion, and not a part of it.
@@ -98,7 +98,7 @@ class Tree(Nodes):
             self._keep_inside()
 
     def _keep_inside(self) -> None:
-        """Do not rebuild containers that are only in containers that are returned unchanged."""
+        """Set `rebuilt` to False for containers that occur only inside containers that are returned unchanged."""
         needed = {self.branches[-1].index}
         for branch in reversed(self.branches):
             branch.rebuilt = branch.rebuilt and branch.index in needed

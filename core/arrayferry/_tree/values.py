@@ -1,7 +1,7 @@
 """Reads objects of no known library that could become arrays. If units or masks would be lost, an error is raised.
 
 In a tree, such objects are converted only with `unknown="convert"`, since arrayferry does not know what would be lost.
-Such an object as the whole value raises an error, since users would not expect it to stay unchanged.
+If the whole value is such an object, an error is raised, since users would not expect the object back unchanged.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
-"""Packages whose functions convert with the options of the user's code, and not with their own."""
+"""Packages in which the user's code chooses the options of conversions."""
 OURS = frozenset(
     (
         *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
