@@ -107,9 +107,10 @@ def convert(
             default device of the target. None keeps the device of each array, if the target has it.
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
             possible and safe. Sharing is not safe if the result could be used to change an array that must not change.
-        narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same kind that
-            the target has, and raises `NarrowingError` if a number does not fit. "forbid" raises this error even if
-            all numbers fit. "allow" converts without this check.
+        narrowing: what happens if the target lacks the dtype. "checked" uses the smallest dtype of the target that can
+            represent all numbers of the dtype, or else the widest of the same kind, and raises `NarrowingError` if a
+            number does not fit. "forbid" raises this error even if all numbers fit. "allow" converts without this
+            check.
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" turns them into 0-d arrays.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"
             `UnsupportedDtypeError`, or "keep" them unchanged.

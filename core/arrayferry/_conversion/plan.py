@@ -190,7 +190,7 @@ class _Block:
     """Writes the statements of a loop, line by line. If a check of a value fails, they leave the loop by `break`.
 
     Args:
-        scope: shared with the other loops of the plan.
+        scope: the names, objects and snippets that all loops of the plan share.
         later: whether the loop only collects arrays, which one call converts after the loop. Other values are
             stored until then.
 

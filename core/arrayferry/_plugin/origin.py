@@ -100,7 +100,7 @@ class Origin(ABC):
     def problem(self) -> BackendUnavailableError | None:
         """Return why the library cannot be used here, as an error to raise, or None if it can be used.
 
-        This imports the library. Override `check` for further tests.
+        This method imports the library. Override `check` for further tests.
         """
         if not self.installed:
             top = self.package.partition(".")[0]
@@ -141,7 +141,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
 
     Args:
         name: the name of the library in the message.
-        package: the module to import. It is installed.
+        package: the module to import, which is installed.
         install: the argument of `pip install`, or "" if it is not known.
     """
     try:
@@ -165,8 +165,8 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
 class Source(Origin):
     """Objects that are not arrays, but that arrays are read from: table columns, datasets in files.
 
-    Subclass it. Such an object is converted if it is the whole value, and in trees with `unknown="convert"`. It
-    cannot be a target.
+    Subclass it. Such an object is converted if it is the whole value, and in trees with `unknown="convert"`. A
+    source cannot be a target.
 
     Attributes:
         name: the name in messages, `"pandas"`.

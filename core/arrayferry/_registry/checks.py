@@ -1,4 +1,4 @@
-"""Checks of the parts of plugins, so that a mistake is reported at registration and by name."""
+"""Checks of the parts of plugins. They report a mistake at registration, and name the class and the attribute."""
 
 from __future__ import annotations
 

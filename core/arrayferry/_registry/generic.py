@@ -69,7 +69,7 @@ class GenericDevices(Devices):
         is_own = type(device).__module__.partition(".")[0] == home
         if device is None or (is_own and str(device) == object.__repr__(device)):
             return "cpu"  # the library has a single device, which has no name
-        # a device object has its name in `_device`, as in array_api_strict, or its text is the name
+        # the name is the text of the attribute `_device`, as in array_api_strict, or of the object itself
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
 

@@ -48,7 +48,7 @@ class Kinds:
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.
         cached: the kinds of the types of previous values, by type.
-        fresh: whether no value was classified yet. Registered types are then not looked up again.
+        fresh: True until the first value is classified. Until then, registered types are not looked up again.
     """
 
     def __init__(

@@ -169,7 +169,10 @@ class PluginManager(pluggy.PluginManager):
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
-        """Unregister a plugin, passed as such or by name, and return it. `refresh` loads installed plugins again."""
+        """Unregister a plugin, and return it. Pass the plugin or its name.
+
+        `Registry.refresh` loads an installed plugin again.
+        """
         with self._registry.lock:
             registered_name = self.get_name(plugin) if name is None else name
             if registered_name is None or not self.has_plugin(registered_name):

@@ -61,8 +61,8 @@ def target_dtype(
     """Choose the dtype of the result for an array of the dtype `dtype`, without reading its numbers.
 
     Returns:
-        The dtype, and whether the numbers must be checked. They must if `narrowing` is "checked" and the result cannot
-        represent all numbers of `dtype`.
+        The dtype, and whether the numbers must be checked. They must if `narrowing` is "checked" and the
+        returned dtype cannot represent all numbers of `dtype`.
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.

@@ -80,8 +80,8 @@ def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> 
     """
     if misplaced:
         raise TypeError(
-            f"{function} takes an environment, a policy, its parameters and a key, and the rest by keyword, but got "
-            f"{misplaced[0]!r:.80} after the key. Write {keywords}"
+            f"{function} accepts an environment, a policy, its parameters and a key by position, and all other "
+            f"arguments by keyword, but got {misplaced[0]!r:.80} after the key. Write {keywords}"
         )
 
 
