@@ -251,7 +251,7 @@ class TraceWarning(UserWarning):
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:
     if issubclass(_public, (ArrayFerryError, UserWarning)):
-        _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
+        _public.__module__ = "arrayferry"  # so that tracebacks and pickles name the public module
 
 
 def describe_error(error: BaseException) -> str:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
     import torch
-    from typing_extensions import TypeVar  # which type checkers include, installed or not
+    from typing_extensions import TypeVar  # type checkers include this package
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor

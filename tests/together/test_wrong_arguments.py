@@ -238,9 +238,9 @@ MADE = [
     (lambda: wrappers.vector.NormalizeObservation(gym.make("CartPole-v1")), "a single environment. Import the wrapper for it from arrayferry_gym.wrappers", TypeError),
     (lambda: wrappers.NormalizeObservation(CartPole().make_vec(2)), "a vector environment. Import the wrapper for it from arrayferry_gym.wrappers.vector", TypeError),
     (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
-    (lambda: evaluate(CartPole(), still, None, 0, 5), "evaluate takes .*got 5 after the key", TypeError),
+    (lambda: evaluate(CartPole(), still, None, 0, 5), "evaluate accepts .*got 5 after the key", TypeError),
     (lambda: arrayferry_envs.record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
-    (lambda: arrayferry_envs.record(CartPole(), still, None, 0, None, path="cart.gif"), "record takes .*got None after the key", TypeError),
+    (lambda: arrayferry_envs.record(CartPole(), still, None, 0, None, path="cart.gif"), "record accepts .*got None after the key", TypeError),
     *[(lambda env=env: from_simulator(env), "takes a batch of environments", TypeError) for env in (gym.make("CartPole-v1"), None, 3)],
     *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],

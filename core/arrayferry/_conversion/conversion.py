@@ -109,7 +109,7 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # prepare again if the registry changed before `_plans` was set, which was then not reset
+            # prepare again if the registry changed before `_plans` was set, since nothing reset `_plans`
             if registry.catalog is catalog:
                 return plans
 

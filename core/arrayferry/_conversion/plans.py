@@ -167,7 +167,7 @@ class Plans:
         try:
             readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
             structure = structure_of(value, readers)
-            key = hash(structure)  # raises an error if a class in the structure cannot be hashed
+            key = hash(structure)  # hash() fails if a class in the structure cannot be hashed
         except Exception:
             return
         cached = self._plans.get(key)

@@ -42,7 +42,7 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
             return CodeSnippet(Inline(no_objects, "{x}", {}))
-        if pair.options.device == DEFAULT:  # the default device may change between calls
+        if pair.options.device == DEFAULT:  # the default device may change: look it up again
             return by_call
         return CodeSnippet(_already_there(pair, no_objects))
     direct = pair.direct

@@ -149,7 +149,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     except NEVER_CAUGHT:
         raise
     except BaseException as error:
-        # make one line of the text, without the lines of "=" that some libraries have around it
+        # make one line of the text, without the lines of "=" that some libraries print around it
         text = " ".join(word for word in str(error).split() if word.strip("="))
         failure = BackendUnavailableError(
             f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",

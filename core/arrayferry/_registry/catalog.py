@@ -213,7 +213,7 @@ class Catalog:
             kind = kinds.cached.get(type(value))
         except RecursionError:
             raise
-        except Exception:  # the class cannot be hashed
+        except Exception:  # an object of a class that cannot be hashed stays unchanged
             return OTHER
         if kind is OTHER and kinds.may_have_changed(type(value)):
             kind = kinds.of(value)

@@ -180,7 +180,7 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             try:
                 return self._forget(registered_name)
-            except BaseException:  # an interrupt may leave the plugin half removed
+            except BaseException:  # an interrupt may leave the plugin half removed: remove the rest
                 self._forget(registered_name)
                 raise
 

@@ -87,7 +87,7 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if values is not None:  # a converter would compute `values` again
+        if values is not None:  # exclude converters, which would compute `values` again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         # a list, since another thread may add a converter to the dict during the loop
         directs = list(self._directs.values())

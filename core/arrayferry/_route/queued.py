@@ -61,7 +61,7 @@ def let_go() -> bool:
 def _watch() -> None:
     """Drop sources soon after their copies are made, also if no other array is converted."""
     global _watcher
-    # without this mode, a query of an event would end the capture of a CUDA graph in another thread
+    # set a mode in which a query of an event does not end the capture of a CUDA graph in another thread
     with suppress(Exception):
         import ctypes
 

@@ -124,7 +124,7 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
         n = n.view(np.ndarray)
     if not n.dtype.isnative:
         return n.astype(n.dtype.newbyteorder("=")), True
-    if n.dtype.char in "qQ":  # `long long`, which equals `long` on some platforms
+    if n.dtype.char in "qQ":  # `long long`: use the usual dtype of the same size
         n = n.view(f"{n.dtype.kind}8")
     if n.flags.aligned:
         size = n.itemsize or 1

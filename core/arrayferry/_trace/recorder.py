@@ -90,7 +90,7 @@ class Trace:
                 observers.append(self)
                 notice_observers()
             return self
-        except BaseException as error:  # an interrupt may come after the trace was added
+        except BaseException as error:  # remove the trace, also after an interrupt
             self.__exit__(type(error), error, None)
             raise
 

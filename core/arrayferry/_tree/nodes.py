@@ -84,7 +84,7 @@ class Nodes:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        # for containers in several places, the new container by the ids of the old one and of the children
+        # the new container of each repeated container, by the ids of the repeated container and its children
         cached: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:

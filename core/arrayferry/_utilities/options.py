@@ -132,7 +132,7 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
 
     value = factor
     if isinstance(factor, Real) or (scalar and getattr(factor, "shape", None) == ()):
-        with contextlib.suppress(Exception):  # a complex number, for example, is not real
+        with contextlib.suppress(Exception):  # float() fails for a complex number, for example
             value = float(factor)
     inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
     if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):

@@ -51,7 +51,7 @@ class Threads(Executor):
             self._calls.append((future, partial(fn, *args, **kwargs)))
             if len(self._threads) < self._max_workers:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()  # the new thread waits for the lock
+                thread.start()  # the thread waits for the lock, so it is in the set before it runs
                 self._threads.add(thread)
         return future
 
