@@ -1,1 +1,1 @@
-"""The conversion of a whole value: all arrays of one library together, and by code compiled for its structure."""
+"""The conversion of a whole value. Code compiled for its structure converts all arrays of one library together."""

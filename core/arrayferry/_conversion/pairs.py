@@ -135,7 +135,7 @@ class Pairs:
         """Return the code that converts arrays of a `Kind` and a type.
 
         Args:
-            kind: what the arrays are to the registry.
+            kind: the `Kind` of the arrays.
             cls: their type.
             with_routes: whether the code also converts arrays that a direct converter does not handle.
         """

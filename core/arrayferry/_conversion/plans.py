@@ -140,7 +140,10 @@ class Plans:
         return self._search(value, self._last)
 
     def _search(self, value: AnyTree, tried: Plan | None) -> Any:
-        """Convert a value with the plan for its structure, or without a plan if there is none or it is `tried`."""
+        """Convert a value with the plan for its structure, or without a plan if there is none.
+
+        The plan `tried` has just failed for the value, and is not used again.
+        """
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))

@@ -25,7 +25,7 @@ FEWEST_AXES = 32
 """Arrays of all libraries can have this many axes. NumPy 2 allows 64 axes, and earlier versions allow 32."""
 
 method_named = cache(attrgetter)
-"""`method_named(name)(backend)` is the method "copy" of the backend, or the method "devices.move" of its `devices`."""
+"""`method_named("copy")(backend)` is `backend.copy`, and "devices.move" is the name of `backend.devices.move`."""
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:

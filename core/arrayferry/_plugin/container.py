@@ -1,4 +1,4 @@
-"""`Container`: how arrays are found in a structure of some type, and how it is rebuilt."""
+"""`Container`: how arrays are found in a structure of some type, and how the structure is rebuilt."""
 
 from __future__ import annotations
 

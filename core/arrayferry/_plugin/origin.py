@@ -19,7 +19,7 @@ from .dlpack import DLPack
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
-"""Exceptions that are not caught while a plugin or library is loaded. Any other exception means that it is faulty."""
+"""Exceptions that say nothing about a plugin or library, so they are not caught while it is loaded."""
 
 
 class Origin(ABC):

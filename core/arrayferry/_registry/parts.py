@@ -116,7 +116,7 @@ def load_kind(manager: PluginManager, hook: str) -> type:
     """Import the class of the parts of a layer's hook.
 
     Raises:
-        PluginError: no layer announces that hook, the import fails, or its result is not a class.
+        PluginError: no layer announces that hook, the import fails, or the imported object is not a class.
     """
     point = manager.layers.get(hook)
     if point is None:

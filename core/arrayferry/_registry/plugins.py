@@ -58,7 +58,7 @@ class Contribution(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The `name` of the part. If it has none, as a container, the name of its class."""
+        """The `name` of the part, or the name of its class for a part without `name`, such as a container."""
         return str(getattr(self.part, "name", type(self.part).__qualname__))
 
     def __str__(self) -> str:
@@ -494,7 +494,7 @@ class PluginManager(pluggy.PluginManager):
 
     @contextmanager
     def _without_history(self, again: bool) -> Iterator[None]:
-        """Return a context for registering a plugin. If `again` is true, its historic hooks are not called again."""
+        """Return a context for registering a plugin. If `again` is true, historic hooks are not called for it."""
         historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
         calls = [hook._call_history for hook in historic]
         try:

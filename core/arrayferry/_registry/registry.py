@@ -84,7 +84,7 @@ class Registry:
         return catalog
 
     def _beside(self) -> Registry:
-        """Return a registry to use in this thread while another thread loads the plugins of this one.
+        """Return a registry to use in this thread while another thread loads the plugins of this registry.
 
         This thread is importing a module. It must not wait for the other thread, which may itself wait for that module.
         So the returned registry loads the plugins separately, and is used until the other thread is done.

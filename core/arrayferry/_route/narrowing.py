@@ -107,7 +107,10 @@ def narrow_on_device(
 
 
 def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
-    """Return the first number that does not fit: an integer that the cast changed, or a float that became infinite."""
+    """Return the first number that does not fit, or None.
+
+    This is an integer that the cast changed, or a float that became infinite.
+    """
     import array_api_compat
 
     xp = array_api_compat.array_namespace(x)
