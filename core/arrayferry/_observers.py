@@ -86,7 +86,7 @@ def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
 
     The line is that of the first frame outside arrayferry and outside libraries that call functions of users, such as
     gymnasium and Dask. If there is no such frame, as in a thread of a library, it is that of the first frame outside
-    arrayferry. The core is called directly if no other package of arrayferry is in between.
+    arrayferry. The core is called directly if only core packages are in between.
     """
     between, directly = None, True
     while frame is not None:

@@ -105,7 +105,7 @@ class LazyPair(Pair):
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Return the values of `xs[i]` for each `i` in `indices`, computed in one call.
+        """Return the values of `xs[i]` for each `i` in `indices`, computed in one call if possible.
 
         The values of an array that occurs again are copied.
         """

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .snippets import CodeSnippet
 
 MAX_LEAVES = 4_000
-"""The maximum number of leaves that a plan has separate code for. Writing so much code takes 0.15 seconds."""
+"""The maximum number of arrays and other values with separate code in a plan. Writing it takes 0.15 seconds."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -141,7 +141,7 @@ class _Scope:
     Attributes:
         tree: the flattened value.
         objects: the objects that the code refers to, by name.
-        leaves: the number of leaves that code was written for so far.
+        leaves: the number of arrays and other values that code was written for so far.
     """
 
     def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet]) -> None:

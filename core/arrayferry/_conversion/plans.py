@@ -142,7 +142,7 @@ class Plans:
     def _search(self, value: AnyTree, tried: Plan | None) -> Any:
         """Convert a value with the plan for its structure, or without a plan if there is none.
 
-        The plan `tried` has just failed for the value, and is not used again.
+        If `tried` is a plan, it has just failed for the value, and is not used again.
         """
         __tracebackhide__ = True
         try:

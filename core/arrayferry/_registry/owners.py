@@ -76,7 +76,7 @@ class Owners:
         """Assign a part its names and types, and remove the parts that it replaces.
 
         Returns:
-            A description of the conflict with another part, or "" if there is none. With a conflict, nothing is changed.
+            A description of the conflict with another part, or "" if there is none. A conflict changes nothing.
         """
         part, kind = new.part, new.kind
         paths = part.types if kind is Container else part.array_types if kind is Backend else ()
