@@ -9,7 +9,7 @@ from arrayferry._types import AnyArray
 
 
 class DLPack:
-    """The exchange of arrays by DLPack. The attribute `dlpack` of a backend is an object of this class, or None.
+    """How arrays are exchanged by DLPack. The attribute `dlpack` of a backend is an object of this class, or None.
 
     Attributes:
         kinds: the kinds of device ("cpu", "cuda") on which arrays are exchanged.

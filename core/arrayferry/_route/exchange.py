@@ -88,7 +88,7 @@ class Exchange(NamedTuple):
         """Let the target's library copy an array, or return None if the source's library must copy it.
 
         On a device, the target's library copies only if arrays of one of the two libraries never change. Such libraries
-        use different streams: memory that one shares with the other could be reused while work on it is still queued.
+        use different streams, so one library could reuse shared memory while work of the other is still queued.
         """
         before, after = self.before, self.after
         if self.device_name == "cpu":

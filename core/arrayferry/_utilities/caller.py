@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
-"""Packages in which the user's code chooses the options of conversions."""
+"""Packages whose conversions have the options that the user's code passed."""
 OURS = frozenset(
     (
         *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
