@@ -73,7 +73,10 @@ class Agnostic(Protocol[P, R]):
 
 
 MAX_KEPT = 256
-"""How many compiled forms of a function are cached: one for each structure of arguments and each gradient."""
+"""The largest number of compiled versions of one function that are cached.
+
+A function has one version for each structure of its arguments, and one more for each of its gradients.
+"""
 
 
 def agnostic(
@@ -89,16 +92,17 @@ def agnostic(
     and device of the first array in the arguments. A call without an array returns arrays of the function's own
     library.
 
-    With `differentiable=True`, gradients cross too: PyTorch differentiates through a function in JAX, and JAX
-    through one in PyTorch, with respect to all arguments of floating-point or complex dtype. The caller is then the
-    first other library in the arguments that supports gradients.
+    With `differentiable=True`, gradients cross between libraries too. For example, PyTorch differentiates through a
+    function written for JAX, with respect to all arguments of floating-point or complex dtype. Results are then
+    converted to the library that differentiates: the first one among the arguments that supports gradients and is
+    not the function's own.
 
     Args:
         to: the library that the function is written for, as in `convert`.
         differentiable: whether gradients cross between the libraries.
-        result_like: the shapes and dtypes of the result. Traced code such as `jax.jit` needs them before the
-            function runs. Pass an example, a tree of `jax.ShapeDtypeStruct`, or a function that returns either of
-            them for the arguments. Python numbers stand for 0-d arrays.
+        result_like: the shapes and dtypes of the result. Code that is traced, for example by `jax.jit`, needs them
+            before the function runs. Pass an example of the result, a tree of `jax.ShapeDtypeStruct`, or a function
+            that returns either of them for the arguments. Python numbers stand for 0-d arrays.
         **options: the options of `convert`, for the arguments.
 
     Raises:
@@ -154,7 +158,7 @@ def agnostic(
         if not callable(function):
             raise OptionError(
                 f"agnostic was given a {type(function).__name__}, which cannot be called",
-                remedy="Decorate the function, below other decorators such as @property.",
+                remedy="Decorate a function. Write @agnostic below other decorators such as @property.",
             )
         decorated = _Function(function, inward, result_like)
         _refuse_later_results(function, decorated.name)
@@ -166,12 +170,12 @@ def agnostic(
 
 
 class _Function:
-    """A decorated function.
+    """A function with the decorator `agnostic`.
 
     Args:
-        function: the function.
-        inward: converts arguments to its library.
-        result_like: the expected result, as in `agnostic`.
+        function: the function that the user wrote.
+        inward: converts arguments to the function's library.
+        result_like: the shapes and dtypes of the result, as for `agnostic`.
     """
 
     def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
@@ -194,7 +198,7 @@ class _Function:
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
-            receiver: `(self,)` for a method, or `()` for a function. It is not converted.
+            receiver: `(self,)` for a method, or `()` for a function. `self` is not converted.
         """
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
@@ -232,8 +236,8 @@ class _Function:
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
-            receiver: the object of a method.
-            refused: the error that traced arguments raised, or None if the function is differentiable.
+            receiver: `(self,)` for a method, or `()` for a function. `self` is not converted.
+            refused: the error of a conversion of traced arguments, or None if `differentiable=True`.
         """
         kind_of = registry.catalog.kind
         arrays: Sequence[Any] = args
@@ -254,7 +258,7 @@ class _Function:
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
-        # numbers among the arguments may differ in each call: compile nothing for them
+        # numbers are part of the layout, so each new number would compile the function again
         compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
         order = (*others, *places)
         call = ForeignCall(
@@ -282,7 +286,11 @@ class _Function:
         backends: Sequence[Backend | None],
         refused: TracedValueError | None,
     ) -> Backend | None:
-        """Return the caller's library: the traced arrays' library, or the first other library with gradients."""
+        """Return the caller's library, or None if the call needs neither gradients nor traced code.
+
+        After the error `refused`, it is the library of the first traced array. Otherwise it is the first library
+        among the arguments that supports gradients, except the function's own.
+        """
         target = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
         if refused is not None:
@@ -291,7 +299,7 @@ class _Function:
                 raise refused
             return traced
         if any_traced(target, [x for x, b in pairs if b is target]):
-            return None  # the target library, which traces the call, differentiates it
+            return None  # the function's own library traces the call, and so can differentiate it
         return next((b for _, b in pairs if b is not target and autodiff_of(b)), None)
 
 
@@ -302,7 +310,7 @@ def _positional(count: int) -> TreeSpec:
 
 
 def _is_compiled(function: Function, backend: Backend) -> bool:
-    """Return whether a function of a library is compiled."""
+    """Return whether a compiler of the backend's library, such as `jax.jit`, has compiled the function."""
     try:
         autodiff = autodiff_of(backend)
         return autodiff is not None and autodiff.compiles(function)
@@ -313,8 +321,8 @@ def _is_compiled(function: Function, backend: Backend) -> bool:
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     """Return the first array among arguments, its backend, and whether there are columns or data sets.
 
-    Array and backend are None if there is no array. A NumPy number counts only if there is no array, since callers of
-    any library pass such numbers.
+    Array and backend are None if there is no array. A NumPy number counts as an array only if there is no other array,
+    since callers of any library pass NumPy numbers.
     """
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
@@ -337,13 +345,13 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
 def _flat(
     function: Function, inward: Conversion, layout: TreeSpec, order: tuple[int, ...]
 ) -> FlatFunction:
-    """Return a function that accepts a list of arrays, and calls another function with them.
+    """Return a function that accepts a list of arrays, and calls `function` with them as its arguments.
 
     Args:
-        function: the function.
-        inward: converts to its library.
-        layout: the layout of its arguments and keyword arguments.
-        order: the index of each array in the layout.
+        function: the function to call.
+        inward: converts arrays to the function's library.
+        layout: the structure of the arguments and keyword arguments of `function`.
+        order: for each array of the list, its index among the leaves of the layout.
     """
     target, kind_of = inward.target, registry.catalog.kind
 
@@ -361,12 +369,12 @@ def _flat(
 
 
 def _uncompiled(function: Function) -> Function:
-    """Return a function that no library's compiler traces."""
+    """Wrap a function so that no library's compiler traces it."""
     for autodiff in registry.parts(HOOK).values():
         try:
             wrapped = autodiff.uncompiled(function)
             if not callable(wrapped):
-                raise TypeError(f"it returned a {type(wrapped).__name__}")
+                raise TypeError(f"it returned a {type(wrapped).__name__} instead of a function")
         except MemoryError:
             raise
         except Exception as error:
@@ -379,11 +387,11 @@ def _uncompiled(function: Function) -> Function:
 
 
 def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
-    """Return a test of whether the first argument is the object of a method, or None if the function is not a method.
+    """Return a function that tests whether the first argument is `self`, or None if `function` is not a method.
 
-    Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
+    `self` may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
     """
-    if hasattr(inspect.unwrap(function), "__self__"):  # the function is bound to its object already
+    if hasattr(inspect.unwrap(function), "__self__"):  # callers of a bound method pass no `self`
         return None
     owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
     module = getattr(function, "__module__", None)
@@ -408,11 +416,11 @@ def _refuse_later_results(function: Callable[..., Any], name: str) -> None:
     """Refuse a function that returns a coroutine or a generator.
 
     Raises:
-        OptionError: the function returns one.
+        OptionError: the function returns a coroutine or a generator.
     """
     ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     if any(is_one(function) for is_one in ways):
         raise OptionError(
             f"{name} returns a coroutine or a generator, so its results cannot be converted",
-            remedy="Decorate a function that returns arrays, and call it from there.",
+            remedy="Decorate a function that returns arrays, and call it from the coroutine or generator.",
         )

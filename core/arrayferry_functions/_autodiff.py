@@ -2,10 +2,10 @@
 
 A plugin has two roles. With `Autodiff.vjp`, it differentiates functions of its library for callers of other libraries.
 With `Autodiff.call`, its library differentiates through calls of functions of other libraries. Only reverse
-mode is supported. `vjp` can differentiate its own results, and so computes higher derivatives too.
+mode is supported. For higher derivatives, `vjp` differentiates the functions that it returned before.
 
-Cotangents of complex numbers follow one convention: for a real loss L of z = x + iy, the cotangent of z
-is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
+Cotangents of complex numbers follow one convention. For a real loss L of z = x + iy, the cotangent of z
+is dL/dx + i dL/dy, as in PyTorch. JAX uses the conjugate of this number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Flat(NamedTuple):
     """The results of a function.
 
     Attributes:
-        arrays: the arrays, in order.
+        arrays: all arrays in the results, in order.
         build: returns the results with other arrays in place of `arrays`.
     """
 
@@ -34,14 +34,17 @@ class Flat(NamedTuple):
 
 
 FlatFunction = Callable[[list[Any]], Flat]
-"""A function of a list of arrays."""
+"""A function that accepts a list of arrays, and returns its results as `Flat`."""
 
 Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
-"""Calls a function. Returns its results and its pullback, from cotangents of results to cotangents of arguments."""
+"""Calls a function. Returns its results and its pullback.
+
+The pullback maps cotangents of the results to cotangents of the arguments.
+"""
 
 
 class Crossing(Protocol):
-    """One call of a function of another library. All arrays are of the caller's library.
+    """One call of a function of another library. It accepts and returns arrays of the caller's library.
 
     Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents. Lists of
     cotangents omit all other arrays.
@@ -66,16 +69,20 @@ class Crossing(Protocol):
             pullback is None if `wanted` is empty.
 
         Raises:
-            TracedValueError: the arguments are traced, and the results are not known in advance.
+            TracedValueError: the arguments are traced, and the shapes and dtypes of the results are not known.
         """
         ...
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
-        """Return the call that maps `count` arguments and the cotangents of results to the wanted cotangents."""
+        """Return the call of the pullback.
+
+        It accepts the `count` arguments, followed by the cotangents of the results. It returns the cotangents of the
+        `wanted` arguments.
+        """
         ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
-        """Return the call that maps over an axis of its arguments. See `Autodiff.vmap`."""
+        """Return the call of the vectorised function, which maps over `axes` like `Autodiff.vmap`."""
         ...
 
 
@@ -84,8 +91,8 @@ class Autodiff(Part):
 
     Attributes:
         name: the name of the backend.
-        takes_numpy: whether compiled functions accept NumPy arrays, and this is cheaper than converting the arrays.
-            The NumPy arrays own their memory, and have dtypes of the library.
+        takes_numpy: whether compiled functions are to be called with NumPy arrays, because this takes less time than
+            converting them. The NumPy arrays own their memory, and have dtypes of the library.
     """
 
     contract = "arrayferry_functions._contract:AutodiffTests"
@@ -102,17 +109,22 @@ class Autodiff(Part):
         """Prepare a function of this library for differentiation.
 
         Args:
-            function: the function. It may itself call what `vjp` returned.
-            wanted: the indices of the arguments to differentiate with respect to. There may be none.
-            compiled: whether the function may be compiled. The result is then cached for further calls.
+            function: the function. It may itself call functions that `vjp` returned.
+            wanted: the indices of the arguments to differentiate with respect to. It may be empty.
+            compiled: whether the function may be compiled. If so, the caller keeps the returned function for
+                further calls.
 
         Returns:
-            A function from arguments to results and a pullback. The pullback returns the cotangents of the wanted
-            arguments, and may be called several times. Both can be differentiated by this library.
+            A function that maps arguments to its results and a pullback. The pullback returns the cotangents of the
+            wanted arguments, and may be called several times. This library can differentiate the function and the
+            pullback again.
         """
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
-        """Return a function from `count` arguments and the cotangents of results to the wanted cotangents."""
+        """Return a function of `count` arguments, followed by the cotangents of the results.
+
+        The function returns the cotangents of the `wanted` arguments.
+        """
 
         def gradient(values: list[Any]) -> Flat:
             _, pull = self.vjp(function, wanted, compiled=False)(values[:count])
@@ -121,12 +133,12 @@ class Autodiff(Part):
         return gradient
 
     def vmap(self, function: FlatFunction, axes: tuple[int | None, ...], size: int) -> FlatFunction:
-        """Return the function that maps over an axis of its arguments, and stacks its results along axis 0.
+        """Return a function that calls `function` for each index of an axis, and stacks the results along axis 0.
 
         Args:
             function: a function of this library.
             axes: the axis of each argument, or None for an argument that is not mapped.
-            size: the length of the axis.
+            size: the length of the mapped axes.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no vmap. Call the function for each row, and stack the results."
@@ -141,7 +153,7 @@ class Autodiff(Part):
             arrays: arrays of this library.
 
         Returns:
-            The results, as arrays of this library. They carry gradients if the arguments do.
+            The results, as arrays of this library. They can be differentiated with respect to the arguments.
         """
 
     def callback(
@@ -152,7 +164,7 @@ class Autodiff(Part):
         *,
         name: str,
     ) -> list[Any]:
-        """Call a Python function from a traced one, with the values at run time.
+        """Insert a call of a Python function into traced code. When the code runs, the function gets the values.
 
         Args:
             function: accepts NumPy arrays, and returns NumPy arrays of the shapes and dtypes in `results`.
@@ -164,12 +176,12 @@ class Autodiff(Part):
             Arrays of this library.
 
         Raises:
-            NotImplementedError: the library has no such callbacks.
+            NotImplementedError: traced code of the library cannot call Python functions.
         """
         raise NotImplementedError(f"{self.name} cannot call a function from traced code")
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that the library's compiler calls without tracing it."""
+        """Wrap a function so that the library's compiler calls it without tracing it."""
         return function
 
 

@@ -14,12 +14,12 @@ from ._autodiff import Flat, autodiff_of
 
 
 class AutodiffTests:
-    """The tests of gradients. A backend without gradients passes."""
+    """The tests of gradients. A backend that supports no gradients passes."""
 
     tested: Any
 
     def test_gradients_cross(self: Any) -> None:
-        """Gradients cross to and from every other library that has them, and so do second derivatives."""
+        """Gradients and second derivatives cross to and from every other library that supports gradients."""
         mine = self.tested
         if isinstance(mine, Backend) and autodiff_of(mine) is not None and self._has("float32"):
             others = [other for other in self._others() if autodiff_of(other) is not None]
@@ -27,7 +27,7 @@ class AutodiffTests:
             self.every(partial(self._check_gradients, *pair) for pair in pairs)
 
     def _check_gradients(self: Any, inner: Backend, outer: Backend) -> None:
-        """Check gradients of a library through a function of another one."""
+        """Check the gradients that the library `outer` computes through a function of the library `inner`."""
         values = np.array([0.5, -1.0, 2.0], np.float32)
         cube = agnostic(inner, differentiable=True)(lambda x: x * x * x)
         x = self.make(values) if outer is self.tested else convert(values, outer)

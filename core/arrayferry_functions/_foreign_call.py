@@ -41,10 +41,10 @@ class Expected:
     """The expected result of a function that is called from traced code.
 
     Args:
-        example: a tree of arrays, or of anything with `shape` and `dtype`; Python numbers stand for 0-d
-            arrays. Everything else is returned unchanged.
+        example: a tree of arrays, or of objects with `shape` and `dtype`. Python numbers stand for 0-d
+            arrays. All other values are part of the result, unchanged.
         name: the name of the function in errors.
-        caller: the library of the results. It may lack dtypes of the example.
+        caller: the library of the results. A dtype of the example that it lacks is narrowed.
 
     Attributes:
         shapes: the shape and the dtype of each array.
@@ -65,7 +65,7 @@ class Expected:
             )
 
     def build(self, arrays: Sequence[Any]) -> Any:
-        """Return the result with these arrays in it."""
+        """Return the example, with these arrays in place of its own."""
         rest = iter(arrays)
         leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
         return self._layout.unflatten(leaves)
@@ -74,8 +74,9 @@ class Expected:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
 
         Raises:
-            ConversionError: the result has another structure, shape or kind.
-            NarrowingError: a number does not fit the dtype.
+            ConversionError: the result differs from the example in its structure, in a shape, in the kind of a dtype,
+                or in a string, an `Enum` or None.
+            NarrowingError: a number cannot be represented in the expected dtype.
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
         order = self._layout.order_in(layout)
@@ -110,7 +111,7 @@ class Expected:
 
 
 def _is_compared(*values: AnyTree) -> bool:
-    """Return whether a value is to be compared with the example."""
+    """Return whether a value of the result must equal that of the example, as strings, enums and None must."""
     return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 
 
@@ -122,7 +123,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
-    """Return the shape of an example, and its dtype in the caller's library."""
+    """Return the shape of a leaf of an example, and its dtype in the caller's library. None if it is no array."""
     if isinstance(leaf, (bool, int, float, complex)):
         return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
@@ -135,7 +136,7 @@ def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
-"""Maps cotangents of results, in the caller's library, to cotangents of arguments, in the function's library."""
+"""A pullback. It accepts arrays of the caller's library, and returns arrays of the function's library."""
 
 
 @dataclass(eq=False)
@@ -149,13 +150,13 @@ class ForeignCall:
         caller: the library of the caller.
         inward: converts to the library of the function.
         outward: converts to the library of the caller.
-        others: the arrays of other libraries in the arguments, converted.
+        others: the arrays in the arguments that are not of the caller's library, converted to the function's library.
         paths: the path of each of the caller's arrays in the arguments, for errors.
         cache: the functions compiled for earlier calls, or None if the function is not compiled.
         expect: returns the `Expected` result for the caller's arrays, or None if it is not known.
-        count: for a pullback: how many arrays are arguments. The rest are cotangents.
-        saved: for a pullback: computes its results from the cotangents. It is used only if the arguments are not
-            traced.
+        count: the number of arguments of a pullback that are arguments of the function. The rest are cotangents.
+        saved: the pullback that the call of the function returned. It computes the cotangents without another
+            call of the function, and is used only if the arguments are not traced.
     """
 
     name: str
@@ -188,9 +189,10 @@ class ForeignCall:
         expected = self.expect(arrays)
         if expected is None:
             raise TracedValueError(
-                f"{self.name} is called from a traced function, so the form of its result must be known before it runs",
-                remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
-                "one from the arguments.",
+                f"{self.name} is called from a traced function, so the shapes and dtypes of its result must be known "
+                "before it runs",
+                remedy="Pass result_like= to agnostic: an example of what it returns, or a function that returns an "
+                "example for the arguments.",
             )
         saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 
@@ -204,7 +206,10 @@ class ForeignCall:
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
     ) -> tuple[Flat, Saved | None]:
-        """Call the function with values. Return its results and its pullback."""
+        """Call the function with arrays that have values. Return its results and its pullback.
+
+        If the call is of a pullback and `saved` is given, call `saved` instead, and return None as its pullback.
+        """
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
         run, enter = self._prepared(self._places(wanted))
@@ -244,12 +249,12 @@ class ForeignCall:
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
-        """Return the call that maps `count` arguments and the cotangents of results to the cotangents of arguments."""
+        """Return the call of the pullback. See `Crossing.pullback`."""
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))
 
-        # a gradient has the dtype and shape of its argument
+        # the cotangent of an argument has the dtype and shape of the argument
         def expect(arrays: Sequence[Any]) -> Expected:
             return Expected([arrays[index] for index in wanted], name, self.caller)
 
@@ -264,7 +269,7 @@ class ForeignCall:
         )
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
-        """Return the call that maps over an axis of its arguments."""
+        """Return the call of the vectorised function. See `Crossing.mapped`."""
         autodiff = autodiff_of(self.inward.target)
         assert autodiff is not None
         function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
@@ -272,14 +277,14 @@ class ForeignCall:
 
 
 def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
-    """Return whether an array of a backend is traced."""
+    """Return whether any of these arrays of a backend is traced."""
     return any(call_backend(backend, "is_traced", array) for array in arrays)
 
 
 def convert_arguments(
     convert: Callable[[list[Any]], list[Any]], arrays: Sequence[Any], paths: Sequence[str]
 ) -> list[Any]:
-    """Convert arguments. An error names the path of the argument.
+    """Convert arguments. An error names the path of the argument that cannot be converted.
 
     Args:
         convert: converts a list of arguments.

@@ -1,7 +1,7 @@
 """The functions that `agnostic` returns, which are pickled by value.
 
-This module contains nothing else that they refer to. Otherwise the pickle of a function and that of its copy would differ
-in references to the module's name, and so would Dask's tokens, which are made from pickles.
+These functions refer to no other name of this module. Otherwise the pickle of a function would differ from the pickle
+of its copy in references to the module's name. Dask's tokens, which are made from pickles, would differ too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def wrapper_of(call: Callable[..., Any], is_receiver: Any) -> Callable[..., Any]:
-    """Return a function that passes its arguments, keyword arguments and the object of a method to `call`.
+    """Return a function that passes its arguments to `call`, and `self` separately if it is a method.
 
     Args:
-        call: called with a tuple, a dict, and a tuple of the object, which is empty if there is none.
-        is_receiver: returns whether the first argument is the object of a method. None if it never is.
+        call: a function of a tuple of arguments, a dict of keyword arguments, and `(self,)` or, without `self`, `()`.
+        is_receiver: returns whether the first argument is `self`. None if the function is not a method.
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

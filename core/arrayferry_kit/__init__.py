@@ -55,7 +55,7 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
         others: names of the backends to convert to and from, an empty tuple for none, or None for the built-in ones.
             Libraries that cannot be used here are left out.
         dtypes: names of the dtypes to try, or None for all of `dtypes()`.
-        parts: for an instance, its parts for layers by the names of hooks: `{"arrayferry_gradients": MyAutodiff()}`.
+        parts: for an instance, what other hooks of the plugin return: `{"arrayferry_gradients": MyAutodiff()}`.
 
     Examples:
         >>> import numpy as np
@@ -69,16 +69,16 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
 
 
 def contract_for(backend: Backend) -> type[BackendContract]:
-    """Return the tests of a backend as a class for a test module, without a `make` by its author.
+    """Return the tests of a backend as a class for a test module. The author need not write `make`.
 
-    The library itself makes the arrays if NumPy confirms that they are right; otherwise the plugin makes them.
-    `arrayferry check` runs these tests.
+    The library itself makes the arrays, such as by `asarray`, if NumPy reads the right values from them. Otherwise
+    the plugin makes them. `arrayferry check` runs these tests.
 
     Args:
         backend: a backend that can be used here.
 
     Returns:
-        The class. Its attribute `ways` says how arrays were made, and for which dtypes.
+        The class. Its attribute `ways` maps the functions that made arrays to the dtypes of these arrays.
 
     Examples:
         >>> import arrayferry as af
@@ -90,7 +90,7 @@ def contract_for(backend: Backend) -> type[BackendContract]:
     """
 
     class TestBackend(Unattended, BackendContract):
-        """The contract without the author."""
+        """The tests of the backend, with a `make` that its author did not write."""
 
         ways: ClassVar[dict[str, set[str]]] = {}
 
@@ -107,10 +107,11 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
     Raises:
         arrayferry.PluginError: an attribute of the container is missing or wrong.
-        AssertionError: the container has one of these faults. `types` names a class that is missing in an installed package. `children`
-            omits an attribute with an array. `rebuild` changed the value. Its result has other children than `rebuild`
-            received, or has them in another order. Its result lost an attribute, or differs in what `static` returns
-            (by default, the attributes that are numbers or strings).
+        AssertionError: the container has one of these faults. `types` names a class that its installed package lacks.
+            `children` omits an attribute with an array. `rebuild` changed the value. The result of `rebuild` has
+            other children than it received, or another order of them. The result lost an attribute. `static` returns
+            something else for the result than for the value (by default, it returns the attributes that are numbers
+            or strings).
 
     Examples:
         >>> import arrayferry as af
@@ -157,7 +158,7 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
 
 def _in_another_library(children: list[Any]) -> Any:
-    """Return children with their arrays in another library, if there is one."""
+    """Return children, converted to another installed library if there is one."""
     source = first_array(children)[1]
     for other in registry.backends().values():
         is_known = other is not source and is_built_in(other) and other.memory != "lazy"
@@ -199,7 +200,7 @@ class SourceContract(LayerTests, Runner):
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an object from which these values can be read, without the plugin.
+        """Make an object of the library, without the plugin, from which these values can be read.
 
         Every subclass must implement this method.
         """
@@ -225,7 +226,7 @@ class SourceContract(LayerTests, Runner):
         return self.dtypes
 
     def test_to_numpy(self) -> None:
-        """`to_numpy` returns the same values, shape and dtype each time. Its memory is shared or not, as stated."""
+        """`to_numpy` returns the same array each time. It shares memory if `to_numpy_shares` says so."""
         mine, shares = self.tested, self.tested.to_numpy_shares
         ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
         call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")

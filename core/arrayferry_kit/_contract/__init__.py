@@ -1,1 +1,1 @@
-"""Parts of the contract kit, `arrayferry.testing`."""
+"""The private modules of the contract kit, `arrayferry.testing`."""

@@ -1,4 +1,4 @@
-"""A plugin together with only the built-in ones, so that no other installed plugin affects its tests."""
+"""Loads a plugin with only the built-in plugins, so that no other installed plugin affects its tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from arrayferry.extending import ENTRY_POINT_GROUP, PLUGINS_VARIABLE, chosen_plu
 def alone(
     find: Callable[[], Backend | Source], others: Sequence[str], parts: Mapping[str, object]
 ) -> Iterator[None]:
-    """During a test, load only the built-in plugins, and the distributions of the tested part and of some others.
+    """During a test, load only the built-in plugins, and those of the same packages as the tested backends.
 
-    Parts that were registered at run time remain. If no other plugin is installed, nothing is unloaded. The tested part
-    is registered if necessary. The test is skipped if the library cannot be used here.
+    Backends that were registered at run time remain registered. The tested backend or source is registered if it was
+    not. The test is skipped if its library cannot be used here.
 
     Args:
         find: returns the backend or source under test.
         others: names of further backends.
-        parts: further parts for layers, by the names of hooks, to register with the part.
+        parts: by the name of a hook, what it returns for the backend or source under test.
     """
     points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
     with ExitStack() as undo:
@@ -43,7 +43,7 @@ def alone(
             patch = undo.enter_context(pytest.MonkeyPatch.context())
             patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining))
             _reload()
-        # a library without a plugin has no array types, and cannot be registered
+        # a generic backend has no array types, and cannot be registered
         if part.array_types and all(part is not origin for origin in registered):
             registry.register(part, parts=parts)
             undo.callback(registry.unregister, part)
@@ -54,7 +54,7 @@ def alone(
 
 
 def _reload() -> None:
-    """Load the plugins again immediately, not when they are first needed."""
+    """Load the plugins again now, so that the test itself need not load them."""
     with _without_warnings():
         registry.refresh()
         registry.backends()
@@ -62,7 +62,7 @@ def _reload() -> None:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Ignore the warnings about plugins that are left out because of a fault."""
+    """Ignore the warnings about faulty plugins, which are not loaded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         yield

@@ -1,4 +1,4 @@
-"""The backend under test, and its arrays: of each dtype, shape and layout."""
+"""The base of the tests of a backend, with the arrays to try: of each dtype, shape and layout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .calls import Call, Given, Runner, convert, library_of, one_by_one
 from .checks import Values, difference, stated_difference
 
 METHODS = ("to_numpy", "from_numpy", "copy")
-"""The methods that return an array of the same values."""
+"""The methods of a backend that return an array of the same values as their argument."""
 
 
 class BackendTests(Runner):
-    """The base of the tests of a backend: the methods that its author implements, and the arrays to try."""
+    """The base of the tests of a backend. It has the members that authors override, and makes the arrays to try."""
 
     backend: str | Backend = ""
     dtypes: tuple[str, ...] | None = None
@@ -38,7 +38,10 @@ class BackendTests(Runner):
         )
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Return arrays that hold more than values, each with a word that the error for it must contain."""
+        """Return arrays that cannot be converted without loss, such as those with units.
+
+        Each is in a tuple with a word that the text of the `ConversionError` must contain.
+        """
         return []
 
     # The backend under test.
@@ -55,7 +58,10 @@ class BackendTests(Runner):
         return registry.backend(self.backend)
 
     def _call(self, method: str, copy: bool | str | None = "stated") -> Call:
-        """Return a call of one of `METHODS`, or of a conversion that uses it, with an option `copy`."""
+        """Return a call of one of `METHODS` if `copy` is "stated". Otherwise return a conversion that uses the method.
+
+        The conversion has this option `copy`.
+        """
         mine, numpy = self.tested, registry.backend("numpy")
         ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
         source, target = ends[method]
@@ -104,7 +110,7 @@ class BackendTests(Runner):
             arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
             arguments = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
             yield [arguments[0], *arguments]
-        # lazy arrays are slow, and have a layout only after they are computed
+        # lazy arrays take long to compute, and have no memory layout before
         for shape in cubes if is_usual or self.tested.memory != "lazy" else ():
             most = None if is_usual and shape == samples.CUBE else 6
             laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)
@@ -156,7 +162,10 @@ class BackendTests(Runner):
     def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
-        """Make an array from a view, or a view of an array. Return None if this fails, or the values differ."""
+        """Return an array with a memory layout: a view of an array if `viewed`, else an array made from a NumPy view.
+
+        Return None if the library cannot make the array, or its values differ.
+        """
         try:
             if not viewed and min(view(whole).strides, default=0) < 0:
                 return None

@@ -1,7 +1,7 @@
 """The runner calls a method with an array, and checks the result.
 
-A `Call` is a method of a plugin, or a conversion. A `Given` is an array of some dtype, shape and layout. The tests
-are tables of both, and `Runner.run` checks each pair.
+A `Call` is a method of a plugin, or a conversion. A `Given` is an array of some dtype, shape and layout. A test
+combines calls and arrays, and passes them to `Runner.run`, which calls and checks.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Given:
     """An array to pass to a call.
 
     Attributes:
-        x: the array.
-        values: its values.
-        case: a description for messages.
+        x: the array, of any library.
+        values: the values of `x`, as a NumPy array.
+        case: a description of `x` for messages.
     """
 
     x: Any
@@ -56,17 +56,17 @@ class Given:
 
 
 class Call(NamedTuple):
-    """A call that converts arrays, and its promise about their memory.
+    """A function that converts arrays, and what it must do with their memory.
 
     Attributes:
-        name: the call, for messages.
+        name: the name of the call in messages.
         function: accepts a list of arrays, and returns a list of arrays with equal values.
-        source: the library of its arguments, or None if they are not arrays.
-        target: the library of its results, or None for any.
-        shares: whether results share memory with the arguments, or None if they may, except memory that must not change.
+        source: the library of the arguments, or None if they are not arrays.
+        target: the library of the results, or None for any.
+        shares: whether results must share memory with the arguments (True) or must not (False). None if both are right.
         promise: the attribute or option that determines `shares`, for messages.
         method: the method whose row of `DUTIES` describes each result, or "" for none.
-        declines: whether it may return `NotImplemented` for an array.
+        declines: whether the function may return `NotImplemented` in place of an array.
     """
 
     name: str
@@ -86,7 +86,7 @@ def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
     except af.ConversionError as error:
         skip_if_lacking(error.__cause__)
         if isinstance(error, af.ContractError):
-            error.remedy = error.duty  # the message is for the author of the plugin
+            error.remedy = error.duty  # authors of plugins read it, not users
         raise
 
 
@@ -98,7 +98,7 @@ def library_of(array: AnyArray) -> str:
 
 
 class Runner:
-    """Runs calls, and checks their results. The base of all tests."""
+    """The base of all tests. It runs calls and checks their results."""
 
     others: tuple[str, ...] | None = None
     parts: Mapping[str, object] = MappingProxyType({})
@@ -128,7 +128,7 @@ class Runner:
         return np.array(self.tested.to_numpy(array))
 
     def write(self, array: AnyArray, value: float) -> None:
-        """Write a value to every element of an array, in place. Needed if arrays are writable."""
+        """Write a value to every element of an array, in place. Libraries with immutable arrays do not need it."""
         try:
             array[...] = value
         except TypeError as error:
@@ -142,7 +142,7 @@ class Runner:
         raise NotImplementedError
 
     def _usual(self) -> np.dtype[Any]:
-        """Return a dtype with negative numbers: float32, if the library has it."""
+        """Return a signed dtype of the library: float32 if it has this dtype. Skip the test if it has none."""
         dtypes = [d for d in samples.dtypes_of(self._supported()) if d.name in STANDARD_DTYPES]
         signed = [d for d in dtypes if d.kind in "fic"]
         if not signed:
@@ -150,7 +150,7 @@ class Runner:
         return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
-        """Return an array with these values in its own memory: a NumPy array for `from_numpy`."""
+        """Return an array with these values, which owns its memory: of NumPy for `from_numpy`, else of the library."""
         owned = values.copy()
         try:
             x = owned if method == "from_numpy" else self.make(owned)
@@ -165,7 +165,7 @@ class Runner:
         return self._given(samples.sample(self._usual(), (2, 3)), method=method)
 
     def _others(self) -> list[af.Backend]:
-        """Return the other backends to convert to, and to convert from."""
+        """Return the backends, other than the tested one, to convert to and from."""
         if self.others is None:
             others = [b for b in af.registry.backends().values() if is_built_in(b)]
         else:
@@ -173,11 +173,11 @@ class Runner:
         return [b for b in others if b.name != self.tested.name and b.problem() is None]
 
     def part(self, hook: str) -> Any:
-        """Return the part of the plugin for a layer, or None if there is none."""
+        """Return what a hook of the plugin returned for the tested backend or source, or None for no such hook."""
         return af.registry.parts(hook).of(self.tested)
 
     def numbers(self, shape: tuple[int, ...]) -> Values:
-        """Return different numbers of a usual dtype of the library."""
+        """Return a NumPy array of a signed dtype of the library. Its numbers differ if there are at most 100."""
         return samples.numbers(self._usual(), shape)
 
     def ask(
@@ -189,15 +189,15 @@ class Runner:
         duty: tuple[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Call a method of the plugin. Assert that the result is of the right kind.
+        """Call a method of the plugin, and return the result. Assert that it is what the method must return.
 
         Args:
             method: the name of the method, such as "dtypes" or "devices.names".
-            *args: its arguments.
-            case: the case, for messages.
+            *args: the arguments of the method.
+            case: a description of the arguments, for messages.
             of: the object with the method, or None for the backend or source under test.
-            duty: what it must return: in words, and as types. None uses `DUTIES`.
-            **options: its keyword arguments.
+            duty: what the method must return: in words, and as types. None uses `DUTIES`.
+            **options: the keyword arguments of the method.
         """
         named = any(isinstance(x, str) for x in args)
         shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
@@ -206,12 +206,12 @@ class Runner:
         return ask(function, *args, what=what, duty=duty or DUTIES.get(method), **options)
 
     def run(self, call: Call, *arguments: Given, writes: bool = False) -> list[Any]:
-        """Call a function with arrays. Check all results, and that the arrays are unchanged.
+        """Run a call with arrays. Check all results, and that the arrays are unchanged.
 
         Args:
             call: the call.
             *arguments: the arrays.
-            writes: also write to the argument, then to the result, and check each time whether the other one changed.
+            writes: whether to check also, by writing to each array and to its result, if they share memory as promised.
 
         Returns:
             The results.
@@ -239,7 +239,10 @@ class Runner:
         return ys
 
     def _check(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
-        """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
+        """Assert that a result is an array of the target library, with the values of the argument.
+
+        The values are narrowed if the library lacks their dtype.
+        """
         values = argument.values
         check_kind(y, DUTIES.get(call.method), what)
         self.check_library(y, call.target, what)
@@ -247,13 +250,15 @@ class Runner:
             try:
                 values = af.fit_dtype(values, call.target, "checked")
             except af.ConversionError as error:
-                raise AssertionError(f"{what}: an array, although {error.reason}") from error
+                raise AssertionError(
+                    f"{what}: an array instead of an error, although {error.reason}"
+                ) from error
         mismatch = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
         mismatch = mismatch or difference(self.values_of(call.target, y), values)
         assert not mismatch, f"{what}: {mismatch}"
 
     def check_library(self, array: AnyArray, target: Origin | None, what: str) -> None:
-        """Assert that an array is recognised as one of a library, or None for any."""
+        """Assert that an array is recognised as an array of `target`, or of any library if `target` is None."""
         library = library_of(array)
         name, types = "another", ""
         if target is not None:
@@ -263,7 +268,7 @@ class Runner:
         )
 
     def values_of(self, origin: Origin | None, array: AnyArray) -> Values:
-        """Return the values of an array of a library, or None for any."""
+        """Return the values of an array as a NumPy array. `origin` is its library, or None if it is not known."""
         if isinstance(array, np.ndarray):
             return array
         if origin is None:
@@ -286,7 +291,7 @@ class Runner:
     # Tests of memory.
 
     def _check_memory(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
-        """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
+        """Write to the argument, and check that the result changed or not, as promised. Then do it in reverse."""
         what = f"{what}, {call.promise}"
         if call.shares is False and isinstance(y, np.ndarray):
             assert y.flags.writeable, f"{what}: a read-only array instead of a writable copy"
@@ -296,7 +301,7 @@ class Runner:
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
             is_constant = never_changes(origin) or (read_only and other == 0)
-            # a constant result may still change if the call promises to share memory
+            # a result of an immutable library changes with the argument if both share memory
             is_constant = is_constant and (other == 0 or call.shares is None)
             shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)
@@ -307,7 +312,7 @@ class Runner:
                 np.asarray(number, argument.values.dtype), argument.values.shape
             )
             if in_use and not _share_memory(sides):
-                continue  # the array was in use elsewhere, so its library gave it new memory
+                continue  # memory was shared until the library moved the array that was written to
             constant = ", which is constant," if is_constant and call.shares is not False else ""
             must = "must change too" if shares else "must not change"
             when = f"when the {names[to]} is written to"
@@ -333,19 +338,19 @@ class Runner:
 
 
 def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that calls another function with each array of a list."""
+    """Return a function that accepts a list of arrays, and calls `function` with each of them."""
     return lambda xs: [function(x) for x in xs]
 
 
 def _fingerprint(x: AnyArray) -> Any:
-    """Return the properties of a NumPy array that a method must not change."""
+    """Return the properties of a NumPy array that a method must not change, or None for another array."""
     if not isinstance(x, np.ndarray):
         return None
     return x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes()
 
 
 def _sampled(x: Values) -> Values:
-    """Return all elements of a small array, and some of a large one, since comparing all takes long."""
+    """Return the elements to compare: all if there are fewer than 4096. Comparing all of many takes long."""
     return x.ravel()[:: 1 + x.size // 2**12]
 
 

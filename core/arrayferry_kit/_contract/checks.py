@@ -1,4 +1,7 @@
-"""What methods return, how arrays differ, and which types exist. Messages say what was expected and returned."""
+"""Checks of what methods return, whether arrays are equal, and whether types exist.
+
+The messages of failures say what was expected, and what was returned instead.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,9 @@ DUTIES: dict[str, tuple[str, Any]] = {
     "devices.fence": ("a function, or None", (Callable, NoneType)),
     "devices.is_out_of_memory": ("False", lambda answer: answer is False),
 }
-"""What each method must return: in words, and as types or as a function that checks a result.
+"""What each method must return: in words, and as types or as a function that returns whether a result is right.
 
-The values of arrays are compared elsewhere.
+`Runner.run` compares the values of arrays.
 """
 
 
@@ -60,7 +63,7 @@ def equal(actual: Any, expected: Any, what: str) -> None:
 def ask(
     function: Any, *args: Any, what: str, duty: tuple[str, Any] | None = None, **options: Any
 ) -> Any:
-    """Call a function of a plugin, and return its result. Assert that it is of the right kind."""
+    """Call a function of a plugin, and return the result. Assert that it is what `duty` describes (see `DUTIES`)."""
     try:
         result = function(*args, **options)
     except Exception as error:
@@ -71,7 +74,7 @@ def ask(
 
 
 def check_kind(result: AnyTree, duty: tuple[str, Any] | None, what: str) -> None:
-    """Assert that a result is of the right kind for a method. See `DUTIES`."""
+    """Assert that a result is what `duty`, a row of `DUTIES`, describes."""
     expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
@@ -96,13 +99,16 @@ _LACKS = re.compile(
 
 
 def _lacking(error: BaseException | None) -> str:
-    """Return the text of the first cause that says that memory, a device or a compiler is missing, or "" if none does."""
+    """Return the text of the first error, among an error and its causes, about missing memory, devices or compilers.
+
+    Return "" if there is no such error.
+    """
     seen: set[int] = set()
     reason = ""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
-        # errors of the kit itself do not say what the library lacks
+        # an assertion of the kit may quote words such as "compiler", but the library lacks nothing
         is_own = isinstance(error, AssertionError) or not isinstance(error, Exception)
         if not is_own and _LACKS.search(text):
             reason = " ".join(text.split())[:200].rstrip(" .")
@@ -111,7 +117,7 @@ def _lacking(error: BaseException | None) -> str:
 
 
 def skip_if_lacking(error: BaseException | None) -> None:
-    """Skip the test if the library lacks memory, a device or a compiler here, which is not the fault of its plugin."""
+    """Skip the test if the error says that memory, a device or a compiler is missing. The plugin is not at fault."""
     reason = _lacking(error)
     if reason:
         pytest.skip(f"not tested: the library lacks something here ({reason})")
@@ -137,7 +143,7 @@ def same(actual: Any, expected: Any, what: str) -> None:
 
 
 def difference(actual: Any, expected: Any) -> str:
-    """Describe how two NumPy arrays differ, or "" if they do not."""
+    """Return a description of how two NumPy arrays differ, or "" if they do not."""
     for name in ("shape", "dtype"):
         ours, theirs = getattr(actual, name), getattr(expected, name)
         if ours != theirs:
@@ -155,7 +161,10 @@ def difference(actual: Any, expected: Any) -> str:
 
 
 def stated_difference(array: AnyArray, values: Values) -> str:
-    """Describe how the `dtype` or `shape` of an array differs from `values`, or "" if it is equal or missing."""
+    """Return a description of how the `dtype` or `shape` of an array differs from that of `values`.
+
+    Return "" if both are equal, or the array has no such attributes.
+    """
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
         return f"dtype {dtype} instead of {values.dtype.name}"
@@ -165,16 +174,16 @@ def stated_difference(array: AnyArray, values: Values) -> str:
 
 
 def _words(x: AnyArray) -> Any:
-    """Return the bits of each element, as one or more whole numbers."""
+    """Return the bits of each element as a row of unsigned integers."""
     size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
     return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")
 
 
 def missing_types(paths: Sequence[Any]) -> list[Any]:
-    """Return the dotted paths that name no type of a package that is installed. Their modules are imported."""
+    """Import the module of each dotted path. Return the paths in installed packages that name no type."""
     for path in paths:
         with contextlib.suppress(Exception):
-            # the module may not exist, or the path may lead to a class
+            # this fails if there is no such module, or if the path names a class within a class
             importlib.import_module(str(path).rpartition(".")[0])
     lost = [path for path in paths if resolve_type(path) is None]
     return [path for path in lost if str(path).partition(".")[0] in sys.modules]

@@ -1,4 +1,4 @@
-"""The tests that layers provide for the parts of their hooks."""
+"""The tests that packages such as `arrayferry_functions` provide for what their hooks return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from arrayferry.extending import announced_hooks, describe_error
 
 
 def layer_tests() -> list[type]:
-    """Return the tests that installed layers provide, and a skipped test for a layer that cannot be imported."""
+    """Return the tests of each hook that an installed package announces.
+
+    If a package cannot be imported, a test that is skipped takes the place of its tests.
+    """
     tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():
         try:
@@ -34,7 +37,7 @@ def _skipped(hook: str, why: str) -> type:
 if TYPE_CHECKING:
 
     class LayerTests:
-        """The tests of the parts of the layers that are installed."""
+        """The tests that installed packages provide for what their hooks return."""
 
 else:
     LayerTests = type("LayerTests", tuple(layer_tests()), {})

@@ -21,11 +21,11 @@ from .samples import CUBE, LARGE, SHAPES, case_of, dtypes_of, numbers, odd_layou
 
 
 class PairTests(BackendTests):
-    """The tests of many arrays, and of pairs of libraries."""
+    """The tests of many arrays at once, and of conversions between two libraries."""
 
     @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
     def test_many_at_once(self, method: str) -> None:
-        """A method for many arrays returns the values of each, in order. Results of `compute` own their memory."""
+        """A method for many arrays returns the values of all, in order. Results of `compute` own their memory."""
         mine = self.tested
         call = Call(f"{method}()", getattr(mine, method), mine, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]
@@ -45,7 +45,7 @@ class PairTests(BackendTests):
                 )
 
     def test_dlpack(self) -> None:
-        """Arrays on the CPU are exchanged by DLPack, if `kinds` of `dlpack` says so."""
+        """Arrays on the CPU are exported and loaded by DLPack, if "cpu" is in `dlpack.kinds`."""
         mine, dlpack = self.tested, self.tested.dlpack
         if dlpack is None or "cpu" not in dlpack.kinds:
             return
@@ -56,14 +56,14 @@ class PairTests(BackendTests):
                 self.run(Call("dlpack.load(dlpack.export())", function, mine, mine), argument)
 
     def test_dtypes_are_named(self) -> None:
-        """Where arrays are exchanged by DLPack, `dlpack.dtype_of` names their dtypes."""
+        """`dlpack.dtype_of` returns the name of the dtype of an array, if the backend has `dlpack`."""
         for dtype in self._dtypes() if self.tested.dlpack is not None else ():
             argument = self._given(sample(dtype, (2, 3)))
             name = self.ask("dlpack.dtype_of", argument.x, case=argument.case)
             equal(name, dtype.name, f"dlpack.dtype_of(), for {argument.case}")
 
     def test_addresses(self) -> None:
-        """`address` returns where the first element is."""
+        """`address` returns the memory address of the first element."""
         for argument in self._in_layouts(numbers(self._usual(), CUBE)):
             address = self.ask("address", argument.x, case=argument.case)
             if address is not None and self.tested.to_numpy_shares:
@@ -112,7 +112,7 @@ class DirectTests(BackendTests):
         every(parts)
 
     def _check_direct(self, direct: Converter, source: Backend, target: Backend) -> None:
-        """Check a converter. One that raises, or returns `NotImplemented`, leaves arrays to the general path."""
+        """Check a converter. It may raise an error or return `NotImplemented` for some arrays, but not for all."""
         method = "to_numpy" if source.name == self.tested.name else "from_numpy"
         groups, outcomes = list(self._groups_of(source, method)), list[Any]()
 
@@ -138,7 +138,7 @@ class DirectTests(BackendTests):
             raise AssertionError(f"{what}: {outcome} instead of an array") from cause
 
     def _groups_of(self, source: Backend, method: str) -> Iterator[list[Given]]:
-        """Yield arrays of a library of all dtypes, shapes and layouts, grouped by shape."""
+        """Yield arrays of the source library, of all its dtypes, shapes and layouts, grouped by shape."""
         usual = self._usual()
         dtypes = dtypes_of(source.dtypes())
         dtypes.sort(key=lambda dtype: (dtype != usual, dtype.kind not in "biuf"))
@@ -151,25 +151,28 @@ class DirectTests(BackendTests):
             yield [Given(x, values, case_of(values, name))]
 
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
-        """Yield the arrays in the source library. NumPy arrays are converted."""
+        """Yield the arrays, after NumPy arrays were converted to the source library in place."""
         for argument in arrays:
-            if isinstance(argument.x, np.ndarray):  # an array that occurs twice is converted once
+            if isinstance(argument.x, np.ndarray):  # else it was converted before
                 argument.x = source.from_numpy(argument.x)
             yield argument
 
 
 def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
-    """Return lists of many arrays of different dtypes and shapes, with other values in each list."""
+    """Return two lists of arrays of different dtypes and shapes. The second has the same shapes and other values."""
     many = [group for group in groups if len(group) > 1]
     return [[group[shift] for group in many] for shift in (1, 2)]
 
 
 _MADE = ("bind", "inline", "bind_many")
-"""The methods of a converter that return a function or expressions, or None."""
+"""The methods of a converter that return a function, expressions of code, or None."""
 
 
 def _function(direct: Converter, method: str, options: Options) -> Any:
-    """Return a function that converts a list of arrays by a method of a converter, or None if the method is not used."""
+    """Return a function that converts a list of arrays by a method of a converter.
+
+    Return None if the converter does not override the method, or the method returns None.
+    """
     if method == "convert":
         return one_by_one(lambda x: direct.convert(x, None, options.copy))
     if not overrides(direct, getattr(Converter, method)):
@@ -181,7 +184,7 @@ def _function(direct: Converter, method: str, options: Options) -> Any:
 
 
 def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
-    """Convert arrays. Add to `outcomes` the error, or whether each array was converted."""
+    """Convert arrays. Append the error to `outcomes`, or for each array whether it was converted."""
     try:
         ys = list(function(xs))
     except Exception as error:
@@ -192,7 +195,7 @@ def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any
 
 
 def _written(inline: Inline) -> Callable[[Any], Any]:
-    """Make a function from the expressions that a conversion writes into its code."""
+    """Return a function that converts an array by the expressions that `inline` returned."""
     names = {name: name for name in ("x", "y", *inline.names)}
     test, result = inline.test.format(**names) or "True", inline.result.format(**names)
     code = f"lambda x: ({result}) if ({test}) else NotImplemented"

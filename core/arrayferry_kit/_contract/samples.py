@@ -19,11 +19,11 @@ from .checks import Values
 CUBE = (2, 3, 4)
 """The shape of arrays that are tried in different layouts."""
 HYPER = (2, 3, 2, 3)
-"""Another such shape, for fewer tests."""
+"""The shape of arrays of four dimensions that are tried in different layouts, in fewer tests than `CUBE`."""
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
-"""Numbers of elements, from 4 bytes to 4 MiB of float32. Frameworks change their strategy at sizes in between."""
+"""Numbers of elements: of float32, 4 bytes to 4 MiB. Libraries share or copy memory depending on such sizes."""
 LARGE = 4 * 1024 * 1024
 """The number of elements of the largest array, 16 MiB of float32."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
@@ -33,7 +33,7 @@ PARTS = {
     "inside a larger array": (slice(1, -1), 1, 2),
     "reversed": (slice(None, None, -1), 1, 0),
 }
-"""Parts of an axis: a slice `s`, and numbers `a` and `b`, so that a part of length `n` is `s` of an axis of `a * n + b`."""
+"""For each memory layout, a slice and numbers `a` and `b`: the slice of `a * n + b` elements has `n` elements."""
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
@@ -43,23 +43,23 @@ def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
 
 
 def case_of(values: Values, *details: str) -> str:
-    """Describe an array with these values in messages."""
+    """Return a description of an array with these values, for messages."""
     text = f"an array of dtype {values.dtype.name} and shape {values.shape}"
     return ", ".join([text, *details])
 
 
 def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
-    """Return an array of small numbers that differ if its axes are permuted.
+    """Return an array of small numbers. If its axes are permuted, the result differs from it.
 
     Args:
-        dtype: its dtype.
-        shape: its shape.
-        shift: a different shift gives different numbers.
+        dtype: the dtype of the array.
+        shape: the shape of the array.
+        shift: arrays with different shifts have different numbers.
     """
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        values = values * 1_000_000_007 - 2  # values beyond the range of one unit
+        values = values * 1_000_000_007 - 2  # numbers so large that a change of the unit shows
         return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
         values = values - 2
@@ -69,7 +69,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
 
 
 def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
-    """Return a writable array that begins at a multiple of 64 bytes or, if not `aligned`, one element after one."""
+    """Return a writable array. Its address is a multiple of 64 bytes, or one element more if not `aligned`."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
@@ -79,10 +79,10 @@ def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
 
 
 def special(dtype: np.dtype[Any]) -> Values:
-    """Return numbers that are easily lost: the ends of the range, signed zeros, infinities, NaN."""
+    """Return numbers that a faulty conversion may change: the limits of the dtype, signed zeros, infinities, NaN."""
     if dtype.kind in "mM":
         whole = np.iinfo(np.int64)
-        # the smallest number is NaT
+        # NaT is stored as the smallest integer
         return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)
     kind, limits = dtype_info(dtype)
     if kind == "bool":
@@ -102,7 +102,7 @@ def special(dtype: np.dtype[Any]) -> Values:
 
 
 def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
-    """Yield for each layout its name, an array, and a function that returns the part of the array with these values."""
+    """Yield for each layout its name, an array, and a function that returns a view of the array with these values."""
     axes = tuple(range(values.ndim))
     for order in reversed(list(permutations(axes))[1:]):
         name = f"with axes in the order {order} in memory"
@@ -123,7 +123,7 @@ def _transposed(x: AnyArray, axes: list[int]) -> Any:
 
 
 def broadcast(x: AnyArray, shape: Shape) -> Any:
-    """Return a view of this shape, in which axes of length 1 are repeated by a stride of 0. It can be written to."""
+    """Return a writable view of this shape, in which axes of length 1 are repeated by a stride of 0."""
     if not isinstance(x, np.ndarray):
         return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)
     strides = [step if n > 1 else 0 for n, step in zip(x.shape, x.strides, strict=True)]
@@ -132,7 +132,7 @@ def broadcast(x: AnyArray, shape: Shape) -> Any:
 
 
 def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield the name of each layout, and an array with these values in it, in its own memory.
+    """Yield the name of each layout, and an array of this layout with these values, which shares no memory.
 
     The arrays are writable and have no negative strides.
     """
@@ -141,7 +141,7 @@ def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
 
 
 def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
-    """Yield NumPy arrays of a dtype in unusual layouts that users may have, each with the name of its layout."""
+    """Yield NumPy arrays of a dtype, such as unaligned or read-only ones, each with the name of its layout."""
     base = np.arange(24).astype(dtype).reshape(4, 6)
     read_only = base.copy()
     read_only.flags.writeable = False

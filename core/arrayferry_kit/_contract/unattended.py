@@ -21,10 +21,10 @@ PLUGIN = "from_numpy() of the plugin"
 
 
 class Unattended(BackendTests):
-    """The methods that an author would implement.
+    """`make` and `write` for any backend, in place of those that its author would write.
 
     Attributes:
-        ways: how arrays were made, and for which dtypes.
+        ways: the functions that made arrays, each with the names of the dtypes of these arrays.
     """
 
     ways: ClassVar[dict[str, set[str]]]
@@ -37,7 +37,7 @@ class Unattended(BackendTests):
             with contextlib.suppress(Exception):
                 array = getattr(module, name)(values.copy())
                 seen = np.asarray(array.compute() if hasattr(array, "compute") else array)
-                # a module may have imported NumPy's function
+                # a module may export NumPy's own function, which returns arrays of NumPy
                 fits = library_of(array) in (UNKNOWN, self.tested.name)
                 if fits and not difference(seen, values):
                     self.ways.setdefault(f"{module.__name__}.{name}()", set()).add(dtype)
@@ -45,13 +45,13 @@ class Unattended(BackendTests):
         self.ways.setdefault(PLUGIN, set()).add(dtype)
         case = case_of(values)
         array = self.ask("from_numpy", values.copy(), None, case=case)
-        # only dtype and shape are compared, since to_numpy() may be wrong
+        # do not compare values: to_numpy(), which reads them, may be the faulty method
         mismatch = stated_difference(array, values)
         assert not mismatch, f"from_numpy(), for {case}: {mismatch}"
         return array
 
     def write(self, array: AnyArray, value: float) -> None:
-        """Write a value to every element, in one of the usual ways."""
+        """Write a value to every element by `x[...] = value`, `x.fill` or `x.data`. Skip the test if all fail."""
         writes: list[Callable[[], object]] = [
             lambda: array.__setitem__(..., value),
             lambda: array.fill(value),

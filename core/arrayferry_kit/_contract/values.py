@@ -1,4 +1,4 @@
-"""Tests of recognition, of simple answers, of values, shapes and dtypes, of memory, and of devices."""
+"""Tests of recognised types, of the results of simple methods, of values and dtypes, of memory, and of devices."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ASKED: list[tuple[Any, ...]] = [
     ("dtype_hint", "float64", "int64", "bfloat16"),
     ("devices.is_out_of_memory", ValueError("a wrong value")),
 ]
-"""Methods that answer a question, with the arguments to try. The default argument is an ordinary array."""
+"""Methods with simple results, such as bools or names, and the arguments to try: by default, an ordinary array."""
 COPY = (None, True, False)
-"""The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. `copy()` itself always copies."""
+"""The values of the option `copy` to try with `to_numpy` and `from_numpy`. The method `copy` is tried with True."""
 STATED = [("stated", method) for method in METHODS]
 ASKED = [(copy, method) for copy in COPY for method in METHODS if copy or method != "copy"]
 
@@ -44,14 +44,14 @@ class ValueTests(BackendTests):
         equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
 
     def test_answers(self) -> None:
-        """A method that answers a question returns the right kind of answer for ordinary arguments."""
+        """Each method in `_ASKED` returns what `DUTIES` says, for ordinary arguments."""
         argument = self._ordinary()
         for method, *args in _ASKED:
             for x in args or [argument.x]:
                 self.ask(method, x, case=repr(x) if args else argument.case)
 
     def test_default_dtypes_of_numbers(self) -> None:
-        """`number_dtype` names a dtype of the right kind."""
+        """`number_dtype` returns a dtype of the kind that it is called with, such as "float"."""
         for kind in ("bool", "int", "float", "complex"):
             name = self.tested.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
@@ -59,7 +59,7 @@ class ValueTests(BackendTests):
             equal(actual, kind, f"number_dtype({kind!r}), which returned {name!r}: its kind")
 
     def test_one_number(self) -> None:
-        """`item()` of an array whose type is in `item_types` returns its number."""
+        """If the type of an array is in `item_types`, its method `item` returns its number as a Python number."""
         dtypes = [dtype for dtype in self._dtypes() if dtype.char in "?bhilqBHILQd"]
         for dtype in (self._usual(), *dtypes):
             for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
@@ -81,7 +81,7 @@ class ValueTests(BackendTests):
                 self.run(call, *arguments)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
-        """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
+        """The arrays that `unportable` returns raise a `ConversionError` with a reason and a remedy."""
         other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
             what = f"to_numpy(), for {describe_value(array)} with more than values"
@@ -98,7 +98,7 @@ class MemoryTests(BackendTests):
     """The tests of memory: whether it is shared or copied, and how long it lives."""
 
     def test_memory_is_as_stated(self) -> None:
-        """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
+        """Arrays can be written to if `memory` is "writable", and cannot be if it is "immutable"."""
         memory, array = self.tested.memory, self.make(numbers(self._usual(), (4,)))
         if memory == "writable":
             ask(self.write, array, -1, what="write()")
@@ -111,9 +111,9 @@ class MemoryTests(BackendTests):
 
     @pytest.mark.parametrize(("copy", "method"), [*STATED, *ASKED])
     def test_memory(self, method: str, copy: bool | str | None) -> None:
-        """Memory is shared or copied as stated or requested, for arrays of 4 bytes to 16 MiB, checked by writing."""
+        """Memory is shared or copied as the backend states or `copy` requests, for arrays of 4 bytes to 16 MiB."""
         call = self._call(method, copy)
-        is_sparse = self.tested.is_sparse(self._ordinary().x)  # sparse arrays take more memory
+        is_sparse = self.tested.is_sparse(self._ordinary().x)  # a large one needs much memory
         sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
         for argument in self._memory(method, sizes):
             try:
@@ -132,7 +132,7 @@ class MemoryTests(BackendTests):
                 equal(shared, True, f"{what}: it shares memory with another result")
 
     def test_results_outlive_their_sources(self) -> None:
-        """A result stays correct after its source was deleted and the memory may be in use again."""
+        """A result keeps its values after its argument was deleted, even if new arrays reuse that memory."""
         results = []
         for method in METHODS[:2]:
             target = self._call(method).target
@@ -140,7 +140,7 @@ class MemoryTests(BackendTests):
                 what = f"{method}(), for {argument.case}, after the array that it was called with was deleted"
                 results.append((target, convert(argument.x, target), argument.values, what))
                 del argument
-        gc.collect(1)  # free the arrays that were deleted just now
+        gc.collect(1)  # free the memory of the deleted arguments
         filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
         for target, y, values, what in results:
             same(self.values_of(target, y), values, what)
@@ -151,7 +151,7 @@ class DeviceTests(BackendTests):
     """The tests of devices."""
 
     def test_arrays_are_on_the_requested_device(self) -> None:
-        """Arrays can be put on each of `devices.names()`, and `device_of` names that device."""
+        """Arrays can be moved to each device in `devices.names()`, and `device_of` then returns its name."""
         values = np.asfortranarray(sample(self._usual(), CUBE))
         devices, default = list(self.ask("devices.names")), self.ask("devices.default")
         assert default in devices, f"devices.default(): {default!r} instead of one of {devices}"
@@ -162,7 +162,7 @@ class DeviceTests(BackendTests):
         every(partial(self._check_device, device, devices[0], values) for device in devices)
 
     def _check_device(self, device: str, first: str, values: Values) -> None:
-        """Check arrays on one device, moved from it to the first and back, and copied."""
+        """Check an array that is made on a device, moved to the first device, moved back, and copied."""
         x: Any = values
         for name, options, place in (
             (f"from_numpy(x, {device!r})", {"device": device}, device),
@@ -178,7 +178,7 @@ class DeviceTests(BackendTests):
             self._check_place(x, place, f"an array on {place}")
 
     def _check_place(self, array: AnyArray, device: str, case: str) -> None:
-        """Check the other methods that say where an array is."""
+        """Check the methods of `devices`: `place_of`, `is_on`, `fence` and `use`."""
         place = self.ask("devices.place_of", array, case=case)
         beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
         what = f"devices.place_of(), for {case}: the device of another array that is put there"

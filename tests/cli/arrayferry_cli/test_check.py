@@ -64,7 +64,7 @@ def test_a_plugin_that_passes(run, toy):
     assert list(checked["made_by"]) == ["from_numpy() of the plugin"]
     assert tests["test_addresses"] == {
         "name": "test_addresses",
-        "checks": "`address` returns where the first element is.",
+        "checks": "`address` returns the memory address of the first element.",
         "outcome": "passed",
         "message": "",
     }
