@@ -1,4 +1,4 @@
-"""The arrays of a stream, and which blocks of each array make up a block of the stream."""
+"""The arrays of a stream, and which of their own blocks each block of the stream needs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _DEFAULT = Streaming()
 
 @dataclass(eq=False)
 class StreamedArray:
-    """An array of a tree.
+    """An array of a stream.
 
     Attributes:
         x: the array.
         path: its path in the tree.
         axis: the axis along which it is split, or None if every block contains the whole array.
-        group: the index of the `Blocks` that read it, or None for an array in memory.
-        number: its index in the group.
-        ends: the ends of its own blocks along the axis.
+        group: the index of the `Blocks` that read the array, or None for an array in memory.
+        number: the index of the array in its group.
+        ends: the ends along the axis of the blocks that the array is divided into, such as chunks of Dask.
     """
 
     x: Any
@@ -55,7 +55,7 @@ class StreamedArray:
     ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield the number, length and relevant rows of each of its own blocks that overlaps `start:stop`."""
+        """Yield the number and length of each block of this array in `start:stop`, and the slice of it to use."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -72,7 +72,7 @@ def take_apart(
     arrays, layout = _flattened(value)
     if not arrays:
         raise NotAnArrayError(
-            f"a value of type {type(value).__name__} holds no array that could be streamed",
+            f"a value of type {type(value).__name__} contains no array that can be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
             "a file, open it by Dask: dask.array.from_zarr(path).",
         )
@@ -81,7 +81,7 @@ def take_apart(
 
 
 def _flattened(value: AnyTree) -> tuple[list[Any], TreeSpec]:
-    """Flatten a tree. A tree of arrays replaces each container that cannot be rebuilt from blocks."""
+    """Flatten a tree. Replace each container that cannot be rebuilt from blocks by a tree of its arrays."""
     arrays, layout = flatten_by(value, _kind_of)
     kind_of = registry.catalog.kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
@@ -91,7 +91,7 @@ def _flattened(value: AnyTree) -> tuple[list[Any], TreeSpec]:
 
 
 def _kind_of(x: AnyTree) -> Kind:
-    """Return the kind of a value in a stream. An object array without arrays in it is sliced like any other."""
+    """Return the kind of a value in a stream. An object array that contains no arrays counts as an array."""
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
@@ -101,7 +101,7 @@ def _kind_of(x: AnyTree) -> Kind:
 
 
 def _searched_kind(x: AnyTree) -> Kind:
-    """Return the kind of a value. Arrays of objects count as containers of arrays."""
+    """Return the kind of a value. Sources, and containers that `Streaming` replaces, count as arrays."""
     kind = registry.kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
@@ -119,7 +119,7 @@ def _streamed(x: AnyArray, kind: Kind) -> Any:
 def _streamed_array(
     x: AnyArray, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Prepare an array of a tree. Columns, and files without axes, are read into memory."""
+    """Return an array of a tree, as it is streamed. Columns and 0-d data sets of files are read into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:
@@ -141,14 +141,14 @@ def _streamed_array(
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
             f"a {type_name(type(x))} has no shape, so it cannot be streamed",
-            remedy="Compute it first and pass the result, or leave it out.",
+            remedy="Compute it and pass the result, or leave it out of the value.",
             path=path,
         )
     if not shape:
         if backend_of(x).memory == "lazy":
             raise NotAnArrayError(
-                "an array without dimensions cannot be streamed",
-                remedy="Convert it by itself first.",
+                "a lazy array without dimensions cannot be streamed",
+                remedy="Convert it to an array in memory first, with convert.",
                 path=path,
             )
         return StreamedArray(x, path, None)
@@ -176,23 +176,23 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
             part_of(x, axis, 0, 1, copy=copy)
         return x
     except Exception:
-        x = conversion(x)  # the conversion raises an error with the reason
+        x = conversion(x)  # if no slice can be converted, this raises an error with the reason
     try:
         lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # copy() may raise an error with the reason
+            call_backend(backend_of(x), "copy", x)  # if slices cannot be copied, this says why
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
-            remedy="Convert it as a whole, make an array of it first that can be sliced, or remove what forbids it, such "
-            "as jax.transfer_guard.",
+            remedy="Convert it as a whole, pass an array that can be sliced, or remove what forbids slices, such as "
+            "jax.transfer_guard.",
         ) from error
     return x
 
 
 def part_of(x: AnyArray, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
-    """Return a part of an array in memory, or all of it if `axis` is None. It is copied if it may change."""
+    """Return a slice of an array in memory, or all of it if `axis` is None. Copy it if `copy`, unless immutable."""
     part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
     if not copy or backend_of(part).memory == "immutable":
         return part
@@ -200,7 +200,7 @@ def part_of(x: AnyArray, axis: int | None, start: int, stop: int, *, copy: bool)
 
 
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
-    """Return the `Blocks` of each library. Set `group`, `number` and `ends` of their arrays."""
+    """Return one `Blocks` for each library and axis. Set `group`, `number` and `ends` of the arrays."""
     members: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
         origin = registry.kind(leaf.x).origin
@@ -238,7 +238,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
     cut = [leaf for leaf in leaves if leaf.axis is not None]
     if not cut:
         raise NotAnArrayError(
-            "there is no array with an axis to cut",
+            "there is no array with an axis that can be cut into blocks",
             remedy="Pass an array of one dimension or more, or a tree with one.",
         )
     first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
@@ -260,7 +260,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
 
 
 def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
-    """Return where blocks begin and end."""
+    """Return the start and stop of each block of a stream."""
     if block is not None:
         ends = [*range(block, length, block), length]
     else:
@@ -290,7 +290,10 @@ class _Mapped(tuple[Any, ...]):
 
 
 def by_file_name(value: AnyTree) -> Any:
-    """Replace each `numpy.memmap` in lists, tuples and dicts by an object that unpickles as the same part of a file."""
+    """Replace each `numpy.memmap` in lists, tuples and dicts by an object whose pickle contains no values.
+
+    When it is unpickled, it maps the same part of the file.
+    """
     import numpy as np
 
     kind = type(value)
@@ -304,7 +307,7 @@ def by_file_name(value: AnyTree) -> Any:
 
 
 def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
-    """Return the pickled form of an array that is one contiguous part of its file, or None for other arrays."""
+    """Return the pickled form of an array that is a contiguous part of its file. Return None for other arrays."""
     import mmap
     import os
 

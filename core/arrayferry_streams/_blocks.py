@@ -1,4 +1,4 @@
-"""`Blocks`: reading arrays that are computed or read on demand block by block, for `stream`."""
+"""`Streaming` and `Blocks`: how `stream` reads, block by block, arrays that are computed or read on demand."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from arrayferry.extending import Part
 from arrayferry.typing import AnyTree
 
 BLOCK_BYTES = 64 * 1024 * 1024
-"""The size of the blocks of arrays that have no blocks of their own."""
+"""The size in bytes of the blocks of arrays that have no chunks, such as arrays in memory."""
 
 HOOK = "arrayferry_blocks"
 
 BlockIndices = Sequence[tuple[int, int]]
-"""The blocks that are read together: pairs of the index of an array and the index of one of its blocks."""
+"""The blocks to read together. Each is a pair: the index of an array, and the index of a block of this array."""
 
 
 class Blocks(ABC):
@@ -41,13 +41,13 @@ class Blocks(ABC):
             block: the index of the block within the array.
 
         Returns:
-            An array of any known library. Its length along the axis is the one in `lengths`.
+            An array of any known library. Its length along the axis is `lengths[array][block]`.
         """
 
     def portable_client(self) -> Any:
-        """Return the client that another process uses to read the same blocks in the same place, if possible.
+        """Return the client that another process needs to compute the blocks on the same cluster, or None.
 
-        The stream pickles it. If it is None, the other process chooses a client.
+        A stream pickles this client. If it is None, the other process chooses a client.
 
         Raises:
             TypeError: the arrays cannot be pickled. The text says why, and what to do.
@@ -58,7 +58,7 @@ class Blocks(ABC):
         """Start reading blocks.
 
         Args:
-            steps: the blocks to read together, in order. No block is in two steps.
+            steps: for each step, in order, the blocks to read together. No block is in two steps.
         """
         return Reader(self, steps)
 
@@ -71,8 +71,8 @@ class Reader:
     """Reads blocks, step by step.
 
     Args:
-        blocks: reads each block.
-        steps: the blocks to read together.
+        blocks: the blocks of the arrays.
+        steps: for each step, the blocks to read together.
     """
 
     def __init__(self, blocks: Blocks, steps: Sequence[BlockIndices]) -> None:
@@ -84,14 +84,17 @@ class Reader:
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def work(self, step: int) -> Iterable[Hashable]:
-        """Return keys of what a step computes or reads. A stream warns if single blocks repeat the same work."""
+        """Return a key for each task or block that a step computes or reads.
+
+        A stream warns if the same key occurs for three blocks, because single blocks then repeat this work.
+        """
         return self._steps[step]
 
     def abandon(self) -> None:
-        """Let the process end without waiting for running reads, because a step hangs. `close` follows."""
+        """Let the process end without waiting for running reads, because a step hangs. `close` is called next."""
 
     def close(self) -> None:
-        """Stop running reads without waiting for them. Nothing more is read. May be called while steps are read."""
+        """Stop running reads without waiting for them, and start no more. It may be called during `read`."""
 
     @never_raises
     def __repr__(self) -> str:
@@ -99,7 +102,7 @@ class Reader:
 
 
 class Streaming(Part):
-    """How `stream` reads the arrays of a plugin. The hook `arrayferry_blocks` returns one for a library or a container.
+    """How `stream` reads the arrays of a plugin. The hook `arrayferry_blocks` returns it for a library or a container.
 
     Attributes:
         name: the name of the backend or source, or the dotted path of the class of the container.
@@ -125,14 +128,14 @@ class Streaming(Part):
     ) -> Blocks | None:
         """Return the blocks of arrays, or None if the arrays are to be sliced in memory.
 
-        arrayferry calls this for arrays that are computed or read on demand (`memory` is "lazy"): only their library
-        knows how to read part of them.
+        `stream` calls this for arrays that are computed or read on demand (`memory` is "lazy"), since only their
+        library knows how to read part of them.
 
         Args:
             xs: the arrays, of the same length along the axis.
             axis: the axis, counted from 0.
-            block: the block length that the user requested. Other lengths may be returned: blocks are split and
-                joined.
+            block: the block length that the user requested, or None. The returned blocks may have other lengths,
+                since the stream splits and joins them.
             client: the cluster that computes blocks, as passed to `stream`.
         """
         return None
@@ -141,8 +144,8 @@ class Streaming(Part):
         """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks. Do not read data.
 
         Returns:
-            The tree; or the value itself if it can be rebuilt: its children are then split, and it is rebuilt for
-            each block.
+            The tree. If the container can be rebuilt, the value itself: the stream then splits its children, and
+            rebuilds it for each block.
         """
         return value
 
@@ -169,7 +172,7 @@ class Slices(Blocks):
         self._ends = [list(itertools.accumulate(row)) for row in lengths]
 
     def read(self, array: int, block: int) -> Any:
-        """Read one block by indexing."""
+        """Read one block by a slice of the array."""
         end = self._ends[array][block]
         part = slice(end - self.lengths[array][block], end)
         return self._xs[array][(*(slice(None),) * self._axis, part)]
@@ -184,8 +187,8 @@ def even_lengths(
         shape: the shape of the array.
         itemsize: the size of an element in bytes.
         axis: the axis.
-        multiple: the lengths are multiples of this, such as the length of a chunk in a file.
-        wanted: the length that the user requested.
+        multiple: the number that divides all lengths except the last, such as the length of a chunk in a file.
+        wanted: the block length that the user requested, rounded up to a multiple. None stands for about 64 MiB.
     """
     length = shape[axis]
     if not length:

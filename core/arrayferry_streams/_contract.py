@@ -38,7 +38,7 @@ class StreamingTests:
                     self._check_blocks(blocks, values, axis, case)
 
     def _check_blocks(self: Any, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
-        """Check all blocks: read one by one in several threads, and in steps by a reader."""
+        """Check the values of all blocks, read one by one in several threads, and then in steps by a reader."""
         try:
             lengths = [[int(length) for length in row] for row in blocks.lengths]
         except Exception as error:
@@ -59,7 +59,7 @@ class StreamingTests:
             with ThreadPoolExecutor(4) as pool:
                 return list(pool.map(lambda pair: blocks.read(*pair), pairs))
 
-        for _ in range(2):  # the results of the first run are overwritten before the second
+        for _ in range(2):  # writing to the results of the first run must not change the second
             for x in self.run(self.call("read() of blocks()", read), *arguments):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1

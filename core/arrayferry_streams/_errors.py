@@ -15,8 +15,8 @@ class BlockError(ConversionError, RuntimeError):
 
     Attributes:
         block: the number of the block.
-        start: where it begins along the axis of the stream.
-        stop: where it ends.
+        start: the index along the axis of the stream at which the block begins.
+        stop: the index at which it ends, which is not part of it.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class BlockError(ConversionError, RuntimeError):
 
 
 class BlockTimeoutError(BlockError, TimeoutError):
-    """A block of a stream did not arrive in time."""
+    """A block of a stream was not read or computed within `timeout` seconds."""
 
 
 for _public in (BlockError, BlockTimeoutError):
-    _public.__module__ = "arrayferry"  # the name that users know, in tracebacks and pickles
+    _public.__module__ = "arrayferry"  # tracebacks and pickles contain this public name

@@ -80,8 +80,8 @@ def stream(
 
     The stream is a sequence of blocks. While one block is in use, an iteration computes or reads the next blocks in
     other threads, or on a cluster. An iteration computes each part of the arrays once. At most `prefetch` + 2 blocks
-    are in memory: the block in use, the next block, and those prefetched after it. If blocks are not whole chunks, one
-    more block is in memory.
+    are in memory: the block in use, the next block, and the `prefetch` blocks after it. If a block ends within a
+    chunk, one more block is in memory.
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
@@ -91,9 +91,9 @@ def stream(
         like: an array, or a tree with one, to pass in place of `to` and `device`.
         device: the device of the blocks.
         axis: the axis along which the arrays are split into blocks.
-        prefetch: how many blocks an iteration computes in advance, or 0 for none.
+        prefetch: how many blocks an iteration computes in advance. With 0, it computes each when it is needed.
         block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
-            array with the most chunks. A block of a file has as many chunks as fit into 64 MiB.
+            array with the most chunks. If this array is in a file, a block has as many chunks as fit into 64 MiB.
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
             current client, or threads if there is none. Files are read in this process.
         timeout: seconds to wait for a block, or None for no limit.
@@ -108,12 +108,12 @@ def stream(
     Raises:
         NotAnArrayError: nothing in the value can be streamed.
         OptionError: an option is invalid.
-        ConversionError: the arrays differ in length, one cannot be split, the target is known to refuse them, or no
-            scheduler can be reached. The iteration raises it if a block cannot be converted. If a block cannot
-            be computed or read, the error is a `BlockError`, which names the block.
+        ConversionError: the arrays differ in length, one of them cannot be split, the target cannot represent their
+            dtype, or no scheduler can be reached. The iteration raises this error if a block cannot be converted, and
+            a `BlockError`, which names the block, if a block cannot be computed or read.
 
     Warns:
-        UserWarning: `stream[i]` computes or reads the same thing for a third block.
+        UserWarning: `stream[i]` does work, such as reading a chunk, that it did for two other blocks before.
 
     Examples:
         >>> import arrayferry as af
@@ -134,7 +134,8 @@ def stream(
     if timeout is not None:
         if isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0:
             raise OptionError(
-                f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds."
+                f"timeout={timeout!r} is not valid",
+                remedy="Pass a number of seconds greater than 0, or None for no limit.",
             )
         timeout = float(min(timeout, TIMEOUT_MAX))
     conversion = kept_conversion(

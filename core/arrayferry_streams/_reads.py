@@ -18,7 +18,7 @@ from ._blocks import Blocks, Reader
 from ._errors import BlockTimeoutError
 
 _Part = tuple[StreamedArray, int]
-"""A part that is read: an array, and the number of one of its own blocks."""
+"""A part to read: an array, and the number of one of the blocks that it is divided into."""
 
 
 class FailedError(Exception):
@@ -33,8 +33,8 @@ class Arrays(NamedTuple):
 
     Attributes:
         leaves: the arrays.
-        groups: the blocks of arrays that are not in memory.
-        copy: whether parts of arrays in memory are copied.
+        groups: the `Blocks` that read the arrays that are not in memory.
+        copy: whether parts of arrays in memory are copied before their conversion.
     """
 
     leaves: list[StreamedArray]
@@ -44,12 +44,12 @@ class Arrays(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Reads:
-    """Reads the parts of the arrays that make up some blocks. Leaving its context cancels pending reads.
+    """Reads the parts of the arrays for some blocks of a stream. The exit of its context cancels pending reads.
 
     Args:
         arrays: the arrays.
-        bounds: where each of the blocks begins and ends.
-        prefetch: how many reads are started ahead, each in its own thread.
+        bounds: the start and stop of each of the blocks.
+        prefetch: how many reads are started before they are needed, each in its own thread.
         timeout: seconds to wait for a read, or None for no limit.
     """
 
@@ -97,12 +97,11 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # at interpreter shutdown, modules are cleared before the last iterators are closed. In a forked process, the
-        # readers belong to the parent
+        # at interpreter shutdown, `os` may be None already. A forked process must not close the readers of its parent
         if os is None or self._process != os.getpid():
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
-            for reader in self._readers:  # a reader may hang, so do not wait for it
+            for reader in self._readers:  # close() would wait for a reader that hangs
                 self._call_safely(reader, "abandon")
             if self._pool is not None:
                 self._pool.abandon()
@@ -110,7 +109,7 @@ class Reads:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # the frame of a failed read, for example, may still refer to this object: drop all arrays
+        # drop all arrays: the traceback of an error may refer to this object, and would keep them in memory
         self.arrays = Arrays([], [], copy=True)
         for collection in (self._readers, self._results, self._started, self._reads, self._last):
             collection.clear()
@@ -119,7 +118,7 @@ class Reads:
         return [(leaf, part) for leaf, part in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
-        """Return keys of what is computed or read for all blocks."""
+        """Return a key for each task or block that is computed or read for these blocks. See `Reader.work`."""
         return [
             (group, task)
             for group, reader in enumerate(self._readers)
@@ -128,7 +127,7 @@ class Reads:
         ]
 
     def take(self, step: int) -> list[Any]:
-        """Return the parts of a block, one for each array. It must be called for the blocks in order.
+        """Return the parts of a block, one for each array. Call it for the blocks in order.
 
         Raises:
             FailedError: a part could not be read, or was not read in time.
@@ -157,7 +156,7 @@ class Reads:
         return [reader.read(index) for reader in self._readers]
 
     def _finish(self, index: int) -> None:
-        """Wait for a read, and cache its results until they are no longer needed."""
+        """Wait for a read, and store its results. `take` deletes them after the last block that needs them."""
         future = self._started[index] if self._pool is not None else None
         if future is not None:
             wait([future], self.timeout)
@@ -168,7 +167,7 @@ class Reads:
             results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a task may also raise SystemExit
+        except BaseException as error:  # SystemExit of a task is not an Exception
             raise FailedError(error, self._path_of(index)) from error
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)
@@ -178,7 +177,7 @@ class Reads:
             self._results.update(zip(wanted, values, strict=True))
 
     def _path_of(self, index: int) -> str:
-        """Return the paths of the first arrays that a read is for."""
+        """Return the paths of the arrays that a read is for, at most four."""
         paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
@@ -191,7 +190,9 @@ class Reads:
             x = self._results[leaf, part]
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
-                raise ValueError(f"it has the shape {shape}, not the length {length}")
+                raise ValueError(
+                    f"it has the shape {shape}, without the length {length} of the block"
+                )
             if piece.stop - piece.start == length == stop - start:
                 return x
             pieces.append(x[(*before, piece)])
@@ -207,7 +208,7 @@ class Reads:
 
 
 def _concatenated(pieces: list[Any], axis: int) -> Any:
-    """Concatenate parts of blocks in new memory, so that no part keeps a whole block alive."""
+    """Concatenate parts of blocks in new memory. A view of a part would keep its whole block in memory."""
     import numpy as np
 
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):

@@ -20,7 +20,9 @@ from ._errors import BlockError, BlockTimeoutError
 from ._reads import Arrays, FailedError, Reads
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # every checker knows this package, installed or not
+    from typing_extensions import (
+        TypeVar,
+    )  # type checkers contain its types, so it need not be installed
 
     B = TypeVar("B", default=Any, covariant=True)
 else:
@@ -38,8 +40,8 @@ class Stream(Generic[B]):
     cancels pending reads. A stream is a map-style data set, so data loaders shuffle, divide and resume it.
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
-    file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
-    if it was the current client. With TLS, the new client uses the same files. Keys in memory are not pickled.
+    file, unless `copy=False`. The process that unpickles a stream makes a new client for the same scheduler, also if
+    the stream used the current client. With TLS, the new client uses the same files. Keys in memory are not pickled.
 
     Args:
         value: the arrays.
@@ -47,8 +49,8 @@ class Stream(Generic[B]):
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
         block: the length of the blocks, or None for the length of the chunks.
-        client: the cluster that computes the blocks.
-        timeout: seconds to wait for a block.
+        client: the client of the cluster that computes the blocks, its address, or None.
+        timeout: seconds to wait for a block, or None for no limit.
 
     Attributes:
         length: the length of the arrays along the axis.
@@ -97,7 +99,7 @@ class Stream(Generic[B]):
                 continue
             try:
                 dtype = np.dtype(leaf.x.dtype)
-            except TypeError:  # the dtype belongs to another library
+            except TypeError:  # NumPy does not know this dtype of another library
                 continue
             try:
                 self._conversion(np.empty(0, dtype))
@@ -106,12 +108,12 @@ class Stream(Generic[B]):
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return the blocks and the number of rows, which must be the same when a loader is resumed."""
+        """Return a description of the blocks and rows. A loader can be resumed if it is the same then."""
         part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
         return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
     def load_state_dict(self, state: dict[str, list[str]]) -> None:
-        """Check that a result of `state_dict` describes this stream. `StatefulDataLoader` calls both.
+        """Check that a result of `state_dict` describes this stream. `StatefulDataLoader` calls both methods.
 
         Raises:
             OptionError: the blocks or the number of rows differ.
@@ -165,11 +167,11 @@ class Stream(Generic[B]):
                 yield self._block(reads, step, number, remedy)
 
     def _block(self, reads: Reads, step: int, number: int, remedy: str) -> B:
-        """Return a block, converted.
+        """Return a block, converted to the target.
 
         Args:
             reads: reads the parts of the block.
-            step: the index of the block among those that `reads` reads.
+            step: the index of the block in `reads.bounds`.
             number: the index of the block in the stream.
             remedy: what to do if the block cannot be read.
         """
@@ -205,7 +207,7 @@ class Stream(Generic[B]):
         for blocks in self._arrays.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        # the stream is sent to a process of this machine
+        # a spawned process runs on this machine, and so can map the same files
         if self._arrays.copy and get_spawning_popen() is not None:
             value = by_file_name(value)
         return Stream, (value, *others, client, timeout), {"_numbers": self._numbers}
@@ -218,7 +220,7 @@ class Stream(Generic[B]):
 
 
 def _writable(x: AnyArray) -> Any:
-    """Return an array that is writable. Copy a read-only NumPy array, such as a view of an array of JAX."""
+    """Return a writable copy of a read-only NumPy array, such as a view of an array of JAX. Return others unchanged."""
     return x if getattr(getattr(x, "flags", None), "writeable", True) else x.copy("K")
 
 
@@ -241,8 +243,8 @@ class Iteration(Generic[B]):
     def __next__(self) -> B:
         if self._process != os.getpid():
             raise OptionError(
-                "an iteration over a stream cannot continue in a process that was forked during it",
-                remedy="Begin a new iteration in that process.",
+                "an iteration over a stream began before this process was forked, and cannot continue in it",
+                remedy="Begin a new iteration in this process.",
             )
         try:
             with self._lock:
@@ -251,12 +253,12 @@ class Iteration(Generic[B]):
                     raise StopIteration
                 return next(self._blocks)
         except BaseException:
-            # an interrupt may occur after a block was taken, so it ends the iteration too
+            # end also after an interrupt, which may have lost a block that was read already
             self._ended = True
             raise
 
     def close(self) -> None:
-        """End the iteration, and cancel pending reads. It waits for a thread that is reading a block."""
+        """End the iteration, and cancel pending reads. If another thread is reading a block, wait for it."""
         with self._lock:
             self._blocks.close()
 
@@ -269,7 +271,10 @@ class _Repeated:
         self._warned = False
 
     def note(self, work: Iterable[Hashable], block: int) -> bool:
-        """Record the work for a block. Return True once: when the same work is first done for a third block."""
+        """Record the keys of the work for a block (see `Reader.work`).
+
+        Return True if a key was recorded for two other blocks. After that, return False for all blocks.
+        """
         for task in () if self._warned else work:
             blocks = self._blocks.get(task)
             if blocks is None:
