@@ -22,7 +22,7 @@ from ._reads import Arrays, FailedError, Reads
 if TYPE_CHECKING:
     from typing_extensions import (
         TypeVar,
-    )  # type checkers contain its types, so it need not be installed
+    )  # type checkers know it, even if it is not installed
 
     B = TypeVar("B", default=Any, covariant=True)
 else:

@@ -14,6 +14,4 @@ class ProgramError(ArrayFerryError, ValueError):
 
 
 for _public in (TranslationError, ProgramError):
-    _public.__module__ = (
-        "arrayferry_translate"  # the name that users know, in tracebacks and pickles
-    )
+    _public.__module__ = "arrayferry_translate"  # tracebacks and pickles contain this public name

@@ -32,12 +32,12 @@ from ._structure import put_together, structure_of, take_apart
 MAX_KEPT = 64
 """The maximum number of cached programs of a function.
 
-Each combination of structure, shapes and dtypes of the arguments needs its own.
+Each combination of structure, shapes and dtypes of the arguments needs another program.
 """
 NARROWED = {
     "int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64",
 }  # fmt: skip
-"""The dtypes that JAX uses for 64-bit arguments."""
+"""The dtypes that JAX uses in place of 64-bit dtypes without `jax_enable_x64`."""
 
 
 def translate(
@@ -46,15 +46,15 @@ def translate(
     """Translate a function of JAX into a function that computes the same in another library.
 
     JAX traces the function once for each structure, shapes and dtypes of its arguments. The other library then runs
-    the recorded operations. Integers, random numbers and the branches that depend on them are the same as under
-    `jax.jit`; floats differ in the last digits.
+    the recorded operations. Integers and random numbers are the same as under `jax.jit`, and so are the branches that
+    depend on them. Floats differ in the last digits.
 
     Args:
         function: a function of trees of arrays, as for `jax.jit`. Loops and conditions of `jax.lax` become loops and
             conditions of Python.
         to: the library, as in `arrayferry.convert`.
-        differentiable: whether the library can differentiate through the function, to any order. The gradient is
-            the translated `jax.vjp`. If False, results are detached.
+        differentiable: whether the library can differentiate through the function, to any order. The library then
+            runs the translated `jax.vjp` to compute gradients. If False, results have no gradients.
 
     Returns:
         The function. It accepts arrays of any library, and numbers. It returns arrays of `to`, on the device of
@@ -87,7 +87,7 @@ def translate(
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
             f"differentiable=True needs gradients, and {backend.name} has no gradients",
-            remedy="Leave it out, or choose a library with gradients.",
+            remedy="Leave out differentiable=True, or choose a library with gradients.",
         )
     return Translated(function, backend, differentiable=differentiable)
 
@@ -100,7 +100,7 @@ def load(path: str | os.PathLike[str], to: Target) -> Loaded:
         to: the library, as in `arrayferry.convert`.
 
     Returns:
-        The function. It accepts arguments of the structure, shapes and dtypes that the program was made for.
+        The function. Its arguments must have the structure, shapes and dtypes for which the program was made.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -121,7 +121,7 @@ def load(path: str | os.PathLike[str], to: Target) -> Loaded:
     programs, _ = read_all(path)
     if set(programs) != {""}:
         raise ProgramError(
-            f"{os.fspath(path)} holds several programs: {', '.join(programs)}",
+            f"{os.fspath(path)} contains several programs instead of one: {', '.join(programs)}",
             remedy="If this is the file of an environment, pass its path to arrayferry_envs.make_vec.",
         )
     return function_of(programs[""], to)
@@ -134,7 +134,7 @@ def function_of(program: Program, to: Target) -> Loaded:
         TranslationError: the library cannot compute part of the program.
     """
     loaded = Loaded(program, registry.backend(to))
-    loaded.bound(None)  # bind the program now, so that errors are raised here
+    loaded.bound(None)  # without this, errors would be raised only by the first call
     return loaded
 
 
@@ -160,7 +160,11 @@ class Loaded:
         return put_together(self.program.results, iter(results))
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
-        """Return the library and the function for a device. Raise an error if the library cannot compute it."""
+        """Return the library and the program as its function, for a device.
+
+        Raises:
+            TranslationError: the library cannot compute part of the program.
+        """
         bound = self._bound.get(device)
         if bound is None:
             device_library = library(self._backend, device)
@@ -168,7 +172,7 @@ class Loaded:
         return bound
 
     def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
-        """Return the results for these arguments. Their paths appear in errors."""
+        """Return the results for these arguments. `paths` are the paths of the arguments, for errors."""
         target, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
         first = leaves[backends.index(target)] if target in backends else None
@@ -193,7 +197,8 @@ class Loaded:
         if backend is None:
             if not isinstance(leaf, (bool, int, float, complex)):
                 raise ProgramError(
-                    f"{name} is a {type(leaf).__name__}", remedy="Pass an array or a number."
+                    f"{name} is a {type(leaf).__name__}, instead of an array or a number",
+                    remedy="Pass an array or a number.",
                 )
             import numpy as np
 
@@ -218,7 +223,7 @@ class Loaded:
         if NARROWED.get(leaf_dtype) != spec.dtype:
             raise ProgramError(
                 f"{name} has the dtype {leaf_dtype}, and not the dtype {spec.dtype} for which the program was made",
-                remedy="Cast it, or make another program.",
+                remedy="Cast the argument, or make another program.",
             )
         return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))
 
@@ -233,7 +238,7 @@ class Translated:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._backend = backend
-        self._lock = threading.RLock()  # a function may call itself
+        self._lock = threading.RLock()  # a traced function may call itself in the same thread
         self._kept: Cache[Any, tuple[Loaded, Any]] = Cache(MAX_KEPT)
         self._autodiff = autodiff_of(backend) if differentiable else None
         self._derived: Cache[Any, Translated] = Cache(MAX_KEPT)
@@ -262,7 +267,7 @@ class Translated:
         key = treedef, *map(_form, leaves), *settings()
         traced = self._kept.get(key)
         if traced is None:
-            with self._lock:  # the lock lets only one thread trace the function
+            with self._lock:  # without the lock, several threads would trace the function
                 traced = self._kept.get(key)
                 if traced is None:
                     program, structure = self._traced(treedef, leaves)
@@ -271,7 +276,7 @@ class Translated:
         return jax.tree.unflatten(structure, loaded.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
-        """Apply a transformation to the function, and return the translated result, without gradients."""
+        """Return the translated `transform(function, *how)`. It cannot be differentiated."""
         translated = self._derived.get((transform, how))
         if translated is None:
             translated = Translated(transform(self._function, *how), self._backend)
@@ -279,10 +284,10 @@ class Translated:
         return translated
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
-        """Return what the function computes, as plain data.
+        """Return what the function computes for such arguments, as plain data.
 
         Args:
-            *args: arguments, or `jax.ShapeDtypeStruct` in place of arrays.
+            *args: arguments, or `jax.ShapeDtypeStruct` in place of arrays. Of arrays, only shape and dtype matter.
             **kwargs: keyword arguments.
 
         Raises:
@@ -315,6 +320,6 @@ class Translated:
 
 
 def _form(leaf: AnyTree) -> Any:
-    """Return the properties of an argument that the program depends on."""
+    """Return the properties of an argument that determine which program is used: its type, shape and dtype."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)

@@ -20,8 +20,8 @@ class Call:
 
     Args:
         name: the name of the function in errors.
-        run: the function. It accepts a list of arrays, and a list of arguments without gradients.
-        others: the arguments without gradients: numbers and keys.
+        run: the translated function. It accepts a list of arrays, and the list `others`.
+        others: the arguments that have no gradients: numbers and keys.
     """
 
     def __init__(self, name: str, run: Any, others: list[Any]) -> None:
@@ -35,27 +35,27 @@ class Call:
         return flat, self.pullback(len(arrays), wanted) if wanted else None
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Call:
-        """See `Crossing`."""
+        """Return the call of the pullback. See `Crossing.pullback`."""
         run = self._run.derived(_pullback, count, wanted)
         return Call(f"the gradient of {self.name}", run, self._others)
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Call:
-        """See `Crossing`."""
+        """Return the call of the vectorised function. See `Crossing.mapped`."""
         return Call(self.name, self._run.derived(_mapped, axes, size), self._others)
 
 
 def call(
     name: str, run: Any, target: Backend, autodiff: Autodiff, leaves: list[Any], treedef: Any
 ) -> Any:
-    """Call a function so that a library can differentiate through the call.
+    """Call a translated function so that its library can differentiate through the call.
 
     Args:
         name: the name of the function in errors.
         run: the translated function.
         target: the library.
-        autodiff: its `Autodiff`.
-        leaves: all arguments.
-        treedef: their structure.
+        autodiff: the `Autodiff` of the library.
+        leaves: the leaves of all arguments.
+        treedef: the structure of the arguments, as of `jax.tree.flatten`.
     """
     places, arrays, others, convert = [], [], [], kept_conversion(target)
     for place, x in enumerate(leaves):
@@ -71,7 +71,7 @@ def call(
 
 
 def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...]) -> Any:
-    """Return the function with two arguments: the list of arrays at `places`, and the list of all other leaves."""
+    """Return `function` as a function of two lists: the leaves with the indices `places`, and all other leaves."""
 
     def of_lists(arrays: list[Any], others: list[Any]) -> Any:
         by_place, rest = dict(zip(places, arrays, strict=True)), iter(others)
@@ -83,7 +83,11 @@ def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...
 
 
 def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...]) -> Any:
-    """Return the function from `count` arguments and the cotangents of results to the wanted cotangents."""
+    """Return the pullback of `function`, as a function of two lists.
+
+    The first list contains the `count` arrays that `function` accepts, followed by the cotangents of its results.
+    The pullback returns the cotangents of the `wanted` arrays.
+    """
 
     def pullback(values: list[Any], others: list[Any]) -> list[Any]:
         def results(*chosen: Any) -> list[Any]:
@@ -100,7 +104,7 @@ def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...])
 
 
 def _mapped(function: Callable[..., Any], axes: tuple[int | None, ...], size: int) -> Any:
-    """Return the function, mapped over an axis of its arrays."""
+    """Return `function`, mapped over `axes` of its arrays by `jax.vmap`."""
 
     def mapped(arrays: list[Any], others: list[Any]) -> Any:
         over = jax.vmap(lambda arrays: function(arrays, others), [list(axes)], axis_size=size)

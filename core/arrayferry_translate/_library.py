@@ -1,4 +1,8 @@
-"""`Library`: the operations of an array library that the rules use. The classes for NumPy and PyTorch are faster."""
+"""`Library`: the operations of an array library that the rules use.
+
+The class itself uses the Array API. Its subclasses for NumPy and PyTorch call the library's own functions, which
+are faster.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +24,21 @@ if TYPE_CHECKING:
 
 Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
-"""Returns the dtype of NumPy or `ml_dtypes` with a known name."""
+"""Returns the dtype of NumPy or `ml_dtypes` with a name, which must be known."""
 
 
 class Library:
-    """An Array API namespace.
+    """The operations of a library, by its Array API namespace `xp`.
 
     Args:
         backend: the library.
-        device: where its arrays are.
+        device: the device of the arrays that are made.
     """
 
     wider: Mapping[str, str] = MappingProxyType({})
-    """The wider dtype that stores the values of a dtype, for each dtype that the library barely supports."""
+    """For each dtype with which the library can compute little, a wider dtype that stores the values instead."""
     records = False
-    """Whether the library records operations instead of computing them, so that values are unknown."""
+    """Whether the library records operations instead of computing them, so that arrays have no values."""
     native: Any = None
     """The library's own namespace, whose element-wise functions have less overhead than the Array API's."""
 
@@ -49,7 +53,7 @@ class Library:
         """Return an element-wise function of the Array API.
 
         Raises:
-            NotImplementedError: the library lacks it.
+            NotImplementedError: the library lacks the function.
         """
         function = getattr(self.native, name, None) or getattr(self.xp, name, None)
         if function is None:
@@ -59,7 +63,7 @@ class Library:
     def dtype(self, name: str) -> Any:
         """Return the dtype in which this library stores values of the dtype `name`."""
         name = self.wider.get(name, name)
-        if self.backend.name == "jax":  # JAX warns about 64-bit dtypes that are disabled
+        if self.backend.name == "jax":  # JAX would warn about a 64-bit dtype that is disabled
             name = sys.modules["jax"].dtypes.canonicalize_dtype(name).name
         try:
             return getattr(self.xp, name)
@@ -72,7 +76,7 @@ class Library:
         return self._conversion(array.astype(self.wider[name]) if name in self.wider else array)
 
     def indices(self, *shape: int, of: int) -> Any:
-        """Return 0, 1, 2 ... along an axis of a shape whose other axes have length 1."""
+        """Return the array 0, 1, 2 ... along the axis `of` of `shape`. All its other axes have length 1."""
         import numpy as np
 
         return self.constant(np.indices(shape, sparse=True)[of])
@@ -80,16 +84,16 @@ class Library:
     def cast(self, x: AnyArray, name: str) -> Any:
         """Cast an array to the dtype in which this library stores values of the dtype `name`.
 
-        The library decides how values out of range are cast.
+        The results for values that are out of range differ between libraries.
         """
         return self.xp.astype(x, self.dtype(name), copy=False)
 
     def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
-        """Return a result in its own dtype, copied unless it is `owned`."""
+        """Return a result of a program in the dtype `name`. Copy it unless its memory is `owned` by it alone."""
         return self.xp.asarray(x, dtype=getattr(self.xp, name), copy=None if owned else True)
 
     def wrapped(self, x: AnyArray, name: str) -> Any:
-        """Wrap integers that are stored in a wider dtype into the range of their own dtype."""
+        """Wrap integers into the range of the dtype `name`, if the library stores them in a wider dtype."""
         return x & (2 ** (8 * dtype_of(name).itemsize) - 1) if name in self.wider else x
 
     def full(self, shape: tuple[int, ...], value: AnyTree, name: str) -> Any:
@@ -99,7 +103,7 @@ class Library:
         return self.constant(np.full(shape, value, dtype_of(name)))
 
     def take(self, x: AnyArray, indices: AnyArray) -> Any:
-        """Return the elements at these indices of the flattened array."""
+        """Return the elements of the flattened array at these indices, in the shape of the indices."""
         flat = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
         return self.xp.reshape(flat, indices.shape)
 
@@ -107,10 +111,10 @@ class Library:
         """Return an array with some elements replaced, or combined with updates by a function.
 
         Args:
-            x: the array, with one dimension. Its last element may get any value.
+            x: the array, with one dimension.
             indices: the indices of the elements, with one dimension.
             updates: a value for each index.
-            how: "set", "add", "multiply", "minimum" or "maximum".
+            how: "set" to replace, or the function that combines: "add", "multiply", "minimum" or "maximum".
         """
         import numpy as np
 
@@ -125,20 +129,22 @@ class Library:
         return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
 
     def matmul(self, x: AnyArray, y: AnyArray) -> Any:
-        """Return the products of matrices, also of integers or bools."""
+        """Return the products of two batches of matrices, also of integers or bools."""
         return self.xp.matmul(x, y)
 
     def windows(
         self, x: AnyArray, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims
     ) -> Any:
-        """Return the elements of sliding windows over all axes but the first two, as further axes at the end.
+        """Return the elements of windows that slide over all axes except the first two.
+
+        In the result, the windows are along these axes, and their elements along further axes at the end.
 
         Args:
             x: the array.
-            counts: how many windows there are along each axis.
-            sizes: how many elements a window has along each axis.
-            strides: the distance between neighbouring windows along each axis.
-            dilations: the distance between neighbouring elements of a window along each axis.
+            counts: for each of these axes, the number of windows.
+            sizes: for each axis, the number of elements of a window.
+            strides: for each axis, the distance between neighbouring windows.
+            dilations: for each axis, the distance between neighbouring elements of a window.
         """
         axes = zip(counts, sizes, strides, dilations, strict=True)
         for axis, (count, size, stride, dilation) in enumerate(axes, 2):
@@ -149,26 +155,29 @@ class Library:
         return x
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
-        """Return the library's own convolution, with PyTorch's name and arguments, or None if it has none for a dtype."""
+        """Return the library's own convolution for a dtype, or None if it has none.
+
+        `name` is its name in PyTorch, such as "conv2d". Its arguments are in the order of PyTorch's function.
+        """
         return None
 
     def special(self, name: str) -> Callable[..., Any]:
         """Return a special function, such as `erf`, which the Array API lacks.
 
         Raises:
-            NotImplementedError: the library lacks it.
+            NotImplementedError: the library lacks the function.
         """
         raise NotImplementedError(f"{self.backend.name} has no {name}")
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which values cause no warnings or errors, and no gradients are recorded."""
+        """Return a context in which values such as NaN cause no warnings, and no gradients are recorded."""
         import numpy as np
 
-        return np.errstate(all="ignore")  # many libraries compute with NumPy, which warns
+        return np.errstate(all="ignore")  # many libraries call NumPy, which warns about NaN
 
 
 class NumpyLibrary(Library):
-    """NumPy, or CuPy."""
+    """The operations of NumPy or CuPy."""
 
     def __init__(self, backend: Backend, device: Device) -> None:
         super().__init__(backend, device)
@@ -214,7 +223,10 @@ class NumpyLibrary(Library):
 def _spread(
     np: Any, x: AnyArray, kernel: Any, bias: None, strides: Dims, cut: Dims, more: Dims, groups: int, dilations: Dims
 ) -> Any:  # fmt: skip
-    """Return PyTorch's transposed convolution: the sum of copies of the kernel, each scaled by an element."""
+    """Compute PyTorch's transposed convolution: the sum of shifted copies of the kernel, one per element of `x`.
+
+    Each copy is multiplied by its element.
+    """
     count, _, *lengths = x.shape
     _, features, *sizes = kernel.shape
     x = x.reshape(count, groups, -1, math.prod(lengths))
@@ -241,7 +253,7 @@ def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) ->
 
 
 class TorchLibrary(Library):
-    """PyTorch. It lacks most operations on unsigned integers, which are therefore stored in wider signed ones."""
+    """The operations of PyTorch. It lacks most for uint16 and uint32, so wider signed dtypes store such integers."""
 
     wider = MappingProxyType({"uint16": "int32", "uint32": "int64"})
 
@@ -277,7 +289,7 @@ class TorchLibrary(Library):
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):
             return (x[..., None] * y[..., None, :, :]).sum(
                 -2, dtype=x.dtype
-            )  # PyTorch has no matmul for these dtypes
+            )  # PyTorch has no matmul for bools, nor for integers on a GPU
         return self.native.matmul(x, y)
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:

@@ -1,4 +1,4 @@
-"""Primitives that are expressed by other primitives, and keys as the arrays of uint32 that they consist of."""
+"""Primitives as functions of other primitives, and JAX's random keys as the arrays of uint32 that they contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from arrayferry.typing import AnyArray, AnyTree
 
 Lowered = Callable[..., Any]
-"""A traced function of the parameters of a primitive and of its arrays."""
+"""A function that computes a primitive by others: its arguments are the parameters, and then the arrays."""
 
 ERF_INV = (
     (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -23,12 +23,15 @@ ERF_INV = (
     (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
      0.00943887047, 1.00167406, 2.83297682),
 )  # fmt: skip
-"""Giles, "Approximating the erfinv function", 2012, with the coefficients of XLA: near 0, and near -1 and 1."""
+"""The coefficients of two polynomials for `erf_inv`: for x near 0, and for x near -1 and 1.
+
+They are those of XLA, after Giles, "Approximating the erfinv function", 2012.
+"""
 
 
 def _erf_inv(params: AnyTree, x: AnyArray) -> Any:
     if x.dtype == "float64":
-        raise NotImplementedError("it has no float64 version")
+        raise NotImplementedError("only float32 and narrower floats are supported")
     dtype, x = x.dtype, x.astype("float32")
     w = -jnp.log1p(-x * x)
     near = w < 5
@@ -59,14 +62,14 @@ def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
 def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
-    # equal values keep their order
+    # the sort is ascending and stable: flip its input and its result, so that equal values stay in order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
     return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
 
 
 def _ordered(compare: Lowered) -> Lowered:
-    """Make a comparison use the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
+    """Return the comparison in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
 
     def lowered(params: AnyTree, x: AnyArray, y: AnyArray) -> Any:
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -92,7 +95,10 @@ def _reduce_xor(params: AnyTree, x: AnyArray) -> Any:
 
 
 def _windows(params: AnyTree, combine: Any, arrays: AnyTree, fills: Any) -> Any:
-    """Combine the elements of each window, axis by axis. The order matters: the last axis is first."""
+    """Combine the elements of each window along one axis after another, from the last to the first.
+
+    Another order of the axes would change the last digits of floats.
+    """
     ones = (1,) * arrays[0].ndim
     between = params.get("base_dilation", ones)
     ends = [(*ends, step - 1) for ends, step in zip(params["padding"], between, strict=True)]
@@ -118,7 +124,7 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
-    """Return a function that reduces windows, given the reduction of whole arrays."""
+    """Return a function that reduces windows, given the reduction of whole arrays and that of two arrays."""
 
     def lowered(params: AnyTree, x: AnyArray) -> Any:
         fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
@@ -128,7 +134,7 @@ def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
 
 
 def _selected(params: AnyTree, x: AnyArray) -> Any:
-    """Return the flat index of the element that each window selects. If it is padding, the index is the size."""
+    """Return the flat index of the element that each window selects, or the size of `x` if it selects padding."""
 
     def better(first: Any, second: Any) -> Any:
         (x, place), (y, other) = first, second
@@ -150,7 +156,7 @@ def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
 
 
 def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
-    """Expand a composite primitive of JAX 0.12."""
+    """Run the primitives that a composite primitive of JAX 0.12 stands for."""
     primitive = params["_prim"]
     return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
 
@@ -165,7 +171,7 @@ LOWERED: Mapping[str, Lowered] = {
     "name": lambda params, x: x,
     "sharding_constraint": lambda params, x: x,
     "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
-    # JAX computes exp2 in this way too
+    # JAX computes exp2 by this formula, so results differ little
     "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),
     "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),
     "cbrt": lambda params, x: jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3)),
@@ -186,11 +192,11 @@ LOWERED: Mapping[str, Lowered] = {
     "select_and_gather_add": _select_and_gather_add,
     "call_hi_primitive": _expanded,
 }
-"""The primitives without rules of their own, as functions of other primitives."""
+"""The primitives that have no rules, as functions of other primitives."""
 
 
 def _over(function: Lowered, dims: int) -> Lowered:
-    """Map a function over leading axes."""
+    """Return the function, mapped over the first `dims` axes of its arguments."""
     for _ in range(dims):
         function = jax.vmap(function)
     return function
@@ -220,10 +226,10 @@ OF_KEYS: Mapping[str, Lowered] = {
     "eq": lambda impl, params, x, y: (x == y).all(-1),
     "ne": lambda impl, params, x, y: (x != y).any(-1),
 }
-"""The primitives of keys, as functions of a key implementation and the numbers that keys consist of."""
+"""The primitives of keys, as functions of uint32 arrays: `function(implementation, params, *arrays)`."""
 
 INSIDE = frozenset(("cond", "while", "scan"))
-"""Primitives whose programs handle keys themselves."""
+"""Primitives that run nested programs. The equations in these programs replace keys."""
 IMPLEMENTATIONS = {
     f"key<{impl.tag}>": impl
     for impl in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
@@ -232,19 +238,19 @@ IMPLEMENTATIONS = {
 
 
 def is_key(value: AnyTree) -> bool:
-    """Return whether an array or abstract value has a dtype of keys."""
+    """Return whether an array or an abstract value of JAX has a dtype of random keys."""
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
 
 
 def numbers_of(value: AnyTree) -> Any:
-    """Return an array of JAX unchanged, and keys as the numbers that they consist of."""
+    """Return random keys as the array of uint32 that they contain, and any other array unchanged."""
     return jax.random.key_data(value) if is_key(value) else value
 
 
 def implementation(dtype: Any) -> Any:
-    """Return the implementation of keys of a dtype."""
+    """Return JAX's implementation of the keys of a dtype."""
     if dtype.name not in IMPLEMENTATIONS:
-        raise NotImplementedError(f"keys of {dtype.name}")
+        raise NotImplementedError(f"keys of {dtype.name} are not supported")
     return IMPLEMENTATIONS[dtype.name]
 
 

@@ -1,4 +1,4 @@
-"""`OnnxLibrary`: the operations of ndonnx, which records an ONNX graph. This module imports ndonnx."""
+"""`OnnxLibrary`: the operations of ndonnx, which records an ONNX graph."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ WIDER = {
     "uint16": "int32",
     "uint32": "int64",
 }
-"""The dtypes for which onnxruntime lacks most functions, and the wider dtypes to compute in."""
+"""The dtypes for which onnxruntime lacks most operators, each with the wider dtype to use instead."""
 
 
 ERFC = (
     0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
     -1.26551223,
 )  # fmt: skip
-"""Press et al., "Numerical recipes in C", 1992, section 6.2: the error is at most 1.2e-7 of the result."""
+"""The coefficients of `erfc` of Press et al., "Numerical recipes in C", 1992, section 6.2.
+
+The relative error is at most 1.2e-7.
+"""
 
 
 def _recorded(function: Callable[..., Any], *arrays: AnyTree, **attributes: Any) -> Any:
-    """Return the result of an ONNX operator."""
+    """Record an ONNX operator, and return its result."""
     return ndx.asarray(function(*(x.unwrap_spox() for x in arrays), **attributes))
 
 
@@ -48,7 +51,7 @@ def _number(value: AnyTree, name: str) -> Any:
 
 
 def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function compute in a dtype that onnxruntime supports."""
+    """Return the function, with arguments and results cast to and from a dtype that onnxruntime supports."""
 
     def widened(*arrays: AnyTree, **options: Any) -> Any:
         dtype = arrays[0].dtype
@@ -75,7 +78,7 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
         extremes = reduced(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
             return extremes
-        return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, extremes)  # onnxruntime drops NaN
+        return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, extremes)  # onnxruntime skips NaN
 
     return extreme
 
@@ -97,7 +100,7 @@ _any = _reduction(op.reduce_max)
 
 def _sum(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     if dtype_name(x.dtype) in ("int64", "uint64"):
-        raise NotImplementedError("onnxruntime adds integers of 64 bits as floats")
+        raise NotImplementedError("onnxruntime adds 64-bit integers as floats, which is not exact")
     whole = "int" in dtype_name(x.dtype)
     total = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if whole else x, axis=axis)
     return ndx.astype(total, x.dtype)
@@ -109,7 +112,7 @@ def _products(x: AnyArray, axis: int) -> list[Any]:
 
 
 def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
-    """Multiply the elements one by one, since onnxruntime's product of integers uses floats."""
+    """Return products along axes, multiplied one by one: onnxruntime's product of integers uses floats."""
     for reduced_axis in sorted(axis, reverse=True):
         rest = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
         products = _products(x, reduced_axis)
@@ -134,7 +137,7 @@ def _pad(x: AnyArray, value: AnyTree, ends: Sequence[int]) -> Any:
 def _fmod(x: AnyArray, y: AnyArray) -> Any:
     if "float" in dtype_name(x.dtype):
         return _recorded(op.mod, x, y, fmod=1)
-    return x - _recorded(op.div, x, y) * y  # div rounds towards 0, so this is exact
+    return x - _recorded(op.div, x, y) * y  # div rounds towards 0, as fmod requires
 
 
 def _signbit(x: AnyArray) -> Any:
@@ -161,7 +164,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_right_shift": functools.partial(_shifted, direction="RIGHT"),
     "clip": _clip, "fmod": _fmod, "matmul": _widened(functools.partial(_recorded, op.matmul)), "pad": _pad, "signbit": _signbit,
 }  # fmt: skip
-"""Functions that ndonnx lacks, or for which it records more operators."""
+"""Functions that ndonnx lacks, or for which it records more operators than these functions do."""
 
 
 def _erf(x: AnyArray) -> Any:
@@ -172,7 +175,7 @@ def _erf(x: AnyArray) -> Any:
 
 def _erfc(x: AnyArray) -> Any:
     if dtype_name(x.dtype) == "float64":
-        raise NotImplementedError("it would have 7 digits, as onnxruntime has no erfc")
+        raise NotImplementedError("onnxruntime has no erfc, and its replacement has only 7 digits")
     wide = ndx.astype(x, ndx.float64)
     t = 1 / (1 + 0.5 * abs(wide))
     terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
@@ -184,7 +187,7 @@ SPECIAL = {"erf": _erf, "erfc": _erfc}
 
 
 class OnnxLibrary(Library):
-    """ndonnx. Nested programs become subgraphs."""
+    """The operations of ndonnx. Nested programs become subgraphs of the ONNX graph."""
 
     records = True
 
@@ -210,7 +213,7 @@ class OnnxLibrary(Library):
         if "float" not in old + new:
             return self.cast(x, new)
         if {"float32"} != {name for name in (old, new) if "float" in name}:
-            raise NotImplementedError(f"bits of {old} as {new}")
+            raise NotImplementedError(f"the bits of {old} cannot be read as {new}")
         return self.cast(_bits(x), new) if old == "float32" else _float(self.cast(x, "uint32"))
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
@@ -222,7 +225,7 @@ class OnnxLibrary(Library):
     def switch(
         self, index: Any, runs: Sequence[Any], arrays: Sequence[Any], shapes: Sequence[Dims]
     ) -> list[Any]:
-        """Return the results, with these shapes, of the function that an index selects."""
+        """Return the results of the function in `runs` that an index selects. `shapes` are their shapes."""
 
         def chosen(number: int) -> Any:
             if number == len(runs) - 1:
@@ -236,7 +239,7 @@ class OnnxLibrary(Library):
         return _shaped(chosen(0), shapes)
 
     def loop(self, going: Any, body: Any, values: Sequence[Any]) -> list[Any]:
-        """Apply `body` to a list of arrays while `going` returns True for it."""
+        """Replace a list of arrays by the result of `body` for it, while `going` returns True for the list."""
         shapes = [x.shape for x in values]
 
         def flag(values: AnyTree) -> Any:
@@ -253,14 +256,15 @@ class OnnxLibrary(Library):
         self, body: Any, values: Sequence[Any], rows: Sequence[Any], length: int, shapes: Sequence[Dims], *,
         reverse: bool,
     ) -> list[Any]:  # fmt: skip
-        """Call a function for each row. Some results are passed to its next call; the others are stacked.
+        """Call a function for each row. The first results of a call are passed to the next one. The rest are stacked.
 
         Args:
-            body: maps the passed arrays and one row of each array in `rows` to a list of results.
+            body: a function of the passed arrays and one row of each array in `rows`. It returns a list: new arrays
+                in place of the passed ones, and then the results to stack.
             values: the arrays that are passed to the first call.
-            rows: the arrays that are split into rows.
+            rows: the arrays that are split into rows along axis 0.
             length: the number of rows.
-            shapes: the shapes of all results: first the arrays passed on by the last call, then the stacked ones.
+            shapes: the shapes of the arrays that this method returns: those of `values`, then the stacked results.
             reverse: whether the loop starts at the last row.
         """
         inside = [x.shape for x in values]
@@ -279,9 +283,9 @@ class OnnxLibrary(Library):
 
 
 def _float(bits: Any) -> Any:
-    """Return the float32 with these bits, which are uint32."""
+    """Return the float32 numbers whose bits are these uint32 numbers."""
     exponent, every = (bits >> 23) & 255, np.arange(256)
-    # a float is base + unit * the last 23 bits, where base and unit depend on the exponent
+    # the size of a float is base + unit * its last 23 bits: both are tables, by the exponent
     unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
     base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
     rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
@@ -294,7 +298,7 @@ def _float(bits: Any) -> Any:
 
 
 def _bits(x: AnyArray) -> Any:
-    """Return the bits of float32 as uint32."""
+    """Return the bits of float32 numbers as uint32 numbers."""
     size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
     positive = ndx.where(finite & (size > 0), size, 1.0)
     guess = _clip(ndx.astype(ndx.floor(ndx.log(positive) / math.log(2)), ndx.int64), -126, 127)
@@ -313,7 +317,7 @@ def _bits(x: AnyArray) -> Any:
 
 
 class _Operators:
-    """A namespace in which `OPERATORS` replace some functions."""
+    """The namespace of ndonnx, with the functions in `OPERATORS` in place of its own."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -323,7 +327,7 @@ class _Operators:
 
 
 def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
-    """Return the variables of a subgraph as arrays of these shapes, which ONNX may not have inferred."""
+    """Return variables of a subgraph as arrays. State their shapes, which ONNX may not have inferred."""
     pairs = zip(variables, shapes, strict=True)
     return [
         ndx.asarray(
@@ -336,7 +340,7 @@ def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
 
 
 def _unwrapped(arrays: Sequence[Any]) -> list[Any]:
-    """Return the outputs of a subgraph, which must be results of its own operators."""
+    """Return arrays as the outputs of a subgraph. ONNX requires that operators of the subgraph return them."""
     return [op.identity(x.unwrap_spox()) for x in arrays]
 
 

@@ -1,4 +1,4 @@
-"""`Program`: what a function of JAX computes, as plain data. `load` reads one from a file."""
+"""`Program`: what a function of JAX computes, as plain data, and the files that store programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version of the file format that `Program.save` writes."""
 PARTS = "specs", "inputs", "equations", "outputs", "arguments", "results"
-"""The attributes of a program that files contain, besides its constants."""
+"""The attributes of a program that a file contains as JSON. The constants are arrays of the file."""
 
 
 class Spec(NamedTuple):
@@ -48,8 +48,8 @@ class Equation(NamedTuple):
 
     Attributes:
         name: the name of a primitive of JAX.
-        inputs: the numbers of its input values.
-        outputs: the numbers of its results.
+        inputs: the numbers of the input values.
+        outputs: the numbers of the results.
         params: the parameters of the primitive: numbers, text, programs, and tuples of these.
     """
 
@@ -67,10 +67,10 @@ class Program:
 
     Attributes:
         specs: the shape and the dtype of each value.
-        inputs: how many inputs there are.
-        constants: arrays of NumPy.
+        inputs: the number of inputs.
+        constants: the constants, as arrays of NumPy.
         equations: the steps, in order.
-        outputs: the numbers of the results.
+        outputs: the numbers of the values that the program returns.
         arguments: the structure of the positional and keyword arguments, whose leaves are the inputs.
         results: the structure of the result.
         lines: the place of each equation in the user's code. Files omit them.
@@ -142,7 +142,9 @@ def save_all(
     def within(value: AnyTree) -> Any:
         if isinstance(value, Program):
             return {"program": plain(value)}
-        raise TypeError(f"a {type(value).__name__} cannot be saved in a program")
+        raise TypeError(
+            f"a {type(value).__name__} cannot be saved with a program, as it is not JSON"
+        )
 
     document = {"format": FORMAT, "about": about}
     document["programs"] = {name: plain(program) for name, program in programs.items()}
@@ -156,12 +158,14 @@ def save_all(
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
         os.replace(partial, path)
     finally:
-        with contextlib.suppress(OSError):  # after success, `partial` no longer exists
+        with contextlib.suppress(
+            OSError
+        ):  # os.replace() has moved `partial`, unless writing failed
             os.remove(partial)
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
-    """Read a file that `save_all` has written: the programs by name, and `about`. No code in the file is run.
+    """Read a file that `save_all` has written. Return the programs by name, and `about`. No code in the file is run.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -177,12 +181,12 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
                 return programs, document["about"]
         except Exception as error:
             raise ProgramError(
-                f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
+                f"{os.fspath(path)} contains no program, or is damaged ({describe_error(error)})",
                 remedy="Save it again with translate(...).program(...).save(path).",
             ) from None
     raise ProgramError(
-        f"{os.fspath(path)} has the format {document['format']!r:.80}, which this version cannot read: "
-        f"it reads {FORMAT}",
+        f"{os.fspath(path)} has the format {document['format']!r:.80}, but this version of arrayferry reads only "
+        f"the format {FORMAT}",
         remedy="Upgrade arrayferry, or save the program again with this version.",
     )
 
@@ -199,7 +203,7 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
     for _, name in specs:
         dtype = dtype_named(name) if type(name) is str else None
         if dtype is None or dtype.name != name or not dtype_info(dtype).kind:
-            raise ValueError(f"{name} holds no numbers")
+            raise ValueError(f"{name} is not a dtype of numbers")
     outputs, (inputs,) = _counts(document["outputs"]), _counts([document["inputs"]])
     constants = tuple(
         read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
@@ -209,7 +213,7 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
     for name, *numbers, params in document["equations"]:
         ins, outs = map(_counts, numbers)
         if set(params) != RULES[name].params:
-            raise ValueError(f"{name} with the parameters {', '.join(params)}")
+            raise ValueError(f"{name} has the wrong parameters {', '.join(params)}")
         if not all(n < num_values for n in ins):
             raise ValueError(f"{name} uses a value before it is computed")
         if outs != tuple(range(num_values, num_values := num_values + len(outs))):
@@ -217,25 +221,25 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         params = {key: restored(value) for key, value in params.items()}
         equations.append(Equation(name, ins, outs, params))
     if num_values != len(specs) or not all(n < num_values for n in outputs):
-        raise ValueError("values are missing")
+        raise ValueError("the number of values is wrong, or an output is not among them")
     structures = document["arguments"], document["results"]
     for structure, count in zip(structures, (inputs, len(outputs)), strict=True):
         if structure is not None:
             tree = put_together(structure, iter(range(count)))
             if [x for _, x in take_apart(structure, tree)] != [*range(count)]:
-                raise ValueError("a structure has another number of arrays")
+                raise ValueError("a structure has another number of arrays than the program")
     return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
 
 
 def _counts(values: AnyTree) -> tuple[int, ...]:
     for value in values:
         if type(value) is not int or value < 0:
-            raise ValueError(f"{value!r} is no length")
+            raise ValueError(f"{value!r} is not a whole number of 0 or more")
     return tuple(values)
 
 
 def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array in a dtype of NumPy itself: arrays of other dtypes become bytes."""
+    """Return an array as NumPy can save it: unchanged, or as bytes if its dtype is not one of NumPy."""
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view("uint8")
 
 

@@ -1,4 +1,4 @@
-"""`bind` turns a program into a function of a library's arrays. `library` returns the operations it needs."""
+"""`bind` turns a program into a function of a library's arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lists = Callable[[list[Any]], list[Any]]
 
 
 def library(backend: Backend, device: Device) -> Library:
-    """Return the operations of a library that the rules use."""
+    """Return the `Library` with the operations of a backend on a device."""
     if backend.name == "ndonnx":
         from ._onnx import OnnxLibrary
 
@@ -28,7 +28,9 @@ def library(backend: Backend, device: Device) -> Library:
 
 
 def bind(program: Program, library: Library) -> Lists:
-    """Return a function that maps arrays in the library's internal dtypes to the program's outputs.
+    """Return a function that maps the program's inputs to its outputs, as lists of arrays.
+
+    Arrays of a dtype in `library.wider` are in the wider dtype.
 
     Raises:
         TranslationError: the library cannot compute one of the equations.
@@ -62,7 +64,7 @@ def step(
     outs: Sequence[Spec],
     line: str = "",
 ) -> Run:
-    """Return the function that computes one equation. `line` is its place in the user's code, for errors."""
+    """Return the function that computes one equation. Errors contain `line`, its place in the user's code."""
 
     def refused(error: Exception) -> TranslationError:
         return TranslationError(
@@ -70,7 +72,7 @@ def step(
             remedy="Rewrite that part of the function, or choose another library.",
         )
 
-    def recorded(*arrays: AnyTree) -> Any:  # when a graph is recorded, an operator raises here
+    def recorded(*arrays: AnyTree) -> Any:  # operators of ONNX raise only when they are recorded
         try:
             return run(*arrays)
         except NotImplementedError as error:
@@ -87,14 +89,15 @@ def step(
         raise
     except Exception as error:
         raise ProgramError(
-            f"the program is damaged: {name} of {', '.join(map(str, ins))} ({describe_error(error)})",
+            f"the program is damaged: {name} cannot have inputs of {', '.join(map(str, ins))} or its parameters "
+            f"({describe_error(error)})",
             remedy="Create it again with translate(...).program(...).",
         ) from error
     return recorded if library.records else run
 
 
 def owned(program: Program) -> list[bool]:
-    """Return for each output whether it shares memory with no other array, like the results of JAX."""
+    """Return for each output of a program whether it shares memory with no input, constant or other output."""
     fresh: set[int] = set()
     for equation in program.equations:
         if RULES[equation.name].fresh:

@@ -1,7 +1,8 @@
 """Structures: plain data that describes where the arrays are in arguments and results.
 
-The structure of an array is None. Any other structure is a list of a kind, a name, and pairs of a key and a structure:
-`["dict", "", [["a", None]]]`. The kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
+The structure of an array is None. The structure of a container is a list of its kind, the name of its class or "", and
+its children, each as a pair of a key and a structure. The structure of `{"a": x}` is `["dict", "", [["a", None]]]`. The
+kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from arrayferry.typing import AnyTree
 from ._errors import ProgramError, TranslationError
 
 KINDS: dict[str, Any] = {"none": type(None), "tuple": tuple, "list": list, "dict": dict}
-"""The class of each kind that is built in."""
+"""The kinds of containers that are classes of Python, with their classes."""
 
 
 def structure_of(tree: AnyTree) -> Any:
@@ -54,7 +55,7 @@ def _kind_of(node: Any, entries: list[Any]) -> str:
 
 
 def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each array.
+    """Yield the path and the value of each array of a value with this structure.
 
     Raises:
         ProgramError: the value has another structure.
@@ -84,7 +85,7 @@ def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple
 
 
 def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
-    """Return a tree with this structure. Objects of user-defined classes become `types.SimpleNamespace`."""
+    """Return a tree with this structure and these leaves. Objects of user-defined classes become `SimpleNamespace`."""
     if structure is None:
         return next(leaves)
     kind, name, parts = structure
@@ -111,6 +112,6 @@ def _other(path: str, expected: str, value: AnyTree) -> ProgramError:
     elif isinstance(value, (tuple, list)):
         actual += f" of {len(value)}"
     return ProgramError(
-        f"the program takes {expected}{where}, not {actual}",
-        remedy="Pass arguments with the structure that it was made for, or make another program.",
+        f"the program needs {expected}{where}, not {actual}",
+        remedy="Pass arguments with the structure for which the program was made, or make another program.",
     )

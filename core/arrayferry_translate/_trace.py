@@ -1,4 +1,4 @@
-"""`trace` makes a program from a function of JAX. This module imports JAX."""
+"""`trace` makes a program from a function of JAX."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat", "remat2", "custom_vmap_call", "composite",
 }  # fmt: skip
-"""Primitives that only call one jaxpr."""
+"""Primitives that only run a jaxpr, which is among their parameters. Its equations take their place."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
-"""The parameters of these primitives that can contain the jaxpr."""
+"""The names of the parameter of `INLINED` primitives that is the jaxpr."""
 LARGEST = 1 << 16
-"""The largest number of elements of a constant that is computed during tracing."""
+"""The largest number of elements that the results of an equation may have to be computed during tracing."""
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:
@@ -39,12 +39,12 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Prog
 
     Args:
         function: a function of JAX.
-        *args: trees of arrays, or of anything with `shape` and `dtype`.
-        **kwargs: the same, as keyword arguments.
+        *args: trees of arrays, or of objects with `shape` and `dtype`.
+        **kwargs: keyword arguments, as trees of the same leaves.
 
     Returns:
-        The program, whose inputs are the arrays in order, and JAX's structure of the results. Keys become the arrays of
-        uint32 that they consist of.
+        The program, whose inputs are the leaves of the arguments in order, and the treedef of the results. Random
+        keys become the arrays of uint32 that they contain.
 
     Raises:
         TranslationError: the function uses a primitive that has no rule.
@@ -60,7 +60,7 @@ def _program(closed: Any, line: str = "") -> Program:
 
 
 def spec_of(aval: Any) -> Spec:
-    """Return the shape and dtype of an abstract value of JAX. Keys become uint32, with one more dimension."""
+    """Return the shape and dtype of an abstract value of JAX. Keys are of uint32, with one dimension more."""
     if is_key(aval):
         return Spec((*map(int, aval.shape), *implementation(aval.dtype).key_shape), "uint32")
     name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
@@ -68,12 +68,13 @@ def spec_of(aval: Any) -> Spec:
 
 
 def example(leaf: AnyTree) -> Any:
-    """Return what JAX traces instead of an argument: the same number, or the shape and dtype of an array or keys."""
+    """Return what JAX traces in place of an argument: the number itself, or the shape and dtype of an array."""
     if isinstance(leaf, (bool, int, float, complex)):
         return leaf
     if registry.kind(leaf).backend is None and not isinstance(leaf, jax.ShapeDtypeStruct):
         raise ProgramError(
-            f"a {type(leaf).__name__} is among the arguments", remedy="Pass arrays and numbers."
+            f"a {type(leaf).__name__} is among the arguments, which must be arrays and numbers",
+            remedy="Pass arrays and numbers only.",
         )
     dtype: Any = leaf.dtype
     if isinstance(dtype, np.dtype) or not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
@@ -97,11 +98,11 @@ def settings() -> tuple[Any, ...]:
 
 
 class _Maker:
-    """Makes a program, equation by equation. It inlines calls, and computes constants.
+    """Makes a program, equation by equation. It inlines calls, and computes equations whose inputs are constants.
 
     Args:
         inputs: the shapes and dtypes of the inputs.
-        line: the place of the program in the user's code, for equations without one of their own.
+        line: the place in the user's code for equations for which JAX has stored none.
     """
 
     def __init__(self, inputs: Sequence[Spec], line: str) -> None:
@@ -123,7 +124,7 @@ class _Maker:
 
         outer = self._line
         for equation in jaxpr.eqns:
-            # JAX stores no line inside functions that are compiled by `jit`
+            # JAX stores no line for equations in functions that `jit` has compiled
             self._line = _line(equation) or outer
             outputs = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, outputs, strict=True))
@@ -145,7 +146,7 @@ class _Maker:
             raise self._refused(equation, str(error)) from None
         rule = RULES.get(name)
         specs = [spec_of(var.aval) for var in equation.outvars]
-        if rule is None:  # a missing rule is an error only if an output needs this equation
+        if rule is None:  # `finished` raises the error if an output needs this equation
             plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
             if equation.effects and not name.startswith("debug_"):
                 raise plain["refused"]
@@ -154,7 +155,7 @@ class _Maker:
             if unknown or not rule.params <= {*params}:
                 raise self._refused(
                     equation,
-                    f"JAX {jax.__version__} gives the primitive parameters that its rule does not know: {unknown}",
+                    f"JAX {jax.__version__} has other parameters of the primitive than the rule expects: {unknown}",
                 )
             plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
             if constants := self._computed(name, plain, inputs, specs):
@@ -174,7 +175,7 @@ class _Maker:
     def _computed(
         self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
     ) -> list[Any] | None:
-        """Return the results of an equation, or None unless they are constant and small."""
+        """Return the results of an equation, or None if an input is not constant, or the results are large."""
         constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
         if large or not constants.keys() >= {*inputs}:
             return None
@@ -217,7 +218,7 @@ class _Maker:
         return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
 
     def _plain(self, equation: Any, value: AnyTree) -> Any:
-        """Return a parameter of an equation as plain data."""
+        """Return the value of a parameter of an equation as plain data, such as numbers and tuples."""
         if isinstance(value, ClosedJaxpr):
             return _program(value, self._line)
         if isinstance(value, jax.lax.GatherScatterMode):
@@ -239,7 +240,7 @@ class _Maker:
         shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
         return TranslationError(
             f"the primitive {equation.primitive.name} of {shapes:.200}{self._line} cannot be translated: {why}",
-            remedy="Write that part otherwise.",
+            remedy="Rewrite that part of the function with other operations.",
         )
 
 
@@ -249,7 +250,7 @@ def _numpy() -> Library:
 
 
 def _of_older(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `scan` in their form before JAX 0.12, and other parameters unchanged."""
+    """Return the parameters of `scan` as JAX named them before 0.12. Return other parameters unchanged."""
     if "ft_in" not in params:
         return params
     constants, carried, _ = params["ft_in"].unpack()

@@ -1,4 +1,4 @@
-"""`rule`: registers a function as the rule of primitives."""
+"""`rule`: the decorator that registers a function as the rule of one or more primitives."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Run = Callable[..., Any]
 
 
 class Site(NamedTuple):
-    """The equation and library that a rule is used for.
+    """The equation that a rule is applied to, and the library that is to compute it.
 
     Attributes:
         name: the name of the primitive.
         library: the library.
         ins: the shape and the dtype of each input.
         outs: the shape and the dtype of each output.
-        bind: turns a nested program into a function of a list of arrays.
+        bind: turns a nested program into a function from a list of arrays to a list of arrays.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Site(NamedTuple):
 
     @property
     def xp(self) -> Any:
-        """The library's namespace."""
+        """The Array API namespace of the library."""
         return self.library.xp
 
     @property
@@ -48,16 +48,16 @@ class Site(NamedTuple):
 
     @staticmethod
     def kind(dtype: str) -> str:
-        """Return "bool", "int", "uint", "float" or "complex"."""
+        """Return the kind of a dtype: "bool", "int", "uint", "float" or "complex"."""
         return dtype_info(dtype_of(dtype)).kind
 
     @staticmethod
     def bits(dtype: str) -> int:
-        """Return the size of an element in bits."""
+        """Return the size in bits of an element of a dtype."""
         return int(8 * dtype_of(dtype).itemsize)
 
     def is_integer(self, dtype: str) -> bool:
-        """Return whether a dtype holds integers."""
+        """Return whether a dtype is one of signed or unsigned integers."""
         return self.kind(dtype) in ("int", "uint")
 
     def edges(self, dtype: str) -> tuple[Any, Any]:
@@ -72,7 +72,7 @@ class Rule(NamedTuple):
     """How a primitive is computed.
 
     Attributes:
-        make: returns the function, given a site and the parameters of the primitive.
+        make: the registered function. It returns a function of arrays for a site and the parameters of its primitive.
         params: the names of the parameters that the rule uses.
         ignored: the names of parameters that have no effect on results.
         fresh: whether the results share no memory with the inputs.

@@ -1,4 +1,4 @@
-"""Primitives that run nested programs."""
+"""The rules of primitives that run nested programs: conditions and loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def _cond(site: Site, branches: Any) -> Run:
 def _while(
     site: Site, body_jaxpr: Any, body_nconsts: int, cond_jaxpr: Any, cond_nconsts: int
 ) -> Run:
-    """Run a loop. If the condition is an array, rows whose condition is false do not change."""
+    """Return a function that runs a loop.
+
+    Under `vmap`, the condition is an array. The loop then runs until it is False everywhere, and changes only the
+    rows for which it is True.
+    """
     library: Any = site.library
     condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)
     first, second = cond_nconsts, cond_nconsts + body_nconsts

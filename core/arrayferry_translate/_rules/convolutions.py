@@ -1,6 +1,7 @@
 """Convolutions, by the library's own functions or as a product of matrices.
 
-In both, the first axis is the batch, the second one the features, and windows slide along the others.
+Both need arrays whose first axis is the batch and whose second axis is the features. Windows slide along all other
+axes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _convolution(
     back = tuple(map(of_out.index, range(len(shape))))
     if not math.prod((*shape, *kernel_shape, *site.ins[0].shape)):
         return lambda x, kernel: library.full(shape, 0, dtype)
-    # groups of the batch become groups of features
+    # libraries have groups of features only: move the groups of the batch to the axis of features
     parts, groups = batch_group_count, batch_group_count * feature_group_count
     apart = (parts, count // parts, features, *lengths)
     turned, together = (1, 0, *range(2, len(apart))), (apart[1], parts * features, *lengths)
@@ -49,7 +50,10 @@ def _convolution(
 def _transposed(
     site: Site, groups: int, kernel_shape: Dims, strides: Dims, padding: Any, lhs_dilation: Dims, rhs_dilation: Dims
 ) -> Run | None:  # fmt: skip
-    """Return the library's transposed convolution, which gradients of strided convolutions use. None if it does not apply."""
+    """Return the library's transposed convolution, which computes gradients of strided convolutions.
+
+    Return None if the library has none, or its arguments cannot express this convolution.
+    """
     xp, axes = site.xp, tuple(range(2, len(kernel_shape)))
     spans = ((size - 1) * step for size, step in zip(kernel_shape[2:], rhs_dilation, strict=True))
     cut = tuple(span - low for span, (low, _) in zip(spans, padding, strict=True))
@@ -77,7 +81,7 @@ def _direct(
     site: Site, x_shape: Dims, out_lengths: Dims, groups: int, kernel_shape: Dims, strides: Dims, padding: Any,
     lhs_dilation: Dims, rhs_dilation: Dims,
 ) -> Run:  # fmt: skip
-    """Return a convolution that pads its input explicitly."""
+    """Return a function that pads its input, and then calls the library's convolution or multiplies matrices."""
     library, xp, sizes, axes = site.library, site.xp, kernel_shape[2:], range(len(out_lengths))
     zero = library.full((), 0, site.dtype)
     ends = ((*ends, step - 1) for ends, step in zip(padding, lhs_dilation, strict=True))

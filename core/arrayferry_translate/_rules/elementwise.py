@@ -1,4 +1,4 @@
-"""Primitives that compute each element by itself."""
+"""The rules of primitives that compute each element independently of all others."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ OPERATORS: dict[str, Run] = {
 }  # fmt: skip
 ORDERS = "lt", "le", "gt", "ge"
 WIDENING = "add", "sub", "mul"
-"""Primitives that may have a parameter with the dtype of the result."""
+"""Primitives whose result may have another dtype than their inputs, by the parameter `out_dtype`."""
 FUNCTIONS = (
     "abs floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p sqrt atan2 "
     "nextafter is_finite"
 )
-"""Primitives that are functions of the Array API."""
+"""Primitives that the Array API has as functions, with the same names except for "_"."""
 SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "psi"}
-"""The name in SciPy of each special function."""
+"""The name in `scipy.special` of each primitive that is a special function."""
 DIFFERING = {"lgamma": (float("-inf"), float("inf")), "digamma": (0, float("nan"))}
-"""An argument for which libraries differ, and the value that JAX returns for it."""
+"""For each function, an argument for which libraries return different values, and the value that JAX returns."""
 
 
 @rule(" ".join(OPERATORS), "out_dtype")
 def _operator(site: Site) -> Run:
     run, dtype, library = OPERATORS[site.name], site.dtype, site.library
     if site.name in WIDENING and site.ins[0].dtype != dtype:
-        raise NotImplementedError(f"a result of {dtype} is not supported")
-    if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries order bools
+        raise NotImplementedError(f"a result of {dtype} from inputs of another dtype")
+    if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries compare bools
         return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
     if dtype not in library.wider or site.name in ("and", "or", "xor"):
         return run
@@ -65,9 +65,9 @@ def _extreme(site: Site) -> Run:
         return extreme
     records = site.library.records
 
-    def run(x: AnyArray, y: AnyArray) -> Any:  # here -0 counts as less than 0
+    def run(x: AnyArray, y: AnyArray) -> Any:  # as in JAX, -0 is less than 0
         ends = (y, x) if name == "maximum" else (x, y)
-        below = 1 / x < 0 if records else signbit(x)  # for zeros, 1 / x records fewer operators
+        below = 1 / x < 0 if records else signbit(x)  # 1 / x records fewer operators than signbit
         return where(x == y, where(below, *ends), extreme(x, y))
 
     return run
@@ -83,7 +83,7 @@ def _sign(site: Site) -> Run:
 
 @rule("round")
 def _round(site: Site, rounding_method: int) -> Run:
-    if rounding_method == 1:  # halves are rounded to even
+    if rounding_method == 1:  # round halves to even
         return site.library.function("round")
     trunc, sign, where = map(site.library.function, ("trunc", "sign", "where"))
 
@@ -99,7 +99,7 @@ def _div(site: Site) -> Run:
     if site.is_integer(site.dtype):
         return _quotient(site)
     if site.ins[1].shape != site.shape and site.dtype != "bfloat16":
-        return lambda x, y: x * (1 / y)  # XLA divides by a scalar in this way
+        return lambda x, y: x * (1 / y)  # XLA computes the quotient by a scalar as this product
     return operator.truediv
 
 
@@ -128,7 +128,7 @@ def _rem(site: Site) -> Run:
 
 
 def _quotient(site: Site) -> Run:
-    """Return a function for integer division, rounded towards 0. Division by 0 gives -1, as in XLA."""
+    """Return a function that divides integers, and rounds towards 0. As in XLA, all bits of x / 0 are 1."""
     library, dtype = site.library, site.dtype
     where, signed = library.function("where"), site.kind(dtype) == "int"
     one, zero = library.full((), 1, dtype), library.full((), 0, dtype)
@@ -214,7 +214,10 @@ def _convert(site: Site, new_dtype: str) -> Run:
 
 
 def _saturating(site: Site, old: str, new: str) -> Run:
-    """Return a cast of floats to integers that rounds towards 0, saturates at the limits, and maps NaN to 0."""
+    """Return a function that casts floats to integers.
+
+    It rounds towards 0. Numbers out of range become the nearest limit of the dtype, and NaN becomes 0.
+    """
     library = site.library
     cast, where = library.cast, library.function("where")
     least, most = site.edges(new)
@@ -235,7 +238,7 @@ def _saturating(site: Site, old: str, new: str) -> Run:
 def _bitcast(site: Site, new_dtype: str) -> Run:
     bitcast, old = site.library.bitcast, site.ins[0].dtype
     if site.bits(old) != site.bits(new_dtype):
-        raise NotImplementedError(f"bits of {old} as {new_dtype}, which has another size")
+        raise NotImplementedError(f"{old} and {new_dtype} have different numbers of bits")
     return lambda x: bitcast(x, old, new_dtype)
 
 

@@ -1,4 +1,7 @@
-"""Primitives that read and write at computed indices. All use flat indices: those of the flattened array."""
+"""The rules of primitives that read or write at computed indices.
+
+All use flat indices, which are the indices of the elements in the flattened array.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Dims = tuple[int, ...]
 Places = Callable[[Sequence[Any]], tuple[Any, Any]]
 """A function that maps the indices along each indexed axis to flat indices and a mask.
 
-The mask is True for indices in bounds. It is None if all are in bounds.
+The mask is True for indices that are in bounds. It is None if all indices are in bounds or are clipped.
 """
 SCATTERS = {
     "scatter": "set", "scatter-add": "add", "scatter-sub": "subtract", "scatter-mul": "multiply",
@@ -68,7 +71,7 @@ def _scatter(site: Site, dimension_numbers: Any, mode: str) -> Run:
 
 
 def _writer(site: Site, how: str) -> Run:
-    """Return a function that writes at flat indices. Its mask selects those in bounds; None means all."""
+    """Return a function of an array, flat indices, their mask (see `Places`) and updates, which returns a new array."""
     library, reshape, shape, dtype = site.library, site.xp.reshape, site.shape, site.dtype
     size, concat, where = math.prod(shape), site.xp.concat, library.function("where")
     outside, spare = library.full((), size, "int64"), library.full((1,), 0, dtype)
@@ -78,7 +81,7 @@ def _writer(site: Site, how: str) -> Run:
 
     def write(x: AnyArray, places: Any, inside: Any, updates: AnyTree) -> Any:
         flat = reshape(x, (-1,))
-        if inside is not None:  # values for places out of bounds are written to a spare element
+        if inside is not None:  # updates out of bounds are written to a spare element at the end
             flat, places = concat([flat, spare]), where(inside, places, outside)
         values = -updates if how == "subtract" else updates
         flat = library.put(flat, reshape(places, (-1,)), reshape(values, (-1,)), combined)
@@ -93,7 +96,10 @@ def _columns(indices: AnyArray) -> list[Any]:
 
 
 def _window(site: Site, sizes: Dims) -> Places:
-    """Return a function from the start of a window to its flat indices. The window is shifted to fit the array."""
+    """Return a function that maps the start of a window to the flat indices of its elements.
+
+    A window that extends beyond the array is moved into it.
+    """
     axes = tuple(range(len(sizes)))
     return _places(site, "CLIP", sizes, sizes, axes, (), axes, (), ())
 
@@ -102,16 +108,16 @@ def _places(
     site: Site, mode: str, full: Dims, sizes: Dims, windows: Dims, collapsed: Dims, index_map: Dims, batching: Dims,
     indices_batching: Dims,
 ) -> Places:  # fmt: skip
-    """Return a function from indices to flat indices in the operand.
+    """Return a function that maps the indices of `gather` or `scatter` to flat indices in the operand.
 
     Args:
         site: the site of the rule. Its first input is the operand.
-        mode: how indices out of bounds are treated.
-        full: the shape of the flat indices, which the result of `gather` or the updates of `scatter` also have.
-        sizes: the lengths of a window in the operand.
-        windows: the axes of `full` that run within a window.
-        collapsed: the axes of the operand that windows lack.
-        index_map: the axis of the operand for each index.
+        mode: how indices out of bounds are treated: "CLIP", "FILL_OR_DROP" or "PROMISE_IN_BOUNDS".
+        full: the shape of the flat indices, which is that of the result of `gather` or of the updates of `scatter`.
+        sizes: for each axis of the operand, the length of a window.
+        windows: the axes of `full` along which the elements of a window are.
+        collapsed: the axes of the operand along which a window has one element and no axis in `full`.
+        index_map: for each component of an index, the axis of the operand that it refers to.
         batching: the batch axes of the operand, in the order of `indices_batching`.
         indices_batching: the batch axes of the indices.
     """

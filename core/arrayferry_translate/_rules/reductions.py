@@ -1,4 +1,4 @@
-"""Primitives that combine elements along axes."""
+"""The rules of primitives that combine or sort elements along axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _reduction(site: Site, axes: Dims) -> Run:
     if not axes:
         return lambda x: x
     if site.is_integer(dtype) and site.name in ("reduce_or", "reduce_and"):
-        raise NotImplementedError("it would combine bits of integers")
+        raise NotImplementedError("it is supported only for bools, not for the bits of integers")
     of_bools = {"max": "any", "min": "all"}
     run = partial(getattr(site.xp, of_bools[name] if dtype == "bool" else name), axis=axes)
     if name in ("sum", "prod"):
@@ -43,7 +43,7 @@ def _reduction(site: Site, axes: Dims) -> Run:
 def _place(site: Site, axes: Dims, index_dtype: str) -> Run:
     place, cast = getattr(site.xp, site.name), site.library.cast
     dtype, (axis,) = site.ins[0].dtype, axes
-    if dtype == "bool":  # few libraries order bools
+    if dtype == "bool":  # few libraries compare bools
         return lambda x: cast(place(cast(x, "uint8"), axis=axis), index_dtype)
     return lambda x: cast(place(x, axis=axis), index_dtype)
 
@@ -74,7 +74,7 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
         raise NotImplementedError(f"{library.backend.name} has no stable sort")
     if len(site.ins) == 1 and site.is_integer(site.dtype):
         return lambda x: [xp.sort(x, axis=axis)]
-    # few libraries sort these dtypes well
+    # many libraries cannot sort these dtypes
     better = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
     keys: list[tuple[int, Any]] = [
         (n, better.get(x.dtype, x.dtype)) for n, x in enumerate(site.ins[:num_keys])
@@ -113,7 +113,7 @@ def _dot_general(site: Site, dimension_numbers: Any, preferred_element_type: Any
 def _matrices(
     spec: Any, contracted: Dims, batched: Dims, *, contracted_last: bool
 ) -> tuple[Dims, Dims]:
-    """Return the axis order and the shape that turn an array into a batch of matrices."""
+    """Return the order of axes and the shape with which an array becomes a batch of matrices."""
     free = tuple(n for n in range(len(spec.shape)) if n not in (*contracted, *batched))
     sides = (free, contracted) if contracted_last else (contracted, free)
     sizes = (math.prod(spec.shape[axis] for axis in side) for side in sides)

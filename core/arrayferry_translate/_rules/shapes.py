@@ -1,4 +1,4 @@
-"""Primitives that move, repeat, select or pad elements."""
+"""The rules of primitives that move, repeat, select or pad elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._rule import Run, Site, rule
 
 
 def along(axis: int, places: Iterable[Any]) -> Run:
-    """Return a function that returns the parts of an array at these indices or slices along an axis."""
+    """Return a function that splits an array: it returns a list of its parts at these indices or slices of an axis."""
     parts = [(*(slice(None),) * axis, place, ...) for place in places]
     return lambda x: [x[part] for part in parts]
 
@@ -78,13 +78,13 @@ def _pad(site: Site, padding_config: Any) -> Run:
 
 
 def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
-    """Return a function that pads an array around and between its elements, or crops it.
+    """Return a function of an array and a value, which adds the value around and between the array's elements.
 
     Args:
         library: the library of the array.
         old_shape: the shape of the array.
-        config: for each axis, the number of elements to add before, after and between its elements; negative
-            numbers crop.
+        config: for each axis, the number of elements to add before, after and between its elements. A negative
+            number before or after crops the array.
     """
     if not any(map(any, config)):
         return lambda x, value: x
@@ -98,7 +98,7 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
     for old, (low, high, inner) in zip(old_shape, config, strict=True):
         step = inner + 1
         new = low + old + max(0, old - 1) * inner + high
-        # first and last: the elements that are not cropped; start and end: their new positions
+        # first:last are the elements that are not cropped, and start:end:step their new positions
         first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
         start, end = low + first * step, low + (last - 1) * step + 1
         if last <= first:
@@ -108,7 +108,7 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
 
     def run(x: AnyArray, value: AnyTree) -> Any:
         filled = xp.asarray(xp.broadcast_to(value, shape), copy=True)
-        if hasattr(filled, "at"):  # arrays of JAX are immutable
+        if hasattr(filled, "at"):  # arrays of JAX cannot be written to
             return filled.at[place].set(x[source])
         filled[place] = x[source]
         return filled

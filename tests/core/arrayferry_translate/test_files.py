@@ -135,8 +135,8 @@ def test_other_arguments_are_refused(path):
     assert run(x, 3).tolist() == [3, 3]
     assert run(x.double(), torch.tensor(3)).tolist() == [3, 3]  # as JAX takes 64 bits
     for given, text in (
-        ((x,), "the program takes a tuple of 2"),
-        ((x, 3, 4), "the program takes a tuple of 2"),
+        ((x,), "the program needs a tuple of 2"),
+        ((x, 3, 4), "the program needs a tuple of 2"),
         (
             (torch.ones(3), 3),
             r"has the shape \(3,\), and not the shape \(2,\) for which the program was made",
@@ -157,7 +157,7 @@ def test_files_that_are_none(path, tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.afp", "numpy")
     path.write_bytes(b"text")
-    with pytest.raises(ProgramError, match=r"function\.afp holds no program, or is damaged"):
+    with pytest.raises(ProgramError, match=r"function\.afp contains no program, or is damaged"):
         load(path, "numpy")
 
 
@@ -204,8 +204,8 @@ DAMAGES = {
 
 
 WORDS = {
-    "parameters": "with the parameters", "dtype": "holds no numbers", "shape": "is no length",
-    "value that no equation makes": "values are missing", "fewer results": "another number of arrays",
+    "parameters": "wrong parameters", "dtype": "not a dtype of numbers", "shape": "not a whole number",
+    "value that no equation makes": "the number of values is wrong", "fewer results": "another number of arrays",
     "numbers": "does not number its results in order", "later value": "uses a value before it is computed",
 }  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_damaged_files(path, name):
     translate(lambda x: jnp.sin(x + offset), "numpy").program(np.ones(2, np.float32)).save(path)
     assert load(path, "numpy")(np.ones(2, np.float32)).shape == (2,)
     changed(path, DAMAGES[name])
-    with pytest.raises(ProgramError, match="holds no program, or is damaged") as error:
+    with pytest.raises(ProgramError, match="contains no program, or is damaged") as error:
         load(path, "numpy")
     assert WORDS.get(name, "") in str(error.value)
 

@@ -129,7 +129,7 @@ def test_onnx_needs_few_operators(function, most):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("erf", "onnxruntime has no erf of float64"), ("erfc", "it would have 7 digits")],
+    [("erf", "onnxruntime has no erf of float64"), ("erfc", "replacement has only 7 digits")],
 )
 def test_erf_of_float64_is_refused_in_onnx(name, words, enable_x64):
     words = f"cannot compute {name} of float64.*{words}"

@@ -277,7 +277,7 @@ def test_damaged_newer_and_other_files(path, tmp_path):
         content[:200] + b"\xff" * 20 + content[220:],
     ):
         other.write_bytes(wrong)
-        with pytest.raises(ProgramError, match="holds no program, or is damaged"):
+        with pytest.raises(ProgramError, match="contains no program, or is damaged"):
             make_vec(str(other), 4)
     translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32)).save(other)
     with pytest.raises(ProgramError, match=r"holds no environments.*make_vec"):
