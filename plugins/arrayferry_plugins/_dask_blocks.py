@@ -1,11 +1,13 @@
-"""The module that Dask loads in each process, by an entry point, so that blocks of other libraries work there."""
+"""The module that Dask loads in each process by an entry point, so that blocks of other libraries work in it."""
 
 from importlib.metadata import entry_points
 from typing import Any
 
 
 def know_lazily(sizeof: Any) -> None:
-    """Register the arrays of a library when Dask first needs the size of one. Workers need the size of each value.
+    """Register the arrays of a library with Dask when it first needs the size of such an array.
+
+    Workers need the size of each value, so each worker registers the arrays in time.
 
     Args:
         sizeof: Dask's function for sizes, with its registry.

@@ -1,7 +1,7 @@
 """Code that is shared by plugins with direct converters, and by plugins of libraries with CUDA.
 
-Small NumPy arrays of a tree are moved to a GPU together: one transfer for each dtype, not one for each array. A
-transfer takes some microseconds however little it moves, and a tree may have dozens of arrays.
+Small NumPy arrays of a tree are moved to a GPU together, in one transfer for each dtype instead of one for each array.
+Even the smallest transfer takes some microseconds, and a tree may have dozens of arrays.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 SMALL = 1024 * 1024
 """The maximum size in bytes of an array that is moved together with others."""
 TOGETHER = 32 * 1024 * 1024
-"""The size in bytes of a batch above which no more arrays are added to it."""
+"""The size in bytes at which a batch of arrays is complete, so that the next array begins a new batch."""
 ALIGNMENT = 256
-"""The addresses of the arrays are multiples of this, like those of arrays that CUDA allocates."""
+"""The number of bytes whose multiples are the addresses of the arrays, as of arrays that CUDA allocates."""
 
 Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 """For each array, its start and stop in the common memory, in elements, and its shape."""
 
 
 def cut(flat: Any, parts: Parts) -> list[Any]:
-    """Return parts of a one-dimensional array, in their shapes."""
+    """Split a one-dimensional array into arrays of the shapes in `parts`."""
     return [flat[start:end].reshape(shape) for start, end, shape in parts]
 
 
 def is_capturing() -> bool:
-    """Return whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""
+    """Return whether PyTorch is capturing a CUDA graph in this thread. A query of the device would end the capture."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
 
 
 def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that calls `done`. While a CUDA graph is captured, it returns False without a query."""
+    """Return a function that calls `done`, or returns False while a CUDA graph is captured. See `is_capturing`."""
     return lambda: not is_capturing() and done()
 
 
@@ -50,13 +50,13 @@ class Bound(Converter):
     """A converter whose `convert` calls the function that `bind` returns."""
 
     def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
-        # `narrowing` is not known here, so the general path handles dtypes that the target lacks
+        # `convert` has no option `narrowing`: raise for dtypes that the target lacks, so that the general path is used
         bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if bound is None else bound(x)
 
 
 class Packed(Bound):
-    """Moves the small arrays of a tree to a GPU in one transfer for each dtype. It does not handle single arrays."""
+    """Moves the small arrays of a tree to a GPU in one transfer for each dtype. It declines single arrays."""
 
     source: str = "numpy"
     cost: Cost = "transfer"
@@ -67,10 +67,13 @@ class Packed(Bound):
 
     @abstractmethod
     def transfer(self, staged: Any, dtype: Any, device: Device) -> Any:
-        """Move memory of the host, made by `staging`, to the device. Return a one-dimensional array."""
+        """Move host memory, as `staging` returns it, to the device. Return a one-dimensional array."""
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-        """Yield batches of arrays of one dtype, each with several arrays and of limited size."""
+        """Split a group of arrays of one dtype into batches to move together.
+
+        A batch ends with the array with which it exceeds `TOGETHER` bytes. A single array at the end is left out.
+        """
         batch: list[tuple[int, Any]] = []
         size = 0
         for index, x in group:
@@ -83,11 +86,11 @@ class Packed(Bound):
             yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device, or None if it is better to move the arrays one by one."""
+        """Return a function that splits an array on the device. None if the arrays must be moved one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
-        """Return memory of the host, as a NumPy array and as the argument of `transfer`."""
+        """Return new host memory twice: as a NumPy array to write to, and as the argument `staged` of `transfer`."""
         import numpy as np
 
         flat: np.ndarray[Any, Any] = np.empty(size, dtype)
@@ -119,13 +122,13 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
-        """Return the array in a dtype of the target, or None if the array must be moved alone."""
+        """Return the array in a dtype of the target. None if it is large or has no such dtype, and is moved alone."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:
             return fit_dtype(x, self.backend, options.narrowing)
         except ArrayFerryError:
-            # the general path raises this error again, with the path in the tree
+            # the general path raises this error again, and adds the path of the array in the tree
             return None
 
     def _together(self, xs: list[Any], dtype: Any, device: Device) -> list[Any]:

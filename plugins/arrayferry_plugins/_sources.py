@@ -21,10 +21,10 @@ def refused(
 
     Args:
         what: the object, in words.
-        first: the call to make first, or "" if there is a `remedy`.
+        first: the call that makes an array of the object, for the remedy "Call ... first.", or "".
         dtype: the dtype of the object, if other libraries lack this dtype.
         why: text to append to the reason.
-        remedy: how to fix the problem.
+        remedy: how to fix the problem, in place of `first`.
     """
     reason, remedy = f"{what} cannot be converted{why}", remedy or f"Call {first} first."
     if dtype is None:
@@ -33,19 +33,19 @@ def refused(
 
 
 def read_only(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a read-only view, since other objects use the memory too."""
+    """Return a read-only view of an array whose memory other objects use too."""
     view = values.view()
     view.flags.writeable = False
     return view
 
 
 class StoredSource(Source):
-    """Arrays that are read once when they are converted.
+    """A source of arrays in files or stores, which are read once when they are converted.
 
     Attributes:
-        what: the word for an array in errors.
+        what: the words for an array in errors, such as "a dataset".
         remedy: how to read an array of text or objects.
-        unportable: the reason why a stream of the arrays cannot be pickled, or "" if it can.
+        unportable: the reason why a stream of the arrays cannot be pickled, or "" if it can be.
     """
 
     what: str
@@ -55,14 +55,17 @@ class StoredSource(Source):
     to_numpy_shares: bool | None = False
 
     def refuse(self, x: AnyArray) -> None:
-        """Raise an error for an array that cannot be converted. The default refuses text and objects."""
+        """Raise an error if an array cannot be converted. By default, arrays of text and objects cannot be."""
         if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
             what, why = f"{self.what} of dtype {x.dtype}", ": it holds text or objects"
             raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 
     @abstractmethod
     def stored(self, x: AnyArray) -> Sequence[int] | None:
-        """Return the shape of the stored parts, each of which is read as a whole, or None if any part can be read."""
+        """Return the shape of the chunks of the file or store, each of which is read as a whole.
+
+        Return None if the array has no chunks, so that any slice of it can be read alone.
+        """
 
     def to_numpy(self, x: AnyArray) -> Any:
         import numpy as np
@@ -72,19 +75,19 @@ class StoredSource(Source):
             return np.asarray(x[()])
         except MemoryError:
             raise
-        except Exception as error:  # the file may be damaged, or the connection lost
+        except Exception as error:  # the file is damaged, for example, or the connection lost
             raise ConversionError(
                 f"{self.what} could not be read ({describe_error(error)})",
-                remedy="Its file or store may be damaged.",
+                remedy="Check whether its file or store is damaged or out of reach.",
             ) from error
 
 
 class GroupSource(Source):
-    """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead.
+    """A source of groups of arrays, which cannot be converted. The error says how to convert the arrays in a group.
 
     Attributes:
-        what: the words before the name of the class in errors.
-        inside: the arrays in a group, and how to read them.
+        what: the words before the name of the class in errors, such as "a Zarr".
+        inside: the arrays in a group, and the expressions that return them, for errors.
     """
 
     what: str
@@ -93,6 +96,6 @@ class GroupSource(Source):
     def to_numpy(self, x: AnyArray) -> NoReturn:
         what, why = (
             f"{self.what} {type(x).__name__}",
-            ": it holds arrays, and is not an array itself",
+            ": it contains arrays, and is not an array itself",
         )
         raise refused(what, why=why, remedy=f"Pass {self.inside}.")

@@ -14,7 +14,7 @@ from ._sources import StoredSource
 
 
 class StoredStreaming(Streaming):
-    """Reads arrays of a store by the parts in which they are stored.
+    """Reads arrays of a file or store by blocks of whole chunks.
 
     Args:
         source: the source of the arrays.
@@ -39,7 +39,7 @@ class StoredStreaming(Streaming):
 
 
 class _StoredSlices(Slices):
-    """Parts of arrays of a store."""
+    """Blocks of arrays of a file or store. An error names a closed file before anything is read."""
 
     def __init__(
         self, source: StoredSource, xs: Sequence[Any], axis: int, lengths: AnyArray
@@ -48,7 +48,7 @@ class _StoredSlices(Slices):
         self._source = source
 
     def read(self, array: int, block: int) -> Any:
-        self._source.device_of(self._xs[array])  # device_of() raises for a closed file
+        self._source.device_of(self._xs[array])  # raises an error with a remedy for a closed file
         return super().read(array, block)
 
     def portable_client(self) -> Any:
@@ -57,11 +57,11 @@ class _StoredSlices(Slices):
 
 
 class ContainerStreaming(Streaming):
-    """Streams a tree of arrays in place of a container.
+    """Streams a tree of arrays in place of a value that a container handles.
 
     Args:
         container: the class of the container.
-        streamed: returns the tree.
+        streamed: returns the tree for a value.
     """
 
     def __init__(self, container: type[Container], streamed: Callable[[Any], Any]) -> None:

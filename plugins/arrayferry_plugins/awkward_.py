@@ -16,8 +16,7 @@ class AwkwardSource(Source):
     name = "awkward"
     package = install = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
-    # The memory of arrays counts as writable, since they often wrap NumPy arrays. Results are
-    # read-only.
+    # `memory` stays "writable", since Awkward arrays often wrap NumPy arrays that users write to.
 
     def to_numpy(self, x: AnyArray) -> Any:
         import awkward as ak
@@ -40,7 +39,7 @@ class AwkwardSource(Source):
 
 
 def _refuse_type(x: AnyArray) -> None:
-    """Raise for text, categories, records and unions."""
+    """Raise an error if an array contains text, categories, records, or values of several types."""
     part = x.layout
     what = remedy = ""
     while not what:
@@ -53,7 +52,7 @@ def _refuse_type(x: AnyArray) -> None:
                 "If the text consists of numbers, call ak.strings_astype(x, float) first.",
             )
         elif part.is_record:
-            what, remedy = "records", "Take a field first: x[name]."
+            what, remedy = "records", "Select a field first: x[name]."
         elif part.is_union:
             what = "values of several types"
             remedy = "Select those of one type first, and call ak.enforce_type(x, type)."

@@ -14,7 +14,7 @@ from ._direct import Packed, unless_capturing
 
 
 class CupyDevices(Devices):
-    """The GPUs."""
+    """The GPUs that CuPy can use."""
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"cuda:{index}" for index in range(_gpus()[0]))
@@ -35,9 +35,9 @@ class CupyDevices(Devices):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # CuPy would copy such an array after the event below
+            if not x.flags.c_contiguous:  # else cupy.array() copies it before it is sent
                 x = x.copy()
-        # CuPy copies on the stream of the target, and does not wait for the stream of the source
+        # CuPy copies on the stream of the target GPU, which must wait for work on the source
         with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
@@ -59,12 +59,12 @@ class CupyDevices(Devices):
 
 
 class CupyDLPack(DLPack):
-    """Arrays are exchanged by DLPack."""
+    """The exchange of CuPy arrays by DLPack."""
 
     def export(self, x: AnyArray) -> Any:
         import cupy
 
-        # CuPy makes an export wait only for work on the current GPU
+        # an export waits for work on the current GPU only: let that GPU wait for the GPU of the array
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -75,7 +75,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != 13:  # managed memory is often refused
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13 is managed memory
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()
@@ -112,7 +112,7 @@ class CupyBackend(Backend):
     def copy(self, x: AnyArray) -> Any:
         import cupy
 
-        with cupy.cuda.Device(x.device.id):  # without this, the copy would be on the current GPU
+        with cupy.cuda.Device(x.device.id):  # otherwise, the copy would be on the current GPU
             return x.copy()
 
     def device_of(self, x: AnyArray) -> str:
@@ -140,7 +140,10 @@ def _index(device: Device) -> int:
 
 @cache
 def _gpus() -> tuple[int, str]:
-    """Return the number of usable GPUs, and the reason if it is 0. Forked processes use their parent's answer."""
+    """Return the number of usable GPUs, and the reason if it is 0.
+
+    The result is cached, since a forked process cannot ask CUDA again.
+    """
     import cupy
 
     try:
@@ -180,5 +183,5 @@ def arrayferry_backends() -> list[Backend]:
 
 
 def arrayferry_converters() -> list[Converter]:
-    """Return the direct converter, for trees of small arrays."""
+    """Return the direct converter for trees of small NumPy arrays."""
     return [NumpyToCupy()]

@@ -25,7 +25,7 @@ class H5pySource(StoredSource):
     )
 
     def device_of(self, x: AnyArray) -> str:
-        # this is checked first, since all other calls need an open file
+        # all other methods would raise an error of h5py for a closed file
         if not getattr(x, "_dset", x):
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")
@@ -65,7 +65,7 @@ def arrayferry_sources() -> list[Source]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_blocks() -> list[Any]:
-    """Return how streams read its datasets."""
+    """Return the `Streaming` of h5py datasets."""
     from ._streaming import StoredStreaming
 
     return [StoredStreaming(_SOURCE)]

@@ -18,7 +18,7 @@ class ZarrSource(StoredSource):
     package = install = "zarr"
     array_types: tuple[str, ...] = ("zarr.Array",)
     what = "a Zarr array"
-    remedy = "Read it with x[...], which gives a NumPy array."
+    remedy = "Read it with x[...], which returns a NumPy array."
 
     def stored(self, x: AnyArray) -> Sequence[int]:
         return getattr(x, "shards", None) or x.chunks  # type: ignore[no-any-return]
@@ -44,7 +44,7 @@ def arrayferry_sources() -> list[Source]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_blocks() -> list[Any]:
-    """Return how streams read its arrays."""
+    """Return the `Streaming` of Zarr arrays."""
     from ._streaming import StoredStreaming
 
     return [StoredStreaming(_SOURCE)]

@@ -17,7 +17,7 @@ def arrayferry_backends() -> list[Backend]:
 
 
 def arrayferry_converters() -> list[Converter]:
-    """Return the direct converters, which stay on the GPU."""
+    """Return the direct converters between Dask and CuPy, whose values stay on the GPU."""
     return [DaskToCupy(), CupyToDask()]
 
 
@@ -28,7 +28,7 @@ def arrayferry_sources() -> list[Source]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_blocks() -> list[Any]:
-    """Return how streams read chunks."""
+    """Return the `Streaming` of Dask arrays."""
     from .blocks import DaskStreaming
 
     return [DaskStreaming()]

@@ -1,4 +1,4 @@
-"""The backend of Dask: facts about its arrays, the general path to and from NumPy, and converters that stay on the GPU."""
+"""The backend of Dask, and direct converters between Dask and CuPy, whose values stay on the GPU."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DaskBackend(Backend):
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         values = list(compute(xs))
-        seen: set[int] = set()  # Dask returns one object for equal arrays
+        seen: set[int] = set()  # Dask returns the same object for two equal arrays
         for index, x in enumerate(xs):
             again = id(values[index]) in seen
             seen.add(id(values[index]))
@@ -69,7 +69,7 @@ class DaskBackend(Backend):
         return split(synchronized(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: AnyArray) -> bool:
-        meta = x._meta  # the meta is an empty block of some library
+        meta = x._meta  # an empty array like the blocks
         return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
     def to_dense(self, x: AnyArray) -> Any:
@@ -89,7 +89,7 @@ class DaskBackend(Backend):
 
 
 class DaskToCupy(Converter):
-    """Computes an array of CuPy blocks on the GPU, without going through the host.
+    """Computes a Dask array of CuPy blocks, whose values stay on the GPU.
 
     Blocks are computed on the CUDA streams of other threads, so the conversion waits for these streams.
     """
@@ -106,13 +106,13 @@ class DaskToCupy(Converter):
         import cupy
 
         (values,) = compute([x])
-        if not isinstance(values, cupy.ndarray):  # the meta of an array may name the wrong library
+        if not isinstance(values, cupy.ndarray):  # the blocks may differ from the meta of the array
             return convert(read_values(values), "cupy", device=device, copy=True)
         return in_own_memory(values, fresh=is_finished(x, values))
 
 
 class CupyToDask(Converter):
-    """Wraps a copy of a CuPy array, on its GPU. The copy is made before other threads can read it."""
+    """Makes a Dask array of a copy of a CuPy array. It waits for the copy, which threads of Dask may read next."""
 
     source: str = "cupy"
     target: str = "dask"

@@ -1,6 +1,7 @@
-"""Streams of Dask arrays: the chunks along an axis are computed one after another.
+"""How streams compute the chunks of Dask arrays along an axis, one after another.
 
-A client computes them, in the process that made the stream or in another one.
+A client of a cluster or threads of this process compute them. A stream that was pickled finds its cluster again in
+another process.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""Seconds to wait for a client of this process, or for a cluster that was named only in another process."""
+"""Seconds to wait for an answer of a client, or of a cluster that was current in the process that pickled a stream."""
 
 CONNECT = 5.0
-"""Seconds to try to reach a cluster at an address."""
+"""The maximum number of seconds to try to reach a cluster at an address that the user passed."""
 
 FILES = ("tls_ca_file", "tls_client_cert")
-"""The files that TLS needs."""
+"""The settings of connections that name files that TLS needs."""
 
 SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max_version")
-"""The settings of connections that are pickled, if none of them is a key or a certificate itself."""
+"""The settings of connections to pickle. If one of them is a key or a certificate itself, none is pickled."""
 
 _connecting: dict[int, threading.RLock] = {}
-"""A lock for each process. A forked process cannot use its parent's lock, which may be locked forever."""
+"""A lock for each process, by its id. In a forked process, its parent's lock may be locked forever."""
 
 
 class Clients:
@@ -52,13 +53,17 @@ class Clients:
         self._xs = xs
         self._requested = client
         self._process = os.getpid()
-        self._connections: dict[tuple[int, str], Any] = {}  # the clients, by process and address
+        self._connections: dict[tuple[int, str], Any] = {}  # clients, by process id and address
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
-        """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
+        """Return the client or the scheduler that computes the arrays.
+
+        Args:
+            futures: the futures in the graphs of the arrays. Only the cluster that has their results can use them.
 
         Returns:
-            A client and None, or None and a scheduler. Both are None for the default threads.
+            A client and None for a cluster, or None and the function of a scheduler such as Dask's processes. Both
+            are None for the default threads.
         """
         client, get, which = self._requested, None, "client="
         if client is None or isinstance(client, _Formerly):
@@ -75,7 +80,7 @@ class Clients:
         return client, get
 
     def portable(self) -> Any:
-        """Return the place of the cluster for another process, or None if only this process can use it."""
+        """Return the address of the cluster for another process. None if there is none that another can reach."""
         requested = self._requested
         if requested is not None:
             return requested if isinstance(requested, _Place) else _Place.of(requested)
@@ -84,24 +89,24 @@ class Clients:
         return None if within else _Formerly.of(client)
 
     def _answers(self, client: Any) -> bool:
-        """Return whether a client works in this process. In a forked process, it has no threads."""
+        """Return whether a client works in this process. In a forked process, the threads of the client are missing."""
         if self._process != os.getpid() or self._connections:
             return False
-        if client.asynchronous:  # an asynchronous client raises an error later
+        if client.asynchronous:  # _check() raises an error for it
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=PING)
         except TimeoutError:
             return False
-        except Exception:  # a closed client raises an error later
+        except Exception:  # the client is closed: _check() raises an error for it
             pass
         return True
 
     def _connected(self, address: str) -> Any:
-        """Return a client of the scheduler at an address. It is closed together with this object.
+        """Return a client of the scheduler at an address. The client is closed when this object is deleted.
 
         Returns:
-            None, with one warning, if the cluster was used by another process and is gone.
+            None, with one warning, if the address is a `_Formerly` and the cluster no longer answers.
         """
         process = os.getpid()
         with _connecting.setdefault(process, threading.RLock()):
@@ -120,14 +125,15 @@ class _Place(str):
     """The address of a scheduler, with the settings of connections to it.
 
     Attributes:
-        security: a `distributed.Security`; after unpickling, a dict of its settings, empty if keys were in memory.
+        security: a `distributed.Security`. After unpickling, it is a dict of `SETTINGS`, which is empty if keys were
+            in memory.
     """
 
     security: Any = None
 
     @classmethod
     def of(cls, client: Any) -> _Place:
-        """Return the address of a client's scheduler, or a given address, with the settings of this process."""
+        """Return an address, or that of the scheduler of a client, with the client's or default settings."""
         import distributed
 
         place = cls(client if isinstance(client, str) else client.scheduler.address)
@@ -143,11 +149,11 @@ class _Place(str):
 
 
 class _Formerly(_Place):
-    """The address of the cluster whose client was current when a stream was pickled."""
+    """The address of the cluster whose client was current when a stream was pickled. The user did not name it."""
 
 
 def _current_scheduler(xs: Sequence[Any]) -> Any:
-    """Return the scheduler that `compute()` would use, or None for the default threads."""
+    """Return the scheduler that `x.compute()` would use, or None for the default threads."""
     import dask
 
     get = scheduler_of(xs)
@@ -155,10 +161,10 @@ def _current_scheduler(xs: Sequence[Any]) -> Any:
 
 
 def _current_client(xs: Sequence[Any]) -> Any:
-    """Return the client that `compute()` would use, or None if it would use none."""
+    """Return the client that `x.compute()` would use, or None if it would use no cluster."""
     try:
         client = getattr(_current_scheduler(xs), "__self__", None)
-    except ConversionError:  # the client is asynchronous
+    except ConversionError:  # the current client is asynchronous
         import distributed
 
         client = distributed.default_client()
@@ -166,23 +172,23 @@ def _current_client(xs: Sequence[Any]) -> Any:
 
 
 def _in_task(*, actor: bool = True) -> bool:
-    """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever.
+    """Return whether this code runs in a task of a cluster. A task that waits for other tasks may wait forever.
 
     Args:
-        actor: whether calls of actors count as tasks. They have threads of their own.
+        actor: whether methods of actors count as tasks. They run in threads of their own, and so may wait.
     """
     worker = sys.modules.get("distributed.worker")
-    # another thread may be importing the module, which then lacks `thread_state`
+    # while another thread imports the module, it may lack `thread_state`
     state = getattr(worker, "thread_state", None)
     return bool(getattr(state, "key", None)) and (actor or not getattr(state, "actor", False))
 
 
 def _leave_pool() -> None:
-    """Let the worker run other tasks, such as tasks that this one waits for, in its place until it ends."""
+    """In a task of a cluster, let the worker also run another task, such as one that this task waits for."""
     if _in_task(actor=False):
         import distributed
 
-        with suppress(KeyError):  # the task has already left
+        with suppress(KeyError):  # the task has called secede() before
             distributed.secede()
 
 
@@ -191,7 +197,7 @@ def _check(client: Any, which: str) -> None:
 
     Args:
         client: the client.
-        which: its name in errors.
+        which: the words for the client in errors.
     """
     if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
         raise OptionError(
@@ -206,19 +212,20 @@ def _check(client: Any, which: str) -> None:
         )
     if client.status != "running":
         raise OptionError(
-            f"{which} is not connected: its status is {client.status!r}", remedy="Make a new one."
+            f"{which} is not connected: its status is {client.status!r}",
+            remedy="Make a new client.",
         )
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address, or None if it is gone and was named only in another process."""
+    """Return a new client of the scheduler at an address. None, with a warning, if a `_Formerly` does not answer."""
     import dask
     import distributed
 
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        # if the files of these settings are missing here, use the settings of this process
+        # if one of these files is missing here, let Dask use the settings of this process
         security = security if all(map(os.path.isfile, files)) else None
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
@@ -228,8 +235,8 @@ def _connect(address: str) -> Any:
         )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
-        remedy = "Start one, or pass the address that it prints."
-        if isinstance(error, TypeError):  # the settings ask for TLS without certificates
+        remedy = "Start a scheduler, or pass the address that it prints."
+        if isinstance(error, TypeError):  # the address is of TLS, but there are no certificates
             remedy = "A pickle has names of files, but no keys: pass files to distributed.Security, or set distributed.comm.tls in Dask's configuration."
         if named or isinstance(error, TypeError):
             raise ConversionError(why, remedy=remedy) from error
@@ -239,7 +246,7 @@ def _connect(address: str) -> Any:
 
 
 def _close(client: Any, process: int) -> None:
-    """Close a client, in the process that made it."""
+    """Close a client, unless this process is a fork of the process that made it."""
     if process == os.getpid():
         close_in_thread(client.close)
 
@@ -250,7 +257,7 @@ class DaskBlocks(Blocks):
     Args:
         xs: the arrays.
         axis: the axis.
-        client: the `distributed.Client` that computes them, or the address of a scheduler. None for the current
+        client: the `distributed.Client` that computes the chunks, or the address of a scheduler. None for the current
             client, or threads if there is none.
     """
 
@@ -283,7 +290,7 @@ class DaskBlocks(Blocks):
 
     def open(self, steps: Sequence[Any]) -> Reader:
         wanted = [[self._keys[array][block] for array, block in step] for step in steps]
-        # optimizing may leave out persisted results
+        # the optimization may remove persisted results, which some tasks still need
         graph = {**self._persisted, **self._optimize(self._graph, wanted)}
         client, get = self._clients.find(self._futures)
         if client is None:
@@ -293,7 +300,7 @@ class DaskBlocks(Blocks):
 
 
 def _along(keys: Any, axis: int) -> list[Any]:
-    """Return the keys of each block along an axis, nested like the chunks along the other axes."""
+    """Return for each block along an axis the keys of its chunks, nested by the other axes."""
     if axis == 0:
         return [[key] for key in keys]
     return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]

@@ -1,4 +1,4 @@
-"""The blocks of Dask arrays: how arrays are split into blocks, and blocks of other libraries."""
+"""The blocks of Dask arrays: how arrays are split into them, and how blocks of other libraries are made and joined."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from arrayferry.extending import resolve_type
 from arrayferry.typing import AnyArray
 
 CHUNK_BYTES = 64 * 1024 * 1024
-"""The size of the blocks of an array if no chunks were requested."""
+"""The size in bytes of the blocks of an array if the user requested no chunks."""
 
 chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
-"""The chunks that `to_dask` was called with, for the arrays that it makes."""
+"""The argument `chunks` of the running call of `to_dask`, for the arrays that it makes."""
 
 
 def split(x: AnyArray) -> Any:
-    """Make a Dask array from an array, with the chunks that were passed to `to_dask`."""
+    """Make a Dask array from an array, with `chosen_chunks` or blocks of about 64 MiB."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 
@@ -57,7 +57,7 @@ def rechunked(x: AnyArray, chunks: Any) -> Any:
 
 
 def _by_axis(chunks: Any) -> Any:
-    """Return chunks as Dask accepts them: a whole number applies to the first axis."""
+    """Return chunks for Dask. `to_dask` applies a whole number to the first axis, and Dask to all axes."""
     return {0: chunks} if isinstance(chunks, int) else chunks
 
 
@@ -70,7 +70,7 @@ def _misfit(chunks: Any, x: AnyArray, error: Exception) -> ConversionError:
 
 
 def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
-    """Convert the blocks of a Dask array when they are computed."""
+    """Return a Dask array that converts the blocks of another one when they are computed."""
     from dask.base import tokenize
 
     meta, dtype = _empty(x, conversion)
@@ -80,16 +80,16 @@ def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
 
 
 def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
-    """Return an empty array like the blocks that a conversion makes, and its dtype.
+    """Return an empty array like the converted blocks of a Dask array, and its dtype.
 
-    Dask supports only dtypes of NumPy. If the dtype is not one of them, the empty array is a NumPy array.
+    If the dtype is not one of NumPy, as with PyTorch, the empty array is a NumPy array, since Dask needs such a dtype.
     """
     import numpy as np
 
     meta = x._meta
     if not meta.ndim:  # the meta of an array without axes has one element, whose value is unknown
         meta = meta.reshape(1)[:0]
-    if meta.dtype == object:  # outside of Dask, an array of objects is searched for arrays
+    if meta.dtype == object:  # an empty array of objects would be converted without an error
         target = conversion.target
         try:
             fit_dtype(meta, target, conversion.options.narrowing)
@@ -102,14 +102,14 @@ def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
 
 
 def _converted(conversion: Conversion, block: Any) -> Any:
-    """Convert a block, in the process where it is computed."""
+    """Convert a block. This runs in the process that computes the block, which must know how to join such blocks."""
     result = conversion(block)
     _join(type(result))
     return result
 
 
 def know_blocks() -> None:
-    """Register functions with which Dask joins arrays of all imported libraries."""
+    """Register with Dask the functions that join blocks, for the arrays of all imported libraries."""
     for backend in registry.backends().values():
         if backend.memory != "lazy":
             for cls in filter(None, map(resolve_type, backend.array_types)):
@@ -118,7 +118,7 @@ def know_blocks() -> None:
 
 
 def _join(cls: type) -> None:
-    """Register functions with which Dask joins arrays of a type, unless it has such functions."""
+    """Register with Dask the functions that join blocks of a type, unless it can join them already."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 
@@ -132,13 +132,13 @@ def _register(cls: type | None) -> None:
     from dask.array import dispatch
 
     dispatch.concatenate_lookup.register(cls, _concatenate)
-    if hasattr(dispatch, "take_lookup"):  # only newer versions of Dask have `take_lookup`
+    if hasattr(dispatch, "take_lookup"):  # older versions of Dask have no `take_lookup`
         dispatch.take_lookup.register(cls, _take)
     _know_dtypes()
 
 
 def _know_dtypes() -> None:
-    """Let Dask send tensors whose dtype NumPy lacks, such as bfloat16, once its module for messages is imported."""
+    """Let Dask send tensors whose dtype NumPy lacks, such as bfloat16, if `distributed` is imported."""
     cls = resolve_type("torch.Tensor")
     if cls is None or "distributed" not in sys.modules:
         return
@@ -155,7 +155,7 @@ def _know_dtypes() -> None:
 
 
 def copied(block: Any) -> Any:
-    """Copy a block of any library."""
+    """Return a copy of a block of any library."""
     return backend_of(block).copy(block)
 
 
@@ -168,7 +168,7 @@ def _take(x: AnyArray, indices: AnyArray, axis: int = 0) -> Any:
 
 
 def _know_lazily() -> None:
-    """Let Dask join PyTorch tensors and JAX arrays, for users who convert blocks with `x.map_blocks`."""
+    """Let Dask join PyTorch tensors and JAX arrays that a user's function for `x.map_blocks` returns."""
     dispatch = sys.modules.get("dask.array.dispatch")
     lookup: Any = getattr(dispatch, "concatenate_lookup", None)
     if lookup is None:

@@ -1,7 +1,7 @@
-"""Computing several lazy arrays together, by the scheduler or the cluster that they belong to.
+"""Computes several Dask arrays together, by the current scheduler or by the cluster that has their futures.
 
-The futures in their graphs are found without materializing the whole graph. Computed values are read into memory
-that nothing else uses.
+The futures in a graph are found without materializing the whole graph. Computed values are returned in memory that
+nothing else uses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arrayferry_plugins._sources import refused
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several arrays together, so that common parts are computed once."""
+    """Compute several arrays together, so that tasks that they have in common are computed once."""
     import dask
 
     if not xs:
@@ -38,14 +38,14 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
         which = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
         raise ConversionError(
             f"{which} could not be computed ({type(error).__name__}: {error})",
-            remedy="The error is in its graph: x.compute() raises it too.",
+            remedy="Find the task that fails: x.compute() raises the same error.",
         ) from error
 
 
 def without_planning(x: AnyArray) -> Any:
-    """Return an array of Dask's query planning as an array with a graph, which can be computed together with others.
+    """Return an array of Dask's query planning as a `dask.array.core.Array`, which has a graph.
 
-    The graph is not optimized, since that would change the tasks of keys that a cluster may know already.
+    The graph is not optimized, since a cluster may know its keys already, with the tasks before an optimization.
     """
     from dask.array.core import Array
 
@@ -53,20 +53,20 @@ def without_planning(x: AnyArray) -> Any:
         return x
     lowered = x.expr.lower_completely()
     graph = lowered.__dask_graph__()
-    return Array(graph, lowered.name, x.chunks, dtype=object)  # the dtype of this array is not used
+    return Array(graph, lowered.name, x.chunks, dtype=object)  # nothing reads this dtype
 
 
 def scheduler_of(xs: Sequence[Any]) -> Any:
     """Return the scheduler that Dask chooses for some collections.
 
     Raises:
-        ConversionError: the scheduler is an asynchronous client, whose event loop would wait for itself.
+        ConversionError: the scheduler is an asynchronous client. A call that waits for it would block its event loop.
     """
     import dask
 
     try:
         get = dask.base.get_scheduler(collections=list(xs))
-    except RuntimeError as error:  # newer versions of Dask refuse an asynchronous client too
+    except RuntimeError as error:  # newer versions of Dask raise for an asynchronous client
         if "asynchronous" not in str(error):
             raise
     else:
@@ -88,20 +88,20 @@ def owner_of(futures: Sequence[Any]) -> Any:
     clusters = {client.scheduler.address: client for client in clients}
     if len(clusters) > 1:
         raise ConversionError(
-            f"results of {len(clusters)} clusters cannot be computed together",
-            remedy="Convert each by itself first.",
+            f"arrays with results on {len(clusters)} clusters cannot be computed together",
+            remedy="Convert the arrays of each cluster separately.",
         )
     return next(iter(clusters.values()), None)
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
-    """Return the parts of a graph that are futures."""
+    """Return the persisted results in a graph, which are futures, by their keys."""
     layers = _materialized(_layers(graph))
     return {key: part for layer in layers for key, part in layer.items() if is_future(part)}
 
 
 def futures_of(graph: Any) -> list[Any]:
-    """Return the futures that are parts of a graph, or arguments of its tasks."""
+    """Return the futures in a graph: values of its keys, and arguments of its tasks."""
     future = _future()
     if future is None:
         return []
@@ -118,7 +118,7 @@ def futures_of(graph: Any) -> list[Any]:
         elif isinstance(part, dict):
             waiting.extend(part.values())
         elif getattr(part, "dependencies", None) and hasattr(part, "args"):
-            # a task without dependencies contains no futures
+            # other tasks cannot contain a future, which counts as a dependency
             waiting += [*part.args, *part.kwargs.values()]
     return futures
 
@@ -128,24 +128,28 @@ def _layers(graph: Any) -> Iterable[Any]:
 
 
 def _materialized(layers: Iterable[Any]) -> list[Any]:
-    """Return the layers whose tasks exist already."""
+    """Return the layers whose tasks exist already. Dask would have to make the tasks of the others."""
     from dask.highlevelgraph import MaterializedLayer
 
     return [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
 
 
 def is_future(x: AnyArray) -> bool:
-    """Return whether a value is a `Future` of a cluster, without importing anything."""
+    """Return whether a value is a `distributed.Future`. This imports nothing."""
     return isinstance(x, _future() or ())
 
 
 def _future() -> Any:
-    """Return the class of futures, or None if it is not imported, or is being imported by another thread."""
+    """Return the class `distributed.Future`, or None if it is not imported, or another thread is importing it."""
     return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 
 def _client_of(future: Any) -> Any:
-    """Return the client of a future, or of the task that received it. Raise if it will have no result."""
+    """Return the client of a future, or of the task that received it.
+
+    Raises:
+        ConversionError: the future has no result, and will have none.
+    """
     client, cause = future.client, None
     if client is None:
         import distributed
@@ -163,15 +167,15 @@ def _client_of(future: Any) -> Any:
         remedy = "future.result() raises the error too."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
-        if hasattr(future, "why_lost"):  # the data of this future was not computed by a task
+        if hasattr(future, "why_lost"):  # results of a `Collector` cannot be computed again
             why, remedy = future.why_lost()
     else:
         return client
-    raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause
+    raise ConversionError(f"a Dask Future has no usable result: {why}", remedy=remedy) from cause
 
 
 def read_values(values: AnyTree) -> Any:
-    """Return the computed values of an array: a NumPy array, or one of another library."""
+    """Return the computed values of a Dask array as an array: one of NumPy, or of the library of its blocks."""
     import numpy as np
 
     from arrayferry_plugins.numpy_ import NumpyBackend
@@ -185,7 +189,7 @@ def read_values(values: AnyTree) -> Any:
 
 
 def is_finished(x: AnyArray, values: AnyTree) -> bool:
-    """Return whether Dask itself has put the values of an array into memory that no graph or worker uses."""
+    """Return whether the computed values of an array are in memory that Dask allocated, and nothing else uses."""
     import numpy as np
     from dask.array import Array
 
@@ -194,17 +198,19 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
     several: bool = math.prod(x.numblocks) > 1
     if several or not isinstance(values, np.ndarray):
         return several
-    finish, arguments = x.__dask_postcompute__()  # older versions return a single block unchanged
+    finish, arguments = (
+        x.__dask_postcompute__()
+    )  # older versions of Dask do not copy a single block
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
 
 
 def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
-    """Return the computed values of an array in memory that nothing else uses, perhaps on a GPU.
+    """Return the computed values of an array in memory that nothing else uses, on the CPU or a GPU.
 
     Args:
         values: the computed values.
-        fresh: whether they are in such memory already.
+        fresh: whether nothing else uses their memory already.
     """
     import numpy as np
 
@@ -214,14 +220,14 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
     if backend.name == "cupy":
         import cupy
 
-        # other threads compute the blocks, on their own GPU streams
+        # wait for other threads, which compute the blocks on their own GPU streams
         cupy.cuda.Device(values.device.id).synchronize()
     alone = fresh or backend.memory == "immutable"
     return values if alone else synchronized(backend.copy(values))
 
 
 def _is_alone(values: AnyTree) -> bool:
-    """Return whether an array is writable, owns its memory, and keeps hardly any other memory alive."""
+    """Return whether an array is writable, and is all or most of the memory that it or its base owns."""
     import numpy as np
 
     whole = values if values.base is None else values.base
@@ -238,7 +244,7 @@ def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
 
 
 def synchronized(x: AnyArray) -> Any:
-    """Wait until a copy by CuPy is complete, since its source or its readers use other streams."""
+    """Wait until a copy by CuPy is complete, since others may write to its source or read it on other streams."""
     if backend_of(x).name == "cupy":
         import cupy
 

@@ -32,16 +32,16 @@ def to_dask(
 
     Args:
         value: an array of any known library, a tree of them, or anything else. It is never modified. Dask's
-            `Delayed` and `Future` objects stay as they are.
+            `Delayed` and `Future` objects are returned unchanged.
         chunks: how the arrays are split into blocks. None splits only the first axis, into blocks of about 64 MiB,
-            and leaves Dask arrays as they are. An integer is the length of the blocks along the first axis. Other
+            and does not rechunk Dask arrays. An integer is the length of the blocks along the first axis. Other
             values are passed to `dask.array`, such as `(100, -1)` or `{1: 10}`.
         blocks: the library of the blocks, as the target of `arrayferry.convert`. None keeps the blocks of Dask
             arrays, and makes NumPy blocks of other arrays, or CuPy blocks of arrays on a GPU that CuPy can use.
         device: the device of the blocks.
         copy: as for `arrayferry.convert`; it applies to the blocks too.
-        narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. Whether the
-            numbers fit is only known when a block is computed.
+        narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. The numbers
+            of a block are checked when the block is computed.
         scalars: as for `arrayferry.convert`.
         unsupported: as for `arrayferry.convert`; "keep" also leaves a Dask array unchanged if the library of the
             blocks lacks its dtype.
@@ -79,7 +79,7 @@ def to_dask(
             )
 
     def finished(x: AnyArray) -> Any:
-        # values such as text are kept unchanged
+        # arrays that are not converted, such as arrays of text, are returned unchanged
         if not isinstance(registry.kind(x).backend, DaskBackend):
             return x
         if chunks is not None:

@@ -1,10 +1,10 @@
 """Readers compute the steps of a stream: in threads of this process, or on a cluster.
 
-A result that several steps need is kept from the first of these steps to the last. There are three kinds of results.
-"close": the steps are close together, as with overlaps and cumulative sums. "many": many steps need it, such as a mean
-or a model. "far": one step needs it again much later, such as the chunks from which a mean is subtracted. The last two
-kinds have a memory limit, since a stream must not need as much memory as the whole array. Results above the limit are
-computed again.
+A result that several steps need is kept in memory from the first of these steps to the last. There are three kinds of
+such results. "close": the steps are close together, as with overlaps and cumulative sums. "many": at least three steps
+need the result, such as a mean or a model. "far": only one later step needs the result, such as a chunk from which a
+mean is subtracted. Results of the last two kinds have a memory limit, since a stream must not need as much memory as
+the whole array. A result above the limit is not kept, and is computed again.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from arrayferry_streams import Reader
 from .computing import in_own_memory, is_future
 
 CLOSE = 2
-"""A result that is needed for at most this many more steps is kept, regardless of its size."""
+"""A result is "close" if its last use is at most this many steps after its first."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""The maximum number of bytes of all results of one kind that are kept for longer."""
+"""The maximum size in bytes of all results of the kind "many", and of all of the kind "far", for each worker."""
 
 WORKER = 1.0
-"""Seconds to try to reach a worker."""
+"""Seconds to wait for a worker's answer to a direct connection."""
 
 _reached: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Clients that have reached a worker."""
+"""The clients that can connect to workers directly."""
 
 NOT_KEPT: Any = object()
-"""Stands for a result that was not kept."""
+"""The value in place of a result that was not kept, and so must be computed again."""
 
 
 class DaskReader(Reader):
@@ -52,7 +52,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether results own their memory, since they arrived in messages."""
+    """Whether nothing else uses the memory of results, since they arrived in messages of a cluster."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -69,11 +69,10 @@ class DaskReader(Reader):
         self._lock = threading.Lock()
 
     def _plan(self) -> None:
-        """Choose the results that are kept for later steps."""
+        """Choose the results to keep for later steps."""
         # for each key whose result is kept, how many steps need it
         self._counts: dict[Any, int] = {}
-        # for each step, which of these keys it needs, and which it computes, with their kind: "close", "many" or
-        # "far"
+        # for each step, the keys that it needs, and the keys that it computes, with their kinds
         self._needed: dict[int, list[Any]] = {}
         self._at: dict[int, dict[Any, str]] = {}
         uses: dict[Any, set[int]] = {key: set() for key in self._needs}
@@ -81,7 +80,7 @@ class DaskReader(Reader):
             for key in keys:
                 uses[key].add(step)
         order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # each key comes after the keys that need it
+        for key in reversed(order):  # `uses` of a key is complete after all keys that need it
             steps = uses[key]
             start = min(steps, default=0)
             distance = max(steps, default=0) - start
@@ -92,7 +91,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # a far result may exceed the limit, and is then computed again
+                if kind != "far":  # for a far result above the limit, each step needs its inputs
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs
@@ -104,15 +103,15 @@ class DaskReader(Reader):
         Args:
             tasks: the tasks of the keys, and of all keys that they need.
             keys: the keys.
-            kinds: the kinds of the results that later steps need, by key.
+            kinds: for each key whose result later steps need, the kind of the result: "close", "many" or "far".
         """
 
     @abstractmethod
     def task_of(self, result: AnyTree) -> Any:
-        """Return a task for a result that was kept."""
+        """Return a task whose result is a result that was kept."""
 
     def forget(self, key: Any) -> None:
-        """Note that a result is no longer kept."""
+        """Subtract the size of a result that is no longer kept from the total."""
 
     def work(self, step: int) -> Iterable[Hashable]:
         from dask.core import istask
@@ -134,7 +133,9 @@ class DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
-        owned = self.owned and len(keys) == len(every)  # true if no chunk is in two blocks
+        owned = self.owned and len(keys) == len(
+            every
+        )  # two blocks with one chunk would share memory
         values = dict(zip(keys, results, strict=True))
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
@@ -142,16 +143,17 @@ class DaskReader(Reader):
         return [_joined(block, owned=owned) for block in chunks]
 
     def close(self) -> None:
-        self._graph.clear()  # errors of the package `distributed` keep frames of cancelled tasks alive, and so this object
+        # errors of `distributed` refer to frames of cancelled tasks, and so to this object
+        self._graph.clear()
 
     def _keep(self, key: Any, result: AnyTree) -> None:
-        """Keep the result of a task for later steps, or note that it is not kept."""
+        """Keep the result of a task for later steps. With `NOT_KEPT`, let these steps compute it again."""
         if self._kept[key].done():
             self._kept[key] = Future()
         self._kept[key].set_result(result)
 
     def _tasks(self, step: int) -> dict[Any, Any]:
-        """Return the tasks of a step. Results that earlier steps kept replace their tasks."""
+        """Return the tasks of a step. In place of the task of a kept result, return a task that returns the result."""
         tasks: dict[Any, Any] = {}
         waiting, kinds = list(self._keys[step]), self._at.get(step, {})
         while waiting:
@@ -160,7 +162,7 @@ class DaskReader(Reader):
                 continue
             result, future = NOT_KEPT, self._kept.get(key)
             if future is not None and key not in kinds:
-                result = future.result()  # wait for an earlier step, which began before this one
+                result = future.result()  # wait for the earlier step that computes the result
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
                 waiting.extend(self._needs[key])
@@ -179,7 +181,7 @@ class DaskReader(Reader):
 
 
 class ThreadReader(DaskReader):
-    """Computes in this process, or by another scheduler that the user has set.
+    """Computes steps by threads of this process, or by a scheduler that the user has set.
 
     Args:
         graph: the tasks of all arrays.
@@ -199,7 +201,7 @@ class ThreadReader(DaskReader):
             self._options["pool"] = self._pool = Threads(count, "arrayferry-stream")
         local = dask.threaded.get, dask.local.get_sync, dask.local.get_async
         self._takes_callbacks = getattr(self._get, "func", self._get) in local
-        # the kind and size of each result that is kept
+        # for each kept result of the kind "many" or "far", its kind and its size in bytes
         self._sizes: dict[Any, tuple[str, int]] = {}
         self._totals = {"many": 0, "far": 0}
 
@@ -214,7 +216,7 @@ class ThreadReader(DaskReader):
         return list(self._get(tasks, keys, **options))
 
     def _fits(self, key: Any, kind: str, value: AnyTree) -> bool:
-        """Return whether a result is kept."""
+        """Return whether a result is small enough to be kept. If so, add its size to the total of its kind."""
         from dask.sizeof import sizeof
 
         if kind == "close":
@@ -247,12 +249,12 @@ class ThreadReader(DaskReader):
 
 
 class ClusterReader(DaskReader):
-    """Computes on a cluster. Results are kept as futures.
+    """Computes steps on a cluster. Kept results are futures, and stay on the workers.
 
     Args:
         graph: the tasks of all arrays.
         wanted: for each step, the nested keys of each block.
-        client: the client.
+        client: the client of the cluster.
     """
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]], client: Any) -> None:
@@ -286,15 +288,15 @@ class ClusterReader(DaskReader):
 
     def close(self) -> None:
         for future in existing(self._futures):
-            future.release()  # releasing a future cancels it if nothing else needs it
+            future.release()  # the scheduler cancels tasks whose results nothing else needs
         super().close()
 
 
 def _reachable(client: Any) -> bool | None:
-    """Return whether blocks can be fetched directly from the workers, instead of through the scheduler.
+    """Return whether this process can fetch blocks directly from the workers, instead of through the scheduler.
 
     Returns:
-        None if it is not known.
+        None if this is not known, because there are no workers, or their addresses are not of TCP or TLS.
     """
     if client in _reached:
         return True
@@ -315,7 +317,10 @@ def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def _joined(chunks: list[Any], *, owned: bool) -> Any:
-    """Return the chunks of one block as one array, in memory that nothing else writes to. The list is emptied."""
+    """Return the chunks of a block as one array, in memory that nothing else writes to.
+
+    A list with one chunk is emptied, so that it does not refer to the result.
+    """
     from dask.array.core import concatenate3
 
     inner = chunks
@@ -330,7 +335,10 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
 
 
 def _is_changeable(x: AnyArray) -> bool:
-    """Return whether each element can be written to. An array in a message may be read-only or expanded."""
+    """Return whether each element can be written to without changing another one.
+
+    An array that arrived in a message may be read-only, or repeat elements by a stride of 0.
+    """
     try:
         strides = x.stride() if hasattr(x, "stride") else x.strides
     except (AttributeError, RuntimeError):  # the array has no strides
@@ -341,7 +349,7 @@ def _is_changeable(x: AnyArray) -> bool:
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:
-    """Return whether only the list refers to its one array, and the array owns its memory."""
+    """Return whether only this list refers to its one array, and the array owns its memory."""
     owns_memory = getattr(getattr(chunks[0], "flags", None), "owndata", False)
     return bool(owns_memory) and _references(chunks) == _references([object()])
 

@@ -1,4 +1,4 @@
-"""Values of Dask that are not arrays: errors name the method to call first."""
+"""Sources for objects of Dask that are not arrays. They cannot be converted, and errors say what to call first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FRAME = "Pass x.to_dask_array().compute_chunk_sizes() instead, which computes t
 
 
 class NoArray(Source):
-    """Classes of Dask whose objects are not arrays: errors name the method to call first.
+    """A source for classes of Dask whose objects are not arrays. Its errors say what to call first.
 
     Args:
         name: the name of the source.
