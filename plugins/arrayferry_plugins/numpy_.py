@@ -1,4 +1,4 @@
-"""NumPy: host memory, and the general path between any two other libraries."""
+"""NumPy: arrays in host memory. The general path between two other libraries goes through NumPy."""
 
 from __future__ import annotations
 

@@ -33,15 +33,15 @@ class PandasSource(Source):
         import pandas as pd
 
         if isinstance(x, pd.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or take a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or select a column, x[name],"
         elif isinstance(x, pd.MultiIndex):
             what, first = ", an index of several levels,", "x.get_level_values(0)"
         else:
             dtype = _plain_dtype(x)
-            # in dtypes without pd.NA, NaN is a value
+            # a dtype without pd.NA has no missing values: its NaN is an ordinary value
             nullable = getattr(x.dtype, "na_value", None) is pd.NA
             if not (nullable and x.isna().any()):
-                # other objects may use the memory of this array too
+                # read-only, since the column uses the same memory
                 return read_only(x.to_numpy(dtype))
             number = "x.fillna(0), or "
             fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
@@ -55,20 +55,20 @@ class PandasSource(Source):
 
 
 def _plain_dtype(x: AnyArray) -> Any:
-    """Return the NumPy dtype of the values of a column. Refuse columns whose values have none."""
+    """Return the NumPy dtype of the values of a column. Raise an error if NumPy has no such dtype."""
     import pandas as pd
 
     dtype = x.dtype
     is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
     plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    # nullable dtypes and Arrow's dtypes have a `numpy_dtype`
+    # dtypes of pandas with missing values, and of Arrow, have a `numpy_dtype`
     plain = getattr(plain, "numpy_dtype", plain)
     zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
     if is_known and plain.kind in "biufcmM" and zone is None:
         return plain
     name = "DatetimeTZDtype" if zone is not None else type(dtype).__name__
     first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")
-    if not isinstance(x, pd.Series):  # only a column has accessors
+    if not isinstance(x, pd.Series):  # an Index has x.codes in place of x.cat.codes
         first = first.replace(".cat.", ".").replace(".dt.", ".")
     raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first, dtype)
 

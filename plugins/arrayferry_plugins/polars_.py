@@ -22,7 +22,7 @@ REMEDIES = {
 
 
 class PolarsSource(Source):
-    """`Series` of numbers, bools, dates and time spans, also of arrays of these."""
+    """`Series` of numbers, bools, dates and time spans, and of dtype `Array` with such elements."""
 
     name = "polars"
     package = install = "polars"
@@ -35,7 +35,7 @@ class PolarsSource(Source):
         if isinstance(x, pl.LazyFrame):
             what, first = ", a frame that is not computed yet,", "x.collect()"
         elif isinstance(x, pl.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or take a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or select a column, x[name],"
         else:
             _refuse_dtype(x.dtype)
             inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
@@ -52,7 +52,7 @@ class PolarsSource(Source):
 
 
 def _refuse_dtype(dtype: Any) -> None:
-    """Refuse dtypes that NumPy lacks, or stores only as Python objects."""
+    """Raise an error for a dtype that NumPy lacks, or stores only as Python objects."""
     import polars as pl
 
     of = dtype

@@ -20,7 +20,7 @@ REMEDIES = {
 
 
 class ArrowSource(Source):
-    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, and of lists of one length."""
+    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, or of lists of these with equal lengths."""
 
     name = "pyarrow"
     package = install = "pyarrow"
@@ -38,7 +38,7 @@ class ArrowSource(Source):
 
         if isinstance(x, (pa.Table, pa.RecordBatch)):
             what = f"a pyarrow {type(x).__name__}, a frame of columns,"
-            raise refused(what, remedy="Take a column first: x[name].")
+            raise refused(what, remedy="Select a column first: x[name].")
         tensor, axes = _refuse_type(x.type)
         _refuse_missing(x)
         if isinstance(x, pa.ChunkedArray):
@@ -57,7 +57,7 @@ class ArrowSource(Source):
             if len(lengths) and (lengths != lengths[0]).any():
                 raise _ragged(x)
             shape.append(getattr(x.type, "list_size", lengths[0] if len(lengths) else 0))
-            x = x.flatten()  # flatten() returns only the part that a slice shows
+            x = x.flatten()  # x.values would contain the elements outside of a slice too
             flat = f"pyarrow.compute.list_flatten({flat})"
             _refuse_missing(x, flat)
         if tensor is not None:
@@ -67,7 +67,7 @@ class ArrowSource(Source):
 
 
 class TensorSource(Source):
-    """`Tensor`: a view of memory that others use and may write to."""
+    """`Tensor`, a view of memory that other objects use, and may write to."""
 
     name = "pyarrow"
     package = install = "pyarrow"
@@ -79,7 +79,7 @@ class TensorSource(Source):
 
 
 class DatasetSource(GroupSource):
-    """The data sets and columns of Hugging Face's `datasets`, which have formats of their own."""
+    """Data sets and columns of Hugging Face's `datasets`. Users choose the format of their arrays first."""
 
     name = "datasets"
     package = install = "datasets"
@@ -114,11 +114,15 @@ def _ragged(x: AnyArray) -> Exception:
 
 
 def _is_list(kind: Any) -> bool:
-    return hasattr(kind, "value_field")  # all types of lists have a `value_field`
+    return hasattr(kind, "value_field")  # pyarrow has several types of lists, all with this
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
-    """Refuse types that NumPy lacks. Return the shape of a tensor, and the order of its axes if permuted."""
+    """Raise an error for a type that NumPy lacks.
+
+    Returns:
+        For a type of tensors, their shape, and the order of their axes if it is permuted. Otherwise None and [].
+    """
     import pyarrow as pa
     from pyarrow import types
 

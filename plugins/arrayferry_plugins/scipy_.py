@@ -1,4 +1,4 @@
-"""SciPy: sparse arrays and matrices, which are made dense on request."""
+"""SciPy: sparse arrays and matrices, which `sparse="dense"` converts to dense arrays."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from arrayferry.typing import AnyArray, AnyTree
 class Estimators(Container):
     """Fitted estimators, also in pipelines. The result is a copy with other arrays.
 
-    An estimator that does not support the Array API has no arrays to convert, so it is returned unchanged. An
-    estimator with `__sklearn_array_api_convert__`, scikit-learn's own method for this, says which arrays it has.
+    An estimator that does not support the Array API is returned unchanged, since it can use no other arrays. If an
+    estimator has `__sklearn_array_api_convert__`, scikit-learn's own method for conversions, this method replaces the
+    arrays.
     """
 
     types: tuple[Any, ...] = ("sklearn.base.BaseEstimator",)
@@ -50,7 +51,7 @@ class Estimators(Container):
 def _learned(estimator: Any) -> dict[str, Any]:
     """Return the attributes of an estimator that contain numeric arrays, or estimators with such attributes."""
     supports = False
-    # scikit-learn has had tags since 1.6, and reading those of other packages may raise an error
+    # scikit-learn has no tags before 1.6, and estimators of other packages may raise an error
     with suppress(Exception):
         supports = bool(estimator.__sklearn_tags__().array_api_support)
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
@@ -62,7 +63,7 @@ def _holds_arrays(value: AnyTree, supports: bool) -> bool:
         return any(_holds_arrays(part, supports) for part in parts)
     if hasattr(value, "get_params") and not isinstance(value, type):
         return hasattr(value, "__sklearn_array_api_convert__") or bool(_learned(value))
-    # strings, such as the names of classes, stay in NumPy
+    # do not convert arrays of strings, such as the names of classes: only NumPy has them
     return (
         supports and hasattr(value, "__dlpack__") and getattr(value.dtype, "kind", "f") in "biufc"
     )

@@ -1,4 +1,4 @@
-"""tensordict: containers of tensors keep their types; with arrays of other libraries, they become dicts."""
+"""tensordict: containers of tensors. They become dicts if their tensors become arrays of another library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arrayferry.typing import AnyTree
 
 
 class TensorDicts(Container):
-    """Tensordicts of every kind, and lazy stacks."""
+    """Tensordicts of all classes, including lazy stacks."""
 
     types: tuple[Any, ...] = ("tensordict.TensorDictBase",)
     transparent: bool = True
@@ -32,7 +32,7 @@ class TensorDicts(Container):
         at = {"device": moved.pop() if value.device and moved else value.device}
         if any(value.names):
             at["names"] = value.names
-        if children:  # the blocks of a stream have other lengths
+        if children:  # in a block of a stream, children are shorter than those of `value`
             at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
         if isinstance(value, td.TensorDictParams):
@@ -50,7 +50,7 @@ class TensorDicts(Container):
 
 
 class TensorClasses(Container):
-    """Tensorclasses, whose constructors are not called. `NonTensorData` is read as the value in it."""
+    """Tensorclasses. They are rebuilt without their constructors. The child of `NonTensorData` is the value in it."""
 
     types: tuple[Any, ...] = ("tensordict.TensorClass",)
     transparent: bool = True
@@ -73,7 +73,7 @@ class TensorClasses(Container):
         if isinstance(tensors, dict):
             items = tensors | fields
             names = () if data else value.__dataclass_fields__
-            # TensorDict 0.15 drops None
+            # TensorDict 0.15 does not store fields that are None
             return items | {name: None for name in names if name not in items}
         new = object.__new__(type(value))
         vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
@@ -110,26 +110,26 @@ def _fits_tensordict(child: Any) -> bool:
 
 
 def _dense(value: AnyTree, children: list[Any]) -> Any:
-    """Return a lazy stack as a dict, in the library to which its parts were converted."""
+    """Return a lazy stack as a dict of arrays of the library to which its children were converted."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
-    # the parts have been checked already, so narrowing is allowed
+    # allow narrowing here: the conversion of the children has checked it with the user's options
     return convert(dense, like=like, narrowing="allow", unsupported="keep")
 
 
 def _as_dict(value: AnyTree) -> Any:
-    """Return the stacked tensors of a lazy stack."""
+    """Return a dict of the stacked tensors of a lazy stack."""
     try:
         return value.to_dict()
     except RuntimeError as error:
         raise ConversionError(
             "a lazy stack of tensordicts that differ in keys or shapes cannot become arrays",
-            remedy="Convert its parts: list(x.tensordicts).",
+            remedy="Convert the list of its tensordicts: list(x.tensordicts).",
         ) from error
 
 
 def _streamed(value: AnyTree) -> Any:
-    """Return a tensordict that replaces a lazy stack, since the parts of the stack lack its axis."""
+    """Return a tensordict of stacked tensors in place of a lazy stack, whose own tensors lack the stacked axis."""
     import tensordict as td
 
     if not _is_lazy(value):
@@ -145,7 +145,7 @@ def arrayferry_containers() -> list[Container]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_blocks() -> list[Any]:
-    """Return how streams read lazy stacks."""
+    """Return the `Streaming` of lazy stacks."""
     from ._streaming import ContainerStreaming
 
     return [ContainerStreaming(TensorDicts, _streamed)]

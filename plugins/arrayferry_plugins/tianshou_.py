@@ -1,4 +1,4 @@
-"""tianshou: batches, which hold arrays of NumPy and PyTorch."""
+"""tianshou: batches, which can contain arrays of NumPy and PyTorch only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arrayferry.typing import AnyTree
 
 
 class Batches(Container):
-    """`Batch`. With arrays of other libraries, the result is a dict, since a `Batch` would turn them into NumPy arrays."""
+    """`Batch`. It becomes a dict if its arrays become arrays of a library that a `Batch` cannot contain."""
 
     types: tuple[Any, ...] = ("tianshou.data.Batch",)
     transparent: bool = True
@@ -33,7 +33,7 @@ class Batches(Container):
 
 
 def _fits_batch(child: Any) -> bool:
-    """Return whether a batch stores a value unchanged. It refuses object arrays that contain tensors."""
+    """Return whether a `Batch` can contain a value. It cannot contain object arrays of tensors."""
     import numpy as np
     from tianshou.data import Batch
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""PyTorch Geometric: graphs, which hold arrays of any library in their stores."""
+"""PyTorch Geometric: graphs, whose stores can contain arrays of any library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arrayferry.typing import AnyTree
 
 
 class Graphs(Container):
-    """`Data`, `HeteroData`, `TemporalData` and their batches: only the values in their stores are replaced."""
+    """`Data`, `HeteroData`, `TemporalData` and their batches. The result is a copy with other values in its stores."""
 
     types: tuple[Any, ...] = ("torch_geometric.data.data.BaseData",)
 
@@ -20,13 +20,13 @@ class Graphs(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
         for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
-            # these dicts say where the graphs of a batch begin
+            # the indices of the graphs in a batch: the copy must not share these dicts
             for name in ("_slice_dict", "_inc_dict"):
                 if name in holder:
                     holder[name] = copy.deepcopy(holder[name])
         for store in new.stores:
             for key in store._mapping:
-                store._mapping[key] = next(rest)  # store[key] = None would remove it
+                store._mapping[key] = next(rest)  # store[key] = None would remove the key
         return new
 
     def steps(self, value: AnyTree) -> list[str]:
@@ -40,7 +40,7 @@ class Graphs(Container):
 
 
 def _step(store: Any, key: Any) -> str:
-    """Return how a value in a store is reached: `.x`, or `['paper'].x` if the store is of one node type."""
+    """Return the path from a graph to a value in one of its stores: `.x`, or `['paper'].x` with node types."""
     of_type = vars(store).get("_key")
     place = "" if of_type is None else f"[{of_type!r}]"
     return f"{place}.{key}" if str(key).isidentifier() else f"{place}[{key!r}]"

@@ -1,4 +1,7 @@
-"""NVIDIA Warp: shares host memory with NumPy, and GPU memory by DLPack. Vectors and matrices are trailing axes elsewhere."""
+"""NVIDIA Warp: shares host memory with NumPy, and GPU memory by DLPack.
+
+In other libraries, the components of Warp's vectors and matrices are further axes at the end.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class WarpDevices(Devices):
 
     def move(self, x: AnyArray, device: Device) -> Any:
         x = _array_in(x)
-        with _warp().ScopedStream(x.device.null_stream):  # this stream waits for all others
+        with _warp().ScopedStream(x.device.null_stream):  # it waits for work on all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
     def use(self, device: Device) -> Any:
@@ -44,7 +47,7 @@ class WarpDevices(Devices):
 
 
 class WarpDLPack(DLPack):
-    """Arrays on a GPU are exchanged by DLPack, also arrays of vectors."""
+    """The exchange of arrays on a GPU by DLPack, including arrays of vectors and matrices."""
 
     def export(self, x: AnyArray) -> Any:
         return _array_in(x)
@@ -53,14 +56,14 @@ class WarpDLPack(DLPack):
         try:
             return _warp().from_dlpack(x)
         except IndexError as error:
-            raise NotImplementedError("Warp accepts no 0-d array by DLPack") from error
+            raise NotImplementedError("Warp cannot load an array without axes by DLPack") from error
 
     def dtype_of(self, x: AnyArray) -> str:
         return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
 
 
 class WarpBackend(Backend):
-    """`warp.array`, and Isaac Lab's `ProxyArray`, which contains one. Gradients are not converted."""
+    """`warp.array`, and Isaac Lab's `ProxyArray`, which contains a `warp.array`. Gradients are not converted."""
 
     name = "warp"
     package = "warp"
@@ -114,7 +117,7 @@ def _warp() -> Any:
 
 
 _setting_level = threading.Lock()
-"""Held while Warp's message level is changed: a second thread would take the changed level for the user's."""
+"""The lock for changes of Warp's log level. Without it, a thread could restore the level that another had set."""
 
 
 def _array_in(x: AnyArray) -> Any:
@@ -123,7 +126,7 @@ def _array_in(x: AnyArray) -> Any:
 
 
 def _shaped(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array in its original shape. This removes the axis that Warp adds to 0-d arrays."""
+    """Return an array of Warp with its original shape `()`, without the axis that Warp adds to 0-d arrays."""
     if not shape:
         x.shape, x.strides, x.ndim = (), (), 0
     return x
@@ -131,7 +134,7 @@ def _shaped(x: AnyArray, shape: tuple[int, ...]) -> Any:
 
 @cache
 def _dtypes() -> frozenset[str]:
-    """The names of the dtypes that Warp has: no complex ones, and bfloat16 if `ml_dtypes` is installed."""
+    """Return the names of the dtypes that Warp has: no complex ones, but bfloat16 if `ml_dtypes` is installed."""
     names = {name for name in STANDARD_DTYPES if not name.startswith("complex")}
     return frozenset(names | ({"bfloat16"} if dtype_named("bfloat16") else set()))
 

@@ -1,4 +1,4 @@
-"""xarray: the data of its objects is converted, and everything else is unchanged."""
+"""xarray: the data variables of its objects are converted. Coordinates, names and attributes are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._sources import StoredSource
 
 
 class DataArrays(Container):
-    """`DataArray` and `Variable`."""
+    """`DataArray` and `Variable`. Their child is the array in them."""
 
     types: tuple[Any, ...] = ("xarray.DataArray", "xarray.Variable")
 
@@ -24,7 +24,7 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            # xarray turns arrays that it does not support into NumPy arrays
+            # xarray may have converted an array that it does not support to NumPy
             if isinstance(new.data, cls):
                 return new
         except Exception as error:
@@ -32,7 +32,7 @@ class DataArrays(Container):
         index = type(getattr(value, "variable", value)).__name__ == "IndexVariable"
         what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
         raise ConversionError(
-            f"{what} cannot hold a {type_name(cls)}",
+            f"{what} cannot contain a {type_name(cls)}",
             remedy="Convert the arrays alone: x.data, or of a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
@@ -41,7 +41,7 @@ class DataArrays(Container):
 
 
 class Datasets(Container):
-    """`Dataset`: its data variables, each as a `Variable`."""
+    """`Dataset`. Its children are its data variables, each as a `Variable`."""
 
     types: tuple[Any, ...] = ("xarray.Dataset",)
 
@@ -56,7 +56,7 @@ class Datasets(Container):
 
 
 class DataTrees(Container):
-    """`DataTree`: the datasets of its nodes."""
+    """`DataTree`. Its children are the datasets of its nodes."""
 
     types: tuple[Any, ...] = ("xarray.DataTree",)
 
@@ -64,7 +64,9 @@ class DataTrees(Container):
         return list(value.to_dict().values())
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        root_path = value.path  # paths begin at the root of the tree, also for a child
+        root_path = (
+            value.path
+        )  # to_dict() of a child tree returns paths from the root of the whole tree
         paths = [path.removeprefix(root_path) or "/" for path in value.to_dict()]
         nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)
@@ -74,7 +76,7 @@ class DataTrees(Container):
 
 
 class Views(Container):
-    """Views of the coordinates or data variables of another object, which are not converted."""
+    """Views of the coordinates or data variables of another object. They are returned unchanged."""
 
     types: tuple[Any, ...] = (
         "xarray.Coordinates",
@@ -91,15 +93,15 @@ class Views(Container):
 
 
 class Stored:
-    """A variable whose values are still in a file. Indexing reads them, and nothing is cached.
+    """An array whose values are in a file. An index reads them from the file each time.
 
     Args:
-        variable: the `Variable`.
+        variable: the `xarray.Variable`.
 
     Attributes:
-        variable: the `Variable`.
-        shape: its shape.
-        dtype: its dtype.
+        variable: the `xarray.Variable`.
+        shape: the shape of the array.
+        dtype: the dtype of the array.
     """
 
     def __init__(self, variable: Any) -> None:
@@ -112,7 +114,7 @@ class Stored:
 
 
 def _streamed(value: Any) -> Any:
-    """Return the array of a `DataArray` or `Variable`, without reading it."""
+    """Return the array of a `DataArray` or `Variable`, as a `Stored` if it is in a file. Nothing is read."""
     variable = getattr(value, "variable", value)
     lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
     return Stored(variable) if lazy else variable.data
@@ -127,13 +129,13 @@ def _nodes(tree: AnyTree) -> dict[str, Any]:
 
 
 class XarraySource(StoredSource):
-    """Reads a `Stored`."""
+    """The source for `Stored`, which reads the array when it is converted."""
 
     name = "xarray"
     package = install = "xarray"
     array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
     what = "a variable of xarray"
-    remedy = "Leave it out: dataset.drop_vars(name)."
+    remedy = "Leave the variable out: dataset.drop_vars(name)."
 
     def stored(self, x: AnyArray) -> Sequence[int] | None:
         encoding = x.variable.encoding
@@ -157,7 +159,7 @@ def arrayferry_sources() -> list[Source]:
 
 @hookimpl(optionalhook=True)
 def arrayferry_blocks() -> list[Any]:
-    """Return how streams read its objects."""
+    """Return the `Streaming` of arrays in files, and of the objects of xarray that contain them."""
     from ._streaming import ContainerStreaming, StoredStreaming
 
     return [

@@ -87,7 +87,7 @@ CAUSES = {
     af.TracedValueError: (
         traced,
         "TypeError",
-        "a traced jax value has no values yet, at ['x'], from jax to numpy. Convert outside the traced function (jit, grad, vmap), "
+        "a traced JAX array has no values yet, at ['x'], from jax to numpy. Convert outside the traced function (jit, grad, vmap), "
         "or let a function convert its arguments and results: arrayferry.agnostic(..., result_like=...).",
     ),
     af.UnknownBackendError: (lambda: af.converter("toch"), "LookupError", "no array library is known as 'toch'. Did you mean 'torch'?"),

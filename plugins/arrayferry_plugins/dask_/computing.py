@@ -167,7 +167,7 @@ def _client_of(future: Any) -> Any:
         remedy = "future.result() raises the error too."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
-        if hasattr(future, "why_lost"):  # results of a `Collector` cannot be computed again
+        if hasattr(future, "why_lost"):  # a subclass of Future may explain the loss
             why, remedy = future.why_lost()
     else:
         return client

@@ -1,6 +1,6 @@
-"""JAX: arrays that never change, regardless of the memory that they were made from.
+"""JAX: arrays that do not change, even if someone writes to the memory from which they were made.
 
-Values are first copied into memory that nothing else uses. JAX may then alias that memory, or read it
+Values are first copied into memory that nothing else uses. JAX may then share that memory, or read it
 later in another thread, as it does for large arrays even if it is told to copy.
 """
 
@@ -22,12 +22,12 @@ def arrayferry_backends() -> list[Backend]:
 
 
 def arrayferry_converters() -> list[Converter]:
-    """Return the direct converters."""
+    """Return the direct converters from and to NumPy and PyTorch."""
     return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]
 
 
 def arrayferry_containers() -> list[Container]:
-    """Return the container of types that are registered with JAX."""
+    """Return the container for the types that users have registered with JAX as pytrees."""
     return [Pytrees()]
 
 

@@ -1,4 +1,4 @@
-"""Kinds of JAX arrays: sparse, traced and refused arrays; and copies of arrays."""
+"""Sparse, traced and deleted JAX arrays, arrays that cannot be converted, and copies of arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_sparse(x: AnyArray) -> bool:
 
 
 def is_traced(x: AnyArray) -> bool:
-    """Return whether an array, or a part of a sparse array, is a traced value."""
+    """Return whether an array is traced. A sparse array is if one of its `parts` is."""
     import jax
 
     if is_sparse(x):
@@ -28,7 +28,7 @@ def is_traced(x: AnyArray) -> bool:
 
 
 def parts(x: AnyArray) -> Sequence[Any]:
-    """Return the arrays that a sparse array is made of."""
+    """Return the arrays that a sparse array consists of, such as its data and its indices."""
     import jax
 
     return list(jax.tree.leaves(x))
@@ -41,7 +41,7 @@ def dense(x: AnyArray) -> Any:
 
 
 def copied(x: AnyArray) -> Any:
-    """Return a copy of an array, or of each part of a sparse one, in the same place."""
+    """Return a copy of an array on the same devices. Copy each of the `parts` of a sparse array."""
     import jax
     import jax.numpy as jnp
 
@@ -56,26 +56,26 @@ def copied(x: AnyArray) -> Any:
 
             y = jax.device_put(owned(np.asarray(x)), x.sharding)
     if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
-        # the copy of an array that is empty or in host memory may be elsewhere
+        # jnp.array() may put the copy of an empty array, or of one in host memory, on another device
         y = jax.device_put(y, x.sharding)
     return y
 
 
 def refuse(x: AnyArray) -> None:
-    """Refuse references and deleted arrays."""
+    """Raise an error for a `jax.Ref` or a deleted array."""
     import jax
 
     if isinstance(x, getattr(jax, "Ref", ())):
         why = ", since its values may change"
-        raise refused("a jax.Ref", why=why, remedy="Pass ref[...], its values now.")
+        raise refused("a jax.Ref", why=why, remedy="Pass ref[...], the values that it has now.")
     if x.is_deleted():
         why = ": it was deleted, or donated to a jitted function"
-        remedy = "Convert it before that, or do not donate it."
+        remedy = "Convert it before it is deleted, or do not donate it."
         raise refused("a deleted JAX array", why=why, remedy=remedy)
 
 
 def refuse_unreduced(x: AnyArray) -> None:
-    """Refuse an array whose values must still be summed over its devices."""
+    """Raise an error for an array whose values are sums over its devices that JAX has not computed yet."""
     if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
         array = "a JAX array that is not summed up over its devices yet"
         raise refused(array, "jax.reshard(x, jax.P())", why=f": {x.sharding.spec}")

@@ -1,4 +1,4 @@
-"""The backend of JAX: facts about its arrays and devices, and the general path to and from NumPy."""
+"""The backend of JAX: the properties of its arrays and devices, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .placement import Spread, device_name, first_device, overlap, own_device, p
 
 
 class JaxDevices(Devices):
-    """All devices of this process. A sharding, or a kind of memory, has no device name."""
+    """All devices of this process. They have names, but shardings and kinds of memory have none."""
 
     def names(self) -> tuple[str, ...]:
         import jax
@@ -32,7 +32,7 @@ class JaxDevices(Devices):
         import jax
 
         device = jax.config.jax_default_device or first_device()
-        if isinstance(device, str):  # the string is the name of a platform
+        if isinstance(device, str):  # jax_default_device may name a platform
             device = jax.local_devices(backend=device)[0]
         return device_name(device)
 
@@ -52,7 +52,7 @@ class JaxDevices(Devices):
         return "default" if not x.committed and name == self.default() else name
 
     def is_named(self, device: Device) -> bool:
-        return not hasattr(device, "device_set")  # no name describes a sharding
+        return not hasattr(device, "device_set")  # a sharding has a `device_set`, but no name
 
     def is_on(self, x: AnyArray, device: Device) -> bool:
         if isinstance(device, Spread):
@@ -73,7 +73,7 @@ class JaxDevices(Devices):
         refuse_unreduced(x)
         y = put(x, own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
-            y = copied(y)  # a shard that was already there is not moved
+            y = copied(y)  # JAX shares a shard that is on the right device already
         return y
 
     def use(self, device: Device) -> Any:
@@ -91,7 +91,7 @@ class JaxDevices(Devices):
 
 
 class JaxDLPack(DLPack):
-    """Arrays on a GPU are exchanged by DLPack."""
+    """The exchange of JAX arrays on a GPU by DLPack."""
 
     def load(self, x: AnyArray, device: Device = None) -> Any:
         import jax.numpy as jnp
@@ -99,20 +99,20 @@ class JaxDLPack(DLPack):
         y = jnp.from_dlpack(x)
         if device is None:
             return y
-        return put(y, own_device(device))  # the array is committed without a copy
+        return put(y, own_device(device))  # this commits the array to its device, without a copy
 
     def wait(self, x: AnyArray) -> bool:
         import jax
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            # JAX uses one stream: the comparison waits for `y`, and later work for the comparison
+            # JAX uses one stream, on which the comparison waits for `y`, and all later work waits too
             _ = y == y
         return True
 
 
 def device_of(x: AnyArray) -> str:
-    """Return the name of the device of an array, or of its several devices."""
+    """Return the name of the device of an array, or the names of its devices, separated by commas."""
     if is_sparse(x):
         x = parts(x)[0]
     sharding = x.sharding
@@ -123,7 +123,7 @@ def device_of(x: AnyArray) -> str:
 
 
 class JaxBackend(Backend):
-    """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""
+    """`jax.Array`, on any device of JAX. `array_types` also names tracers, sparse arrays and references."""
 
     name = "jax"
     package = install = "jax"
@@ -142,7 +142,7 @@ class JaxBackend(Backend):
     devices: Devices = JaxDevices()
     dlpack: DLPack | None = JaxDLPack()
 
-    # these functions are called often, so they are the methods themselves, which saves a call
+    # these functions are called often: a method that calls them would add a call
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 
@@ -152,7 +152,7 @@ class JaxBackend(Backend):
 
         if is_traced(x):
             raise TracedValueError(
-                "a traced jax value has no values yet",
+                "a traced JAX array has no values yet",
                 remedy="Convert outside the traced function (jit, grad, vmap), or let a function convert its "
                 "arguments and results: arrayferry.agnostic(..., result_like=...).",
             )
@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         if not x.is_fully_addressable:
             first = "jax.experimental.multihost_utils.process_allgather(x)"
             raise refused("a JAX array that is spread over several processes", first)
-        # asarray gathers the shards of several devices into a cache, which the result would share
+        # for an array on several devices, JAX caches the result of asarray, which must not be shared
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:

@@ -18,7 +18,7 @@ from .placement import own_device, put
 
 
 class NumpyToJax(Bound):
-    """Copies NumPy arrays into JAX: one call for all small arrays of a tree."""
+    """Copies NumPy arrays into JAX, with one call for all small arrays of a tree."""
 
     source: str = "numpy"
     target: str = "jax"
@@ -26,7 +26,10 @@ class NumpyToJax(Bound):
     types: tuple[str, ...] = ("numpy.ndarray",)
 
     def view(self) -> Callable[[Any], Any]:
-        """Return a function that views an ordinary array as a NumPy array, and raises for others."""
+        """Return a function that returns an array as a NumPy array, as a view if possible.
+
+        The function raises for an array that is not in host memory.
+        """
         return lambda x: x
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
@@ -36,7 +39,10 @@ class NumpyToJax(Bound):
         return self._bound(options)
 
     def _bound(self, options: Options, *, alone: bool = False) -> Callable[[Any], Any] | None:
-        """Return the function that converts one array if `alone`, otherwise the function that converts several."""
+        """Return a function that converts one array if `alone`, or otherwise a list of arrays.
+
+        Return None if the options or the default device of JAX do not allow this way.
+        """
         import jax
 
         to_host = options.device is None or options.device == "cpu"
@@ -55,13 +61,15 @@ class NumpyToJax(Bound):
                     if array.dtype not in available:
                         arrays[index] = array.astype(array.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
-                raise RuntimeError("the compiled identity cannot be used")
+                raise RuntimeError(
+                    "compiled code raises for NaN or infinity, by jax_debug_nans or _infs"
+                )
             results = to_jax(arrays)
             if type(results[0]) is not kind:
                 raise RuntimeError("inside a traced function, or compilation is disabled")
             return results
 
-        def one(x: AnyArray) -> Any:  # `one` is equivalent to `many`, but faster
+        def one(x: AnyArray) -> Any:  # same result as many([x])[0], but faster
             array = view(x)
             available = wide if config.jax_enable_x64 else narrow
             if array.dtype in available and not (config.jax_debug_nans or config.jax_debug_infs):
@@ -76,8 +84,8 @@ class NumpyToJax(Bound):
 class NumpyToGpu(Packed):
     """Moves the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
 
-    JAX compiles that function for each combination of shapes and dtypes, so it is used only when a combination occurs
-    again. The number of combinations is limited, and so is the number of arrays at once.
+    JAX compiles that function for each combination of shapes and dtypes. So the function is used only from the second
+    time that a combination occurs. The number of combinations is limited, and so is the number of arrays in one.
     """
 
     target = "jax"
@@ -97,7 +105,7 @@ class NumpyToGpu(Packed):
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         import jax
 
-        # compiled code checks for NaN and infinity
+        # with these settings, compiled code raises for NaN or infinity in the arrays
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
             return None
         key = parts, dtype
@@ -121,7 +129,7 @@ class NumpyToGpu(Packed):
 
 
 class TorchToJax(NumpyToJax):
-    """Copies CPU tensors into JAX."""
+    """Copies PyTorch tensors on the CPU into JAX."""
 
     source: str = "torch"
     types: tuple[str, ...] = ("torch.Tensor",)
@@ -133,7 +141,7 @@ class TorchToJax(NumpyToJax):
 
 
 class JaxToNumpy(Bound):
-    """Shares JAX's memory as a read-only view."""
+    """Returns a read-only NumPy view of a JAX array."""
 
     source: str = "jax"
     target: str = "numpy"
@@ -153,7 +161,7 @@ class JaxToNumpy(Bound):
 
 
 class JaxToTorch(Bound):
-    """Copies through host memory, since PyTorch has no read-only tensors."""
+    """Copies JAX arrays to PyTorch. They cannot be shared, since PyTorch has no read-only tensors."""
 
     source: str = "jax"
     target: str = "torch"
@@ -173,7 +181,7 @@ class JaxToTorch(Bound):
             n = array(x)
             try:
                 return from_numpy(n)
-            except TypeError:  # PyTorch cannot read some dtypes directly, such as bfloat16
+            except TypeError:  # torch.from_numpy lacks some dtypes, such as bfloat16
                 return TORCH.from_numpy(n)
 
         return values

@@ -18,16 +18,16 @@ EXTRA = frozenset(
         "float8_e8m0fnu",
     )
 )  # fmt: skip
-"""The dtypes of `ml_dtypes` that JAX has. `jax.numpy` has names for more of them, but no arrays."""
+"""The dtypes of `ml_dtypes` that JAX arrays can have. `jax.numpy` has names for more of them."""
 
 
 @cache
 def dtype_names(wide: bool) -> frozenset[str]:
-    """The names of the dtypes that JAX has, with `jax_enable_x64` or without."""
+    """Return the names of the dtypes that JAX has: with `jax_enable_x64` if `wide`, else without."""
     return (STANDARD_DTYPES if wide else STANDARD_DTYPES - WIDE) | EXTRA
 
 
 @cache
 def native_dtypes(wide: bool) -> frozenset[Any]:
-    """The dtypes of `dtype_names`, as NumPy dtypes in native byte order."""
+    """Return the dtypes that `dtype_names` names, as NumPy dtypes in native byte order."""
     return frozenset(map(dtype_named, dtype_names(wide)))

@@ -16,13 +16,15 @@ from .arrays import is_traced
 from .placement import put
 
 PIECE = 64 * 1024
-"""Size in bytes of the largest argument of a callback. JAX copies arguments of more than 100 kB in its thread pool,
-and waits forever if all of the pool's threads are busy with callbacks. Small arrays are passed together, since
-each argument costs 30 microseconds."""
+"""The maximum size in bytes of an argument of a callback.
+
+JAX copies larger arguments, of more than 100 kB, in its thread pool. If callbacks occupy all threads of the pool, JAX
+waits forever. Small arrays are joined into one argument, since each argument takes 30 microseconds.
+"""
 
 
 def _whole(x: AnyArray) -> Any:
-    """Return an array without sharding over explicit axes of a mesh, as the host receives it."""
+    """Return an array that is not sharded over explicit axes of a mesh, for a callback, which needs all of it."""
     import jax
 
     sharding = _explicit(x)
@@ -33,7 +35,10 @@ def _whole(x: AnyArray) -> Any:
 
 
 def _as_words(x: AnyArray) -> Any:
-    """Return the bits of an array as a 1-d array of unsigned integers, or its numbers if that is not possible."""
+    """Return the bits of an array as a 1-d array of unsigned integers.
+
+    If elements have fewer than 8 bits, as of int4, return the elements instead.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -49,7 +54,7 @@ def _as_words(x: AnyArray) -> Any:
 
 @cache
 def _guard() -> Callable[[str, list[Any]], list[Any]]:
-    """Return a function that returns its arrays unchanged, and refuses gradients."""
+    """Return a function that returns its arrays unchanged, and raises an error if JAX differentiates it."""
     import jax
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -68,7 +73,7 @@ def _guard() -> Callable[[str, list[Any]], list[Any]]:
 
 
 class JaxAutodiff(Autodiff):
-    """Differentiates functions of JAX for other libraries, and makes their functions work in `jax.grad`."""
+    """Differentiates functions of JAX for other libraries, and lets `jax.grad` differentiate functions of these."""
 
     name = "jax"
     takes_numpy = True
@@ -103,7 +108,7 @@ class JaxAutodiff(Autodiff):
 
         def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
             values = []
-            # concatenate() copies, since the memory is reused after the call
+            # concatenate() also copies, since JAX reuses the memory of the arguments after the call
             rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
             for name, size, dtype, shape in forms:
                 values.append(rest[name][:size].view(dtype).reshape(shape))
@@ -147,7 +152,8 @@ class JaxAutodiff(Autodiff):
                 if wide and not jax.config.jax_enable_x64:
                     raise ConversionError(
                         "a function was called with jax_enable_x64 on, so its gradient cannot be computed with it off",
-                        remedy="Set it once at the start, or compute the gradient in the same with block.",
+                        remedy="Set jax_enable_x64 at the start of the program, or call the function and compute its "
+                        "gradient in the same with block.",
                     )
                 return list(backward(pullback, cotangents))
 
@@ -169,7 +175,10 @@ class JaxAutodiff(Autodiff):
 
 @dataclass(frozen=True)
 class _Build:
-    """Rebuilds a result. All objects of this class are equal, so that JAX does not compile again for each of them."""
+    """The function `Flat.build` as part of a pytree.
+
+    All objects of this class are equal. If they differed, JAX would compile again for each of them.
+    """
 
     build: Callable[..., Any] = field(compare=False)
 
@@ -178,7 +187,7 @@ class _Build:
 
 
 def _packed(flat: Flat) -> Any:
-    """Return results as JAX's transformations return them."""
+    """Return results as a pytree, which functions that JAX transforms must return."""
     from jax.tree_util import Partial
 
     return flat.arrays, Partial(_Build(flat.build))
@@ -190,7 +199,10 @@ def _unpacked(packed: Any) -> Flat:
 
 
 def _put(compiled: Callable[..., Any], *args: Any) -> Any:
-    """Call a compiled function. If its last argument is NumPy arrays, a transfer guard may require an explicit transfer."""
+    """Call a compiled function, whose last argument is a list of arrays.
+
+    If NumPy arrays are among them and `jax.transfer_guard` allows only explicit transfers, put them into JAX first.
+    """
     try:
         return compiled(*args)
     except Exception as error:
@@ -217,11 +229,11 @@ def _is_inexact(x: AnyArray) -> bool:
 def _called(
     crossing: Crossing, arrays: list[Any], wanted: tuple[int, ...]
 ) -> tuple[Flat, Crossing | None]:
-    """Call a crossing. With traced arrays, the call takes part in JAX's own differentiation."""
+    """Call a crossing. Return its results and its pullback. If arrays are traced, JAX can differentiate the call."""
     if not any(map(is_traced, arrays)):
         return crossing(arrays, wanted)
     try:
-        # JAX itself refuses jax.linearize only when its result is called
+        # raise for jax.linearize now: JAX itself would raise only when its result is called
         if not all(getattr(getattr(x, "_trace", None), "is_vjp", True) for x in arrays):
             raise TypeError("custom_vjp")
         try:
@@ -245,7 +257,8 @@ def _crossed(*, symbolic: bool) -> Any:
     """Return the function that calls a crossing, with its rule for `jax.grad`.
 
     Args:
-        symbolic: whether only the requested gradients are computed, which `shard_map` does not support.
+        symbolic: whether JAX says which gradients it needs, so that only these are computed. `shard_map` does not
+            support this.
     """
     import jax
     from jax.tree_util import Partial
@@ -279,7 +292,7 @@ def _crossed(*, symbolic: bool) -> Any:
 
 
 def _full(cotangent: Any) -> Any:
-    """Return a cotangent as an array, even if it is known to be zero."""
+    """Return a cotangent as an array. JAX may pass a `SymbolicZero` in place of an array of zeros."""
     import jax
 
     if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
@@ -288,14 +301,14 @@ def _full(cotangent: Any) -> Any:
 
 
 def _placed_like(x: AnyArray, array: AnyArray) -> Any:
-    """Return a gradient with the dtype of its argument, and the same sharding over the axes of a mesh."""
+    """Return a gradient `x` with the dtype of its argument `array`, and with the same sharding over a mesh."""
     import jax
     import jax.numpy as jnp
 
     sharding = _explicit(array)
     if sharding is not None:
         x = jax.sharding.reshard(x, sharding)
-    if is_traced(array):  # let `x` vary over the mesh axes as `array` does, as `shard_map` requires
+    if is_traced(array):  # `shard_map` requires that `x` varies over the same mesh axes as `array`
         x = jnp.where(False, array.astype(x.dtype), x)
     return x.astype(array.dtype)
 

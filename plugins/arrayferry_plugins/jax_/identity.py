@@ -1,4 +1,4 @@
-"""The fastest way to convert small NumPy arrays to JAX: a compiled identity."""
+"""`Identity` converts small NumPy arrays to JAX in the fastest way: a compiled function returns its arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALL = 64 * 1024
-"""Size in bytes up to which a compiled identity is the fastest way into JAX."""
+"""The largest size in bytes of an array for which a compiled identity is the fastest conversion to JAX."""
 
 
 def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -32,22 +32,22 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""A part that is repeated at least this many times in a row is converted in slices.
+"""A part of a tree, such as a dict, that is repeated at least this many times in a row is converted in slices.
 
-The number of parts in a slice is a power of two. A tree with at most `CHUNK` arrays that has occurred more often than
-this is converted in one call instead.
+The number of parts in a slice is a power of two. After a tree with at most `CHUNK` arrays has occurred more than `MANY`
+times, it is converted in one call instead.
 """
 CHUNK = 128
-"""How many arrays a compiled function accepts. Compiling for them takes a thirtieth of a second."""
+"""The maximum number of arrays that a compiled function accepts. To compile it takes a thirtieth of a second."""
 
 Signature = tuple[Any, ...]
 """The key of a compiled function: for each array, a value that identifies its shape and dtype."""
 
 
 def chunks(signature: Signature) -> Iterator[slice]:
-    """Yield slices of arrays to convert together, so that few compiled functions serve trees of every length.
+    """Yield slices of a list of arrays. The arrays of a slice are converted together. See `MANY`.
 
-    If a part is repeated, such as a dict in a list, the number of parts in a slice is a power of two.
+    Because of the slices, few compiled functions are needed for trees of all lengths.
     """
     start = place = 0
     while place < len(signature):
@@ -71,7 +71,10 @@ def chunks(signature: Signature) -> Iterator[slice]:
 
 
 def _repeated(signature: Signature, start: int) -> tuple[int, int]:
-    """Return the size of the part that begins at `start` and is repeated, and how often it occurs in a row."""
+    """Return the number of arrays in the repeated part that begins at `start`, and how often it occurs in a row.
+
+    Return (1, 1) if no part that begins at `start` occurs at least `MANY` times in a row.
+    """
     again = start
     while True:
         try:
@@ -89,16 +92,16 @@ def _repeated(signature: Signature, start: int) -> tuple[int, int]:
 class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
-    A compiled identity is the fastest way, but each combination of shapes and dtypes needs its own. So it is used when
-    a combination occurs for the third time, and only for small arrays. The number of combinations is limited, and so is
-    the number of arrays at once, since compiling for thousands would take seconds.
+    A compiled identity is the fastest way, but JAX compiles it for each combination of shapes and dtypes. So it is used
+    when a combination occurs for the third time, and only for small arrays. The number of combinations is limited, and
+    so is the number of arrays in one, since it takes seconds to compile a function of thousands of arrays.
 
     Args:
-        device: the device that results are committed to. None for the default device.
+        device: the device that results are committed to. None leaves results uncommitted, on the default device.
     """
 
     MOST = 512
-    """The maximum number of combinations."""
+    """The maximum number of combinations for which a function is compiled."""
 
     def __init__(self, device: Device = None) -> None:
         self._device = device
@@ -125,12 +128,12 @@ class Identity:
                 (y,) = program([x.copy()])
                 if getattr(y, "committed", self._commits) is self._commits:
                     return y
-            except ValueError:  # a mesh is set, as in `_run`
+            except ValueError:  # a mesh is set: `_run` handles it
                 pass
         return self([x])[0]
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]], signature: Signature) -> list[Any]:
-        """Convert the chunks. A call compiles a function for at most one chunk."""
+        """Convert the slices that `chunks` yields. To save time, a call compiles a function for at most one of them."""
         import jax
 
         places = list(chunks(signature))
@@ -148,7 +151,7 @@ class Identity:
                 others += range(place.start, place.stop)
             else:
                 results[place] = self._run(program, chunk)
-        if others:  # unlike jnp.array, device_put does not compile for each new shape
+        if others:  # jnp.array would compile for each new shape, but device_put does not
             put = jax.device_put([owned(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
                 results[index] = y
@@ -157,7 +160,10 @@ class Identity:
     def _program(
         self, xs: list[np.ndarray[Any, Any]], signature: Signature, may_compile: bool
     ) -> Any:
-        """Return the compiled identity for a combination, or None if it has not been seen often enough."""
+        """Return the compiled identity for a combination of shapes and dtypes. Compile it at the third call.
+
+        Return None before the third call, if an array is large, or if it must not be compiled now.
+        """
         program = self._programs.get(signature)
         if program is None:
             times = self._seen.get(signature, 0)
@@ -179,16 +185,16 @@ class Identity:
         return jax.jit(lambda xs: xs, out_shardings=place)
 
     def _run(self, program: Any, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Call the compiled identity. If a mesh is set, ignore it: the results would be spread over its devices."""
+        """Call the compiled identity. If a mesh is set, unset it for the call: it would spread results over devices."""
         if not self._spreads:
             try:
                 ys: list[Any] = program([x.copy() for x in xs])
                 if getattr(ys[0], "committed", self._commits) is self._commits:
                     return ys
-            except ValueError:  # the device of the results is not in the mesh that is set
+            except ValueError:  # a mesh is set that lacks the device of the results
                 if not mesh_is_set():
                     raise
-        # checking for a mesh takes time, so it is done only after a sign of one
+        # to check for a mesh takes time, so check only if results were not as expected
         self._spreads = mesh_is_set()
         with without_mesh():
             return program([x.copy() for x in xs])  # type: ignore[no-any-return]
@@ -196,7 +202,7 @@ class Identity:
 
 @cache
 def identity(*, committed: bool) -> Identity:
-    """Return the identity whose results are committed to the CPU, or to no device."""
+    """Return the `Identity` whose results are committed to the CPU, or are uncommitted."""
     import jax
 
     return Identity(jax.local_devices(backend="cpu")[0] if committed else None)
@@ -204,7 +210,7 @@ def identity(*, committed: bool) -> Identity:
 
 @cache
 def array_type() -> type:
-    """The type of an array that is not traced; `jnp.zeros` would compile to make one."""
+    """Return the type of JAX arrays that are not traced. Nothing is compiled, as `jnp.zeros` would do."""
     import jax
     import numpy as np
 

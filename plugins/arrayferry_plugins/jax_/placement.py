@@ -13,10 +13,11 @@ from .dtypes import WIDE
 
 
 class Spread:
-    """The devices of a sharded array, as the place of arrays of any shape.
+    """The devices of a sharded array, to put arrays of any shape on.
 
     Args:
-        sharding: the sharding of that array. Arrays that do not fit it are copied to all of its devices.
+        sharding: the sharding of that array. If it does not fit the shape of another array, each of its devices gets
+            a copy of the other array.
     """
 
     def __init__(self, sharding: Any) -> None:
@@ -25,7 +26,7 @@ class Spread:
         self.memory_kind: Any = sharding.memory_kind
 
     def fitting(self, shape: tuple[int, ...]) -> Any:
-        """Return the sharding for an array of a shape."""
+        """Return the sharding for an array of this shape."""
         try:
             self.sharding.shard_shape(shape)
         except (ValueError, IndexError, AssertionError):
@@ -47,14 +48,14 @@ class Spread:
 
 
 def put(x: AnyArray, place: Any) -> Any:
-    """Put an array on a device, or on several in shards."""
+    """Put an array on a device, or on several devices by a sharding or a `Spread`."""
     import jax
 
     if isinstance(place, Spread):
         place = place.fitting(x.shape)
     try:
         with keeping_dtype(x):
-            one = isinstance(place, jax.Device)  # a plain device would keep the mesh of x
+            one = isinstance(place, jax.Device)  # with a sharding in its place, x leaves its mesh
             return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
     except Exception as error:
         if "Disallowed" in str(error):
@@ -72,7 +73,7 @@ def put(x: AnyArray, place: Any) -> Any:
 
 
 def overlap(x: AnyArray, y: AnyArray) -> bool:
-    """Return whether two arrays have a shard in common."""
+    """Return whether two arrays share the memory of a shard."""
 
     def addresses(array: AnyArray) -> set[int]:
         return {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
@@ -91,7 +92,7 @@ def first_device() -> Any:
 def device_name(device: Any) -> str:
     """Return the name of a device, or the names of the devices of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
-    if devices is not None:  # only a sharding has a `device_set`
+    if devices is not None:  # it is a sharding, not a device
         by_id = sorted(devices, key=lambda device: device.id)
         names = [place_name(member, device.memory_kind) for member in by_id]
         return ",".join(dict.fromkeys(names))
@@ -104,7 +105,7 @@ def device_name(device: Any) -> str:
 
 
 def own_device(device: Device) -> Any:
-    """Return JAX's device for a name, and any other object unchanged."""
+    """Return JAX's device for a name, None for "default", and any other object or unknown name unchanged."""
     import jax
 
     if not isinstance(device, str):
@@ -121,7 +122,7 @@ def own_device(device: Device) -> Any:
 
 @cache
 def place_name(device: Any, memory_kind: str | None) -> str:
-    """Return the name of a device; "cpu" for memory of the host that a GPU can read."""
+    """Return the name of a device. For host memory that a GPU can read, return "cpu"."""
     if device.platform != "cpu" and memory_kind in ("pinned_host", "unpinned_host"):
         return "cpu"
     return device_name(device)
@@ -140,7 +141,7 @@ def keeping_dtype(x: AnyArray) -> AbstractContextManager[Any]:
 
 
 def staying(x: AnyArray) -> AbstractContextManager[Any]:
-    """Return a context in which JAX's results stay on the device of an array, even if the array is uncommitted."""
+    """Return a context in which JAX's results are on the device of an array, even if the array is uncommitted."""
     import jax
 
     usual = jax.config.jax_default_device or first_device()
@@ -149,14 +150,14 @@ def staying(x: AnyArray) -> AbstractContextManager[Any]:
 
 
 def mesh_is_set() -> bool:
-    """Return whether a mesh is set, on which new arrays would be placed."""
+    """Return whether a mesh is set. JAX puts new arrays on the devices of this mesh."""
     import jax
 
     return not jax.sharding.get_abstract_mesh().empty
 
 
 def without_mesh() -> AbstractContextManager[Any]:
-    """Return a context in which no mesh is set, so that no mesh affects the placement of new arrays."""
+    """Return a context in which no mesh is set. Inside a traced function, the mesh cannot be unset."""
     import jax
 
     if not mesh_is_set():
@@ -166,5 +167,5 @@ def without_mesh() -> AbstractContextManager[Any]:
     enter: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
     try:
         return enter(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
-    except ValueError:  # JAX raises it inside a traced function
+    except ValueError:  # inside a traced function, JAX does not set another mesh
         return nullcontext()

@@ -13,7 +13,7 @@ from arrayferry.typing import AnyTree
 
 
 class Pytrees(Container):
-    """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
+    """The container for types that are registered with JAX as pytrees, such as Equinox modules or Flax structs."""
 
     types: tuple[Any, ...] = ("jax.tree_util.Partial",)
 
@@ -24,7 +24,7 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        # an older JAX has only this private registry
+        # older versions of JAX have no public method for this question
         return cls in sys.modules["jax._src.tree_util"]._registry
 
     def children(self, value: AnyTree) -> Sequence[Any]:
@@ -33,13 +33,13 @@ class Pytrees(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
-        # the flatten function of the class may return new objects each time
+        # no error if the class's flatten function returns new objects each time
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
-                f"a {type_name(cls)} cannot be rebuilt: flattening it again does not return the "
-                "children that its unflatten function was given",
-                remedy="Let that function store the children unchanged, as JAX requires, or register a "
+                f"a {type_name(cls)} cannot be rebuilt: its flatten function does not return the "
+                "children that were passed to its unflatten function",
+                remedy="Let the unflatten function store the children unchanged, as JAX requires, or register a "
                 "Container for this class.",
             )
         return new
@@ -55,7 +55,7 @@ class Pytrees(Container):
 
 
 def _flatten_once(value: AnyTree) -> tuple[list[Any], Any]:
-    """Return the children of a pytree, and its structure in JAX."""
+    """Return the direct children of a pytree, and the treedef of this one level."""
     import jax
 
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=_all_but_the_first())
@@ -73,6 +73,6 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:
-    """Return a function for JAX's `is_leaf`. It is called first with the root, and accepts all but the root."""
+    """Return a function for JAX's `is_leaf`: False for the root, with which JAX calls it first, and then True."""
     answers = iter((False,))
     return lambda node: next(answers, True)

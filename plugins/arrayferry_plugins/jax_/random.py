@@ -12,12 +12,12 @@ from arrayferry_gym import Random, RandomFactory, check_integers
 from .placement import own_device
 
 _drawing = threading.Lock()
-"""Locked while a key is split, so that no two threads get the same key."""
+"""The lock for splitting keys. Without it, two threads could get the same key."""
 
 
 @uncompiled
 class JaxRandom(Random):
-    """Random numbers from a key, which is split at each use. It works inside `jit` too.
+    """Random numbers from a key. Each method splits the key, and draws with a new one. It works inside `jit` too.
 
     Args:
         key: a key, as `jax.random.key` returns it.
@@ -35,7 +35,7 @@ class JaxRandom(Random):
 
         self.used = True
         with _drawing:
-            if len(self._keys) == 1:  # one split into several keys is cheaper than several splits
+            if len(self._keys) == 1:  # one split into 4 takes less time than 3 splits into 2
                 self._keys = list(jax.random.split(self._keys[0], 4))
             return self._keys.pop()
 
@@ -60,7 +60,7 @@ class JaxRandom(Random):
         import jax
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # in 16 bits, JAX draws only a few different numbers
+        # for a 16-bit dtype, JAX would draw from few different numbers
         drawn = dtype if dtype == "float64" else "float32"
         values = jax.random.normal(self.key(), shape, drawn)
         mean, std = _spread(mean, shape), _spread(std, shape)
@@ -77,28 +77,29 @@ class JaxRandom(Random):
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
         low, high = _spread(low, shape), _spread(high, shape)
         bits = jnp.iinfo(name).bits
-        # the largest Python integer that JAX accepts here
+        # the largest Python integer that randint accepts
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max
         python_ints = type(low) is type(high) is int
-        few = 2 ** (bits - 8)  # in larger ranges, randint prefers low numbers
+        few = 2 ** (bits - 8)  # randint draws from larger ranges with unequal probabilities
         small = python_ints and high - low <= few and -most - 1 <= low < high <= most
         if small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
-        # draw unsigned numbers that start at 0, and shift them to the range
+        # draw unsigned numbers from 0 to end - first - 1, and add `first` at the end
         unsigned, half = f"uint{bits}", bits // 2
         first, end = (
             jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
             for x in (low, high)
         )
-        # `randint` splits its key in two
+        # `key` is for randint, and the other keys for the halves of the bits below
         key, upper, lower = jax.random.split(self.key(), 3)
         last = end - first - 1
         if python_ints:
-            numbers = jnp.maximum(last, last + 1)  # 0 if the range is the whole dtype
+            numbers = jnp.maximum(last, last + 1)  # last + 1 is 0 if the range is the whole dtype
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
-        # draw the upper and lower halves of the bits. Few such numbers are out of range
+        # for a large range, draw the upper and lower halves of the bits: few of these numbers are
+        # out of range, and numbers of randint replace them
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -114,7 +115,7 @@ class JaxRandom(Random):
 
 
 class JaxRandomFactory(RandomFactory):
-    """Makes random numbers from a seed, or from a key, which may be traced."""
+    """Makes a `JaxRandom` from a seed, or from a key, which may be traced."""
 
     name = "jax"
 
@@ -124,17 +125,17 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        with jax.transfer_guard("allow"):  # a seed always becomes a key, so this hides no transfer
+        with jax.transfer_guard("allow"):  # users expect this transfer: a seed becomes a key
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
-            else:  # JAX accepts seeds of 32 bits, so hash other seeds
+            else:  # jax.random.key uses only 32 bits of a seed, so hash other seeds
                 first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
                 key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 
 def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array with as many dimensions as the result, since JAX can be configured to refuse fewer."""
+    """Return an array, broadcast to the shape of the result. With `jax_numpy_rank_promotion`, JAX may require this."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -144,7 +145,7 @@ def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
 
 
 def _in_host_memory(bound: AnyArray) -> Any:
-    """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
+    """Return a bound for integers as a NumPy array if it has values in host memory. Return others unchanged."""
     import jax
     import numpy as np
 

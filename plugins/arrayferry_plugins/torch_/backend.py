@@ -1,4 +1,4 @@
-"""The backend of PyTorch: facts about its tensors and devices, and the general path to and from NumPy."""
+"""The backend of PyTorch: the properties of its tensors and devices, and the general path to and from NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tensors import explaining_errors, freed, is_out_of_memory, is_sparse, plai
 
 
 class TorchDevices(Devices):
-    """The CPU, CUDA and Apple's MPS."""
+    """The CPU, the GPUs of CUDA, and Apple's MPS."""
 
     def names(self) -> tuple[str, ...]:
         return _names()
@@ -59,7 +59,7 @@ class TorchDevices(Devices):
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
         if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
-            return False  # the allocator of another library may own the memory
+            return False  # record_stream needs memory of PyTorch's own allocator, and no capture
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
 
@@ -69,7 +69,7 @@ class TorchDevices(Devices):
 
 @cache
 def _names() -> tuple[str, ...]:
-    """Return the names of the devices. They are queried once, since a forked process must use its parent's answer."""
+    """Return the names of the devices. The result is cached, since a forked process must not query CUDA."""
     import torch
 
     gpus = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
@@ -77,12 +77,12 @@ def _names() -> tuple[str, ...]:
 
 
 class TorchDLPack(DLPack):
-    """Tensors on a GPU are exchanged by DLPack."""
+    """The exchange of tensors on a GPU by DLPack."""
 
     def export(self, x: AnyArray) -> Any:
         if plain(x) is not x:
             raise BufferError(
-                "a read-only tensor is not shared with a library that could write to it"
+                "a read-only tensor is not exported, since another library could write to it"
             )
         refuse(x)
         x = x.detach().resolve_conj().resolve_neg()
@@ -95,14 +95,14 @@ class TorchDLPack(DLPack):
             return torch.from_dlpack(x)
         y = torch.as_tensor(x, device="cuda")
         cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
-        if pointer:  # PyTorch does not wait for this stream; 1 is the default stream
+        if pointer:  # wait for this stream, as PyTorch does not; 1 is the default stream
             stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
             cuda.current_stream().wait_stream(stream)
         return y
 
 
 class _Exported:
-    """A tensor on a GPU that can be exported whichever GPU is the current one.
+    """A tensor on a GPU, for export by DLPack, also if another GPU is the current one.
 
     Args:
         tensor: the tensor.
@@ -117,10 +117,10 @@ class _Exported:
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         import torch
 
-        if is_capturing():  # a graph cannot wait for streams that are not part of it
+        if is_capturing():  # a CUDA graph cannot wait for other streams, so -1: do not wait
             stream = -1
         with torch.cuda.device(self._tensor.device):
-            if stream == 2:  # 2 is the per-thread default stream, which PyTorch refuses
+            if stream == 2:  # the per-thread default stream: PyTorch raises for it, so wait here
                 torch.cuda.ExternalStream(stream).wait_stream(torch.cuda.current_stream())
                 stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
@@ -190,10 +190,10 @@ class TorchBackend(Backend):
             try:
                 return x.clone()
             except RuntimeError as error:
-                # dtypes of a few bits, such as uint4, support hardly any functions
+                # clone() lacks some dtypes, such as uint4: copy the bytes
                 if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
                     return x.view(torch.uint8).clone().view(x.dtype)
-                # the result would lack the scale, from which the values are computed
+                # say that a quantised tensor must be dequantised first
                 if x.is_quantized:
                     refuse(x)
                 raise
@@ -222,7 +222,7 @@ class TorchBackend(Backend):
     def is_traced(self, x: AnyArray) -> bool:
         import torch
 
-        if not isinstance(x, torch.Tensor):  # torch.fx records with objects that are no tensors
+        if not isinstance(x, torch.Tensor):  # it is a torch.fx.Proxy, which records operations
             return True
         functorch = torch._C._functorch
         if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):

@@ -19,35 +19,38 @@ if TYPE_CHECKING:
 
 
 FIRST = 1 << 16
-"""The lowest possible address. A tensor with a lower one has freed storage, or none yet."""
+"""The lowest address that memory can have. The storage of a tensor with a lower one is freed, or not allocated."""
 
 
 @cache
 def _recorder() -> Any:
-    """Return the object whose attribute says whether torch.fx is recording. It is not public, so it may be missing."""
+    """Return an object whose attribute `_is_fx_tracing_flag` is True while torch.fx records.
+
+    The attribute of PyTorch is not public. If it is missing, return an object for which the attribute is False.
+    """
     from torch.fx import _symbolic_trace as fx
 
     return fx if hasattr(fx, "_is_fx_tracing_flag") else SimpleNamespace(_is_fx_tracing_flag=False)
 
 
 def _view() -> Callable[[Any], Any]:
-    """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
+    """Return a function that returns an ordinary CPU tensor as a NumPy view, and raises for other tensors."""
     from torch import Tensor
 
     view, address, fx = Tensor.numpy, Tensor.data_ptr, _recorder()
 
     def values(x: AnyArray) -> Any:
         if fx._is_fx_tracing_flag or address(x) < FIRST:
-            raise ValueError  # the general path is tried next, and raises the error
+            raise ValueError  # then the general path is used, which raises an error with a remedy
         return view(x)
 
     return values
 
 
 def host_values() -> Callable[[Any], Any]:
-    """Return a function that reads the values of a CPU tensor, as a view if possible.
+    """Return a function that returns a CPU tensor as a NumPy array, as a view if possible.
 
-    The function is fastest for ordinary tensors, and raises for tensors that are not on the CPU.
+    The function takes the least time for ordinary tensors. It raises for tensors that are not on the CPU.
     """
     view, general = _view(), BACKEND.to_numpy
 
@@ -64,9 +67,10 @@ def host_values() -> Callable[[Any], Any]:
 
 @cache
 def _from_numpy() -> tuple[Callable[[Any], Any], str]:
-    """Return PyTorch's `from_numpy`, and the condition under which it is safe, or "" if it always is.
+    """Return a safe form of `torch.from_numpy`, and the condition for `inline` under which the original is safe.
 
-    Before 2.13, it may crash when it divides by the size of an item, which is zero for the dtype V0.
+    Before PyTorch 2.13, it may crash for the dtype V0, since it divides by the item size, which is 0. Since 2.13, the
+    condition is "".
     """
     import torch
 
@@ -77,7 +81,7 @@ def _from_numpy() -> tuple[Callable[[Any], Any], str]:
 
 
 class NumpyToTorch(Bound):
-    """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
+    """Shares the memory of NumPy arrays that are aligned and writable. Other arrays are copied unless `copy=False`."""
 
     source: str = "numpy"
     target: str = "torch"
@@ -90,7 +94,7 @@ class NumpyToTorch(Bound):
             return lambda x: from_numpy(x.copy())
         if options.copy is False:
             return lambda x: from_numpy(x) if x.flags.behaved else NotImplemented
-        # memory that cannot be shared, such as read-only memory, is copied
+        # copy read-only or unaligned arrays, and those with negative strides: they cannot be shared
         return lambda x: from_numpy(
             x if x.flags.behaved and min(x.strides, default=0) >= 0 else x.copy()
         )
@@ -106,7 +110,7 @@ class NumpyToTorch(Bound):
 
 
 class TorchToNumpy(Bound):
-    """Shares the memory of strided CPU tensors, without their gradient."""
+    """Returns a NumPy view of a strided CPU tensor, without its gradient."""
 
     source: str = "torch"
     target: str = "numpy"
@@ -117,7 +121,7 @@ class TorchToNumpy(Bound):
         view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
 
         def values(x: AnyArray) -> Any:
-            # these checks take less time than an error of view()
+            # view() would raise an error for these tensors, which takes more time than the checks
             if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
                 return general(x) if x.is_cpu else NotImplemented
             return view(x)
@@ -136,7 +140,7 @@ class TorchToNumpy(Bound):
 
 
 class NumpyToCuda(Packed):
-    """Moves the small arrays of a tree to a GPU in one transfer for each dtype, from pinned memory."""
+    """Moves the small arrays of a tree to a GPU, from pinned memory in one transfer for each dtype."""
 
     target = "torch"
     backend: Backend = BACKEND

@@ -11,12 +11,12 @@ from arrayferry.extending import dtype_named
 EXTRA = (
     "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
-"""The dtypes of `ml_dtypes` that PyTorch has. It has names for more of them, but hardly any functions."""
+"""The dtypes of `ml_dtypes` that PyTorch supports. It has more of them, but hardly any functions for these."""
 
 
 @cache
 def dtype_names() -> frozenset[str]:
-    """The names of the dtypes that both this version of PyTorch and other libraries have."""
+    """Return the names of the dtypes that both this version of PyTorch and other libraries have."""
     import torch
 
     return frozenset(name for name in (*STANDARD_DTYPES, *EXTRA) if hasattr(torch, name))
@@ -24,9 +24,10 @@ def dtype_names() -> frozenset[str]:
 
 @cache
 def numpy_dtypes() -> dict[Any, Any]:
-    """For each dtype that NumPy lacks: the dtype of `ml_dtypes`, or None if `ml_dtypes` lacks it or is not installed.
+    """Map each dtype of PyTorch that NumPy itself lacks to the dtype of `ml_dtypes`.
 
-    Its values are passed on as integers of the same size.
+    It is mapped to None if `ml_dtypes` lacks it or is not installed. Arrays of such dtypes are passed between PyTorch
+    and NumPy as integers of the same size.
     """
     import torch
 
@@ -35,5 +36,5 @@ def numpy_dtypes() -> dict[Any, Any]:
 
 @cache
 def torch_dtypes() -> dict[Any, Any]:
-    """For each of these dtypes of `ml_dtypes`: the dtype of PyTorch."""
+    """Map the dtypes of `ml_dtypes` in `numpy_dtypes` to the dtypes of PyTorch."""
     return {own: dtype for dtype, own in numpy_dtypes().items() if own is not None}

@@ -16,7 +16,7 @@ from .tensors import is_sparse
 
 
 class TorchAutodiff(Autodiff):
-    """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""
+    """Differentiates functions of PyTorch for other libraries, and lets PyTorch differentiate functions of these."""
 
     name = "torch"
 
@@ -67,7 +67,7 @@ def _is_inexact(x: AnyArray) -> bool:
 
 
 def _dense(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients as strided tensors. The gradients of `embedding(sparse=True)` are sparse."""
+    """Return gradients as strided tensors. Some are sparse, such as those of `embedding(sparse=True)`."""
     return [x.to_dense() if is_sparse(x) else x for x in gradients]
 
 
@@ -87,7 +87,10 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
 
 
 def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
-    """Refuse transformations that do not support custom autograd functions, or would record the values of this call."""
+    """Raise an error within transformations that cannot contain a call of a function of another library.
+
+    These are `torch.fx`, which would record the values of this call as constants, and PyTorch's old vmap.
+    """
     import torch
 
     recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
@@ -95,7 +98,7 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
     if mode is not None or not all(isinstance(x, torch.Tensor) for x in arrays):
         raise TracedValueError(
             f"{name} cannot be recorded by torch.fx (symbolic_trace, make_fx, torch.func.linearize, export)",
-            remedy="Call it outside; instead of linearize, use torch.func.vjp.",
+            remedy="Call it outside of the recorded function, and use torch.func.vjp in place of linearize.",
         )
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
         raise TracedValueError(
@@ -106,9 +109,9 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
 
 @cache
 def _crossed() -> tuple[Any, Any]:
-    """Return the autograd functions that call a crossing: for ordinary calls, and for `torch.func`.
+    """Return two autograd functions that call a crossing: for ordinary calls, and for transformations of `torch.func`.
 
-    PyTorch calls the second one more slowly, since it binds the arguments to the signature each time.
+    The function for `torch.func` would work for all calls, but takes longer: PyTorch binds its arguments each time.
     """
     import torch
 
@@ -158,7 +161,7 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: AnyTree) -> tuple[Any, ...]:
-    """Return the results of a call, its pullback, and the function that rebuilds the result."""
+    """Call a crossing. Return the arrays in its results, its pullback, and `Flat.build`, in one tuple."""
     flat, pullback = crossing(arrays, wanted)
     return *flat.arrays, pullback, flat.build
 

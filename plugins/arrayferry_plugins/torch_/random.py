@@ -11,12 +11,12 @@ from arrayferry_gym import Random, RandomFactory, check_integers
 
 
 def _in_host_memory(bound: AnyArray) -> Any:
-    """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
+    """Return a bound for integers as a NumPy array if it has values in host memory. Return others unchanged."""
     if not getattr(bound, "is_cpu", False):
         return bound
     try:
         return bound.detach().numpy()
-    except Exception:  # the bound may be traced
+    except Exception:  # a traced bound has no values
         return bound
 
 
@@ -36,12 +36,12 @@ class TorchRandom(Random):
 
     @once
     def _generator(self) -> Any:
-        """The generator. It is made only when needed, since this takes longer than a step of an environment."""
+        """The generator. It is made when it is first needed: to make it takes longer than a step of an environment."""
         import numpy as np
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        # a seed of 32 bits is used unchanged, and others are hashed
+        # PyTorch mixes a seed of 32 bits well. Hash other seeds, such as None or longer ones
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
@@ -71,7 +71,7 @@ class TorchRandom(Random):
         import torch
 
         shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
-        # the difference of small integers may be too large for their dtype
+        # convert the bounds before the subtraction, which may overflow in an integer dtype
         low, high = self._tensors(dtype, low, high)
         values = self._draw(torch.rand, shape, dtype)
         return values * (high - low) + low
@@ -82,7 +82,7 @@ class TorchRandom(Random):
         import torch
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        # in 16 bits, PyTorch draws only a few different numbers
+        # for a 16-bit dtype, PyTorch would draw from few different numbers
         drawn = dtype if dtype == "float64" else "float32"
         mean, std = self._tensors(drawn, mean, std)
         values = self._draw(torch.randn, shape, drawn)
@@ -95,7 +95,7 @@ class TorchRandom(Random):
         bounds = _in_host_memory(low), _in_host_memory(high)
         check_integers(*bounds, dtype)
         numbers = isinstance(low, int) and isinstance(high, int)
-        # in larger ranges, randint prefers low numbers
+        # randint draws from larger ranges with unequal probabilities
         if numbers and high < 2**63 and high - low <= 2**56:
             return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
         if not any(isinstance(bound, torch.Tensor) for bound in bounds):
@@ -105,7 +105,7 @@ class TorchRandom(Random):
         return (values.long() + low).to(getattr(torch, dtype))
 
     def _by_numpy(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str) -> Any:
-        """Draw integers with equal probability from ranges that PyTorch refuses, or does not draw from evenly."""
+        """Draw integers by NumPy, with equal probabilities, from ranges for which PyTorch lacks a suitable function."""
         import numpy as np
         import torch
 
@@ -120,14 +120,15 @@ class TorchRandom(Random):
         (logits,) = self._tensors(
             "float64" if "float64" in str(logits.dtype) else "float32", logits
         )
-        # the shortest of exponential waiting times is at each index with the wanted probability
+        # with exponential waiting times at rates exp(logits), the probability that an index has the
+        # shortest time is the probability of this index
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator).clamp_min_(torch.finfo(waits.dtype).tiny)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
 
 
 class TorchRandomFactory(RandomFactory):
-    """Makes random numbers from a seed."""
+    """Makes a `TorchRandom` from a seed."""
 
     name = "torch"
 

@@ -1,4 +1,4 @@
-"""Kinds of tensors: read-only tensors, tensors made of other tensors, and tensors with more than values."""
+"""Tensors that cannot be converted like ordinary ones: read-only, traced, sparse and quantised tensors, and so on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .dtypes import dtype_names
 
 
 def plain(x: AnyArray) -> Any:
-    """Return the tensor in a `ReadOnlyTensorWrapper`, which only supports DLPack; any other tensor unchanged."""
+    """Return a `ReadOnlyTensorWrapper`, which supports only DLPack, as an ordinary tensor. Return others unchanged."""
     import torch
 
     wrapper = getattr(sys.modules.get("torch.utils.dlpack"), "ReadOnlyTensorWrapper", ())
@@ -38,14 +38,17 @@ def is_out_of_memory(error: Exception) -> bool:
 def traced() -> TracedValueError:
     """Return the error for a tensor that has no values, or whose values cannot be read here."""
     return TracedValueError(
-        "a traced torch value has no values yet",
+        "a traced tensor has no values yet",
         remedy="Convert outside the transformed or recorded function, or the FakeTensorMode.",
     )
 
 
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Explain an error of a tensor in a FakeTensorMode, or of a tensor made of others, such as a DTensor."""
+    """Replace errors in this context by errors with a remedy, if their cause is the type of a tensor.
+
+    The causes are a `FakeTensorMode`, and tensors that consist of other tensors, such as a `DTensor`.
+    """
     import torch
 
     try:
@@ -53,26 +56,26 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
     except Exception as error:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             raise traced() from error
-        cls = type(x)  # only the class of a tensor can read its values
+        cls = type(x)
         ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise
         names = ("full_tensor", "dequantize", "to_dense", "to_tensor")
         methods = (n for n in names if getattr(cls, n, None) is not getattr(torch.Tensor, n, None))
         method = next(methods, None)
-        first = f"x.{method}()" if method else "what makes an ordinary tensor of it"
-        what = f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors,"
+        first = f"x.{method}()" if method else "the method that returns an ordinary tensor"
+        what = f"a {cls.__module__}.{cls.__qualname__}, which consists of other tensors,"
         raise refused(what, first, why=f" ({describe_error(error)})") from error
 
 
 def refuse(x: AnyArray) -> None:
-    """Refuse a tensor that is not just values in a strided block of memory."""
+    """Raise an error for a tensor with more than values in strided memory, or of a dtype that only PyTorch has."""
     import torch
 
     if hasattr(x, "_masked_data"):  # a torch.masked.MaskedTensor
         what, first = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
     elif torch.nn.parameter.is_lazy(x):
-        what, first = "an uninitialized parameter", "its module with an input"
+        what, first = "an uninitialized parameter", "the module of the parameter with an input"
     elif x.is_nested:
         what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
     elif is_sparse(x):
@@ -104,7 +107,7 @@ def is_sparse(x: AnyArray) -> bool:
 
 
 def freed(x: AnyArray) -> bool:
-    """Return whether a tensor is larger than its storage, for example because the storage was resized to zero."""
+    """Return whether a tensor is larger than its storage, for example after `untyped_storage().resize_(0)`."""
     import torch
 
     if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():

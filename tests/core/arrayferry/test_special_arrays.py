@@ -194,10 +194,10 @@ REFUSED = {
     "torch freed, viewed": (lambda: resized(0).view(torch.bfloat16), "storage was freed", COPY),
     **{
         f"torch {cls.__name__}": (
-            lambda cls=cls: cls(torch.ones(3)), rf"{cls.__name__}, which is made of .*{remedy}", COPY,
+            lambda cls=cls: cls(torch.ones(3)), rf"{cls.__name__}, which consists of .*{remedy}", COPY,
         )
         for cls, remedy in (
-            (Quantised, "dequantize"), (Spread, "full_tensor"), (Wrapping, "what makes an ordinary tensor"),
+            (Quantised, "dequantize"), (Spread, "full_tensor"), (Wrapping, "the method that returns an ordinary tensor"),
         )
     },
     **(
