@@ -1,4 +1,4 @@
-"""The command `arrayferry`: what is installed, how arrays travel, and tests and templates for plugins.
+"""The command `arrayferry`: it shows what is installed and how arrays are converted, and tests and writes plugins.
 
 >>> from arrayferry_cli import main
 >>> main(["--version"])

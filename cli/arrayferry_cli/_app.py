@@ -27,22 +27,22 @@ ENDING = ("SIGHUP", "SIGINT", "SIGTERM")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command.
+    """Run the command `arrayferry`, and exit.
 
     Args:
-        arguments: the words after the name of the command. None uses `sys.argv`.
+        arguments: the words after `arrayferry`. None uses `sys.argv`.
 
     Raises:
         SystemExit: always, with the exit status.
     """
-    if arguments is None:  # exit by an exception, which also ends child processes
+    if arguments is None:  # SystemExit of a signal also ends child processes, in `finally`
         for number in signal.Signals:
             if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdout", "stderr"):
-        # a closed stream is None
+        # a stream is None if its file descriptor was closed at the start
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        if isinstance(stream, io.TextIOWrapper):  # tests and notebooks replace the stream
+        if isinstance(stream, io.TextIOWrapper):  # pytest and notebooks use other classes
             stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     parser = _parser()
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CommandError as error:
         parser.exit(error.status, f"Error: {error}\n")
     except OSError as error:
-        # replace the stream, so that Python does not write the rest at exit
+        # at exit, Python would write the rest of the output, and fail again
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
-        # no message for a broken pipe: the program that read the output has exited
+        # print nothing for a broken pipe, which means that the reader of the output has exited
         parser.exit(1, "" if isinstance(error, BrokenPipeError) else text)
     parser.exit(status)
 
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(
         run: Callable[[Arguments], Result], timeout: int, limited: str
     ) -> Callable[..., object]:
-        """Add a command, and return the function that adds an argument to it."""
+        """Add a command, whose help is the docstring of `run`. Return the function that adds arguments to it."""
         name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
         line = text.partition("\n")[0]
         command = commands.add_parser(name, help=line, description=text, allow_abbrev=False)
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     argument = add(check, 600, "the tests of a backend")
     names = "the name of a backend, a plugin, a distribution or a module"
     argument("package", metavar="PACKAGE", help=f"{names}; or a suite")
-    argument = add(check_env, 600, "all of it")
+    argument = add(check_env, 600, "the whole check")
     names = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
     argument("env", metavar="MODULE:CLASS", help=names)
     argument("--vector", action="store_true", help="audit vector environments of any kind")

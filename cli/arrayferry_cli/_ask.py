@@ -1,4 +1,4 @@
-"""Calls of functions in child processes, where a library that hangs, crashes or prints does no harm."""
+"""Calls functions in child processes, so that a library that hangs, crashes or prints does not affect the command."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from arrayferry.extending import PLUGINS_VARIABLE, describe_error
 from ._result import CommandError, UsageError
 
 Announce = Callable[..., None]
-"""The type of `step`, which is called before each step: with its description, and what to do if it fails."""
+"""The type of the argument `step` of a task.
+
+The task calls it before each step: with a description of the step, and what to do if the step fails.
+"""
 MAX_TEXT = 2_000
-"""The maximum number of characters of one text in an answer."""
+"""The maximum number of characters of a text in the result or error of a task."""
 SMALL = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """Environment variables that keep a child process from reserving the memory of the GPU."""
 
@@ -39,11 +42,12 @@ def ask(
     """Call a function in a child process, and return its result.
 
     Args:
-        task: the function. Its first argument is a function `step`. The task calls `step` before anything that may
-            end the process, with a description, and what to do if that fails.
+        task: the function. Its first argument is an `Announce`. The task calls it before anything that may end the
+            process, such as an import.
         timeout: the time limit in seconds.
-        plugins: the names of the plugins to load. None loads those that the user has chosen.
-        output: the file descriptor of this process, 1 or 2, to which the child's standard output goes. With None, only errors quote the output.
+        plugins: the names of the plugins to load. None loads the plugins that the user has chosen.
+        output: the file descriptor of this process, 1 or 2, to which the child's standard output goes. With None,
+            the output is not shown, but errors quote its last line.
         arguments: further arguments of the task. They and the result are sent as JSON in a file.
 
     Raises:
@@ -82,13 +86,13 @@ def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:
         if shown:
-            os.kill(process.pid, signal.SIGABRT)  # pytest prints where the test hangs
+            os.kill(process.pid, signal.SIGABRT)  # lets pytest print where the test hangs
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)
         return f"took longer than {timeout:g} seconds"
     finally:
         with suppress(AttributeError, ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # Windows has no groups of processes
+            os.killpg(process.pid, signal.SIGKILL)  # AttributeError: Windows has no killpg
         process.kill()
         process.wait()
     if status >= 0:
@@ -98,10 +102,10 @@ def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
 
 
 def answer(task: Callable[..., Any]) -> None:
-    """Call a function with the arguments that `ask` has sent, and end the process.
+    """In a child process, call a function with the arguments that `ask` has sent, and end the process.
 
-    The file with the arguments is replaced by the last step, and then by the result or the error. The file is open
-    only while it is written, so that no library writes to it.
+    The file with the arguments is replaced by the description of each step, and then by the result or the error. The
+    file is open only while it is written, so that a library that prints cannot write to it.
     """
     message, process = Path(sys.argv[1]), os.getpid()
     last = json.loads(message.read_text("utf-8"))
@@ -109,7 +113,7 @@ def answer(task: Callable[..., Any]) -> None:
     warnings.simplefilter("ignore")
 
     def step(what: str, remedy: str = "", **end: Any) -> None:
-        if os.getpid() != process:  # a plugin has forked: only the parent process answers
+        if os.getpid() != process:  # a plugin has forked, and its child must not answer too
             os._exit(0)
         last.update(step=what, remedy=remedy, **end)
         new = message.with_suffix(".new")
@@ -125,11 +129,11 @@ def answer(task: Callable[..., Any]) -> None:
         step(last["step"], last["remedy"], end=f"failed: {describe_error(error)}")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads and exit functions of libraries may hang
+    os._exit(0)  # do not wait for threads and exit functions of libraries, which may hang
 
 
 def _readable(answer: Any) -> Any:
-    """Shorten paths and long texts, and replace characters that would control a terminal."""
+    """Return an answer with shorter paths and texts, and without characters that control a terminal."""
     if isinstance(answer, list):
         return [_readable(part) for part in answer]
     if isinstance(answer, dict):
@@ -145,7 +149,7 @@ _PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/
 
 
 def without_paths(text: str) -> str:
-    """Shorten absolute paths to their last part, so that a text can be shown to others.
+    """Replace all of each absolute path but its last part by "...". The text then shows no names of folders.
 
     Examples:
         >>> without_paths("cannot open /home/someone/lib/libcuda.so: no such file")

@@ -1,4 +1,4 @@
-"""`arrayferry check`: pytest with the contract kit, on installed plugins."""
+"""`arrayferry check`: runs the contract kit on installed plugins, with pytest."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ TestBackend = backend and contract_for(backend)
 class TestContainers:
     ways = {{}}
     def test_types_of_containers(self):
-        '''`types` names types that are there. check_container() tests the rest, with a value.'''
+        '''`types` names types that exist. check_container() tests the rest, with a value.'''
         [check_container(x) for x in registry.catalog.containers if not is_built_in(x)]
 """
-"""The tests of a backend, and of the containers of its plugin. The kit leaves out plugins of other distributions, unless they are registered at run time."""
+"""The code of a test module for a backend, and for the containers of its plugin.
+
+While the tests run, the kit does not load plugins of other distributions. So only the tested containers are found.
+"""
 
 
 SUITE_TESTS = """from arrayferry_audit import SuiteContract
 class TestSuite(SuiteContract):
     suite = {backend!r}
 """
-"""The tests of a suite."""
+"""The code of a test module for a suite of environments."""
 
 
 def check(args: Arguments) -> Result:
     """Run the contract kit on an installed plugin, or on a suite.
 
-    It runs pytest, and passes on its output and its exit status.
+    The command runs pytest, shows its output, and exits with its exit status.
     """
     if importlib.util.find_spec("pytest") is None:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
@@ -80,7 +83,7 @@ def _check_suite(args: Arguments) -> Result:
     """Run the tests of a suite.
 
     Raises:
-        CommandError: its package is not installed, so all tests are skipped.
+        CommandError: all tests are skipped, because the package of the suite is not installed.
     """
     working(f"testing {args.package}")
     output = 2 if args.json else 1
@@ -95,7 +98,7 @@ def _check_suite(args: Arguments) -> Result:
 
 
 def _matching(package: str, facts: Facts) -> list[Facts]:
-    """Find plugins by the name of a backend, of an entry point, of a distribution or of a module.
+    """Return the plugins that `package` names: by a backend, an entry point, a distribution or a module.
 
     Raises:
         CommandError: there is no such plugin, or it cannot be used.
@@ -124,15 +127,15 @@ def _names(plugin: Facts) -> set[str]:
 
 
 def _normal(name: str) -> str:
-    """Return a name as package indexes compare it."""
+    """Return a name in the normal form in which package indexes compare names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
-    """Return the installed backends of some plugins. If one of them is named `package`, return only that one.
+    """Return the names of the installed backends of plugins, or only of the backend named `package` if there is one.
 
     Raises:
-        CommandError: none of them is installed.
+        CommandError: none of these backends is installed.
     """
     owners = [plugin["name"] for plugin in plugins]
     backends = [x for x in facts["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
@@ -144,7 +147,9 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
 
 
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
-    """Return what to test of plugins without a backend: the sources of their converters, or else a container.
+    """Return the names of what to test for plugins without a backend.
+
+    These are the source backends of their converters, or else their first container.
 
     Raises:
         CommandError: there is nothing to test.
@@ -152,9 +157,11 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     pairs = [pair for plugin in plugins for pair in plugin["converters"]]
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or containers[:1]
     if not starts:
-        reason = f"{package} has no backend, converter or container, so it cannot be tested without its author"
+        reason = (
+            f"{package} has no backend, converter or container, so arrayferry check cannot test it"
+        )
         remedy = (
-            "Test a source with arrayferry.testing.SourceContract in the tests of the plugin, where the author "
+            "Test a source with arrayferry.testing.SourceContract in the tests of the plugin, whose method make() "
             "says how an object is made."
         )
         raise UsageError(reason, remedy=remedy)
@@ -162,17 +169,19 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
 
 
 def run_pytest(step: Announce, backend: str, registered: list[str], tests: str = TESTS) -> Facts:
-    """Run pytest on a backend, or on the direct converters and containers of some plugins: `ask` calls this.
+    """Run pytest on a backend, or on the direct converters and containers of some plugins.
+
+    `ask` calls this function in a child process.
 
     Args:
         step: a function that is called before each step, with its description.
-        backend: the name of a backend.
-        registered: the names of plugins without a backend.
+        backend: the name of a backend, or what `_ends` returned.
+        registered: the names of the plugins to test that have no backend.
         tests: the source code of the test module.
     """
     import pytest
 
-    warnings.resetwarnings()  # pytest shows warnings
+    warnings.resetwarnings()  # `answer` ignores warnings, but pytest shall show them
     step(f"testing {backend}")
     for point in all_points():
         if point.name in registered:
@@ -195,7 +204,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
     file.write_text(tests.format(backend=backend), encoding="utf-8")
-    Path("pytest.ini").touch()  # an empty file of settings keeps pytest from reading other settings
+    Path("pytest.ini").touch()  # otherwise, pytest would read settings of other folders
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])
@@ -203,7 +212,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
 
 def _describe(report: Facts) -> list[str]:
-    """Return lines of text with the facts that pytest did not print."""
+    """Return lines of text about a report, without what pytest has printed already."""
     lines = []
     for run in report["checks"]:
         lines += [f"Error: {run['error']}."] if run["error"] else []

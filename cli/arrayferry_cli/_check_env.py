@@ -1,4 +1,4 @@
-"""`arrayferry check-env`: an environment is tried in several libraries, or vector environments are audited."""
+"""`arrayferry check-env`: tries an environment in several libraries, or audits vector environments."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ._result import Arguments, Facts, Result, UsageError, working
 def check_env(args: Arguments) -> Result:
     """Try an environment of your own in several libraries, or audit vector environments.
 
-    The exit status is 1 if something is wrong.
+    The exit status is 1 if a problem was found.
     """
     if not args.vector and not args.env.partition(":")[2]:
-        remedy = "Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
+        remedy = "Write module:Class or file.py:Class. With --vector, an id of Gymnasium is possible too."
         raise UsageError(f"{args.env!r:.80} does not name a class", remedy=remedy)
     working(f"trying {args.env}")
     steps = args.steps if args.vector else None
@@ -46,13 +46,16 @@ def _describe(report: Facts) -> list[str]:
 
 
 def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
-    """Try an environment in several libraries, or audit vector environments. It runs the author's code: `ask` calls it.
+    """Try an environment in several libraries, or audit vector environments.
+
+    `ask` calls this function in a child process, since it runs the author's code.
 
     Args:
         step: a function that is called before each step, with its description.
-        name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or a function that makes them.
-        folder: the current folder.
-        steps: the steps of an audit of vector environments, or None to try an environment.
+        name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or "module:function" with
+            a function that makes them.
+        folder: the current folder of the command.
+        steps: the number of steps of an audit of vector environments, or None to try an environment.
 
     Raises:
         UsageError: there is no such environment, or its module cannot be imported.
@@ -112,13 +115,13 @@ def _named(module: str, attribute: str) -> Any:
 
 def _imported(name: str) -> Any:
     path = Path(name).resolve()
-    # for the name of a module, this parent is the current folder
+    # `name` may also be that of a module: then this parent is the current folder
     sys.path.insert(0, str(path.parent))
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    # a name of its own, so that the file replaces no other module
+    # without this prefix, the file could replace a module with the same name
     own_name = f"checked_env_{path.stem}"
-    # for a .py file, the spec is not None
+    # the spec would be None only for a file that is not Python code
     spec: Any = importlib.util.spec_from_file_location(own_name, path)
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

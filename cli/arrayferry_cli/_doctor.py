@@ -1,4 +1,4 @@
-"""`arrayferry doctor`: what is installed here, whether it works, and how to fix what does not."""
+"""`arrayferry doctor`: shows which libraries and plugins are installed, which do not work, and how to fix these."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _broken(kind: str, parts: list[Facts]) -> list[str]:
-    """Return lines about the plugins or libraries that are broken."""
+    """Return lines about the plugins or libraries that are broken. `kind` is "plugin" or "library"."""
     lines = []
     for part in parts:
         if part["problem"] and part["status"] != "not installed":

@@ -1,4 +1,4 @@
-"""`arrayferry envs`: the suites of environments, and the ids of one."""
+"""`arrayferry envs`: lists the suites of environments, or the ids of the environments of one suite."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ._result import Arguments, CommandError, Facts, Result, table, working
 
 
 def envs(args: Arguments) -> Result:
-    """List the suites of environments that plugins bring, or the ids of one suite.
+    """List the suites of environments that plugins provide, or the ids of one suite.
 
-    The ids are for `arrayferry_envs.make_vec` and `make`. A named suite is imported in a child process.
+    The ids are for `arrayferry_envs.make_vec` and `make`. If a suite is named, it is imported in a child process.
     """
     working(f"listing {args.suite or 'suites'}")
     facts = ask(list_envs, args.timeout, None, suite=args.suite)
@@ -28,7 +28,7 @@ def envs(args: Arguments) -> Result:
 
 
 def suite_names(timeout: float) -> list[str]:
-    """Return the names of the suites, none if the packages that they need are missing."""
+    """Return the names of all suites. Return an empty list if packages that they need are missing."""
     try:
         return [suite["name"] for suite in ask(list_envs, timeout, None, suite=None)["suites"]]
     except CommandError:
@@ -36,7 +36,7 @@ def suite_names(timeout: float) -> list[str]:
 
 
 def list_envs(step: Announce, suite: str | None) -> Facts:
-    """Return an entry for each suite, or the ids of one suite. `ask` calls this.
+    """Return an entry for each suite, or the ids of one suite. `ask` calls this function in a child process.
 
     Args:
         step: a function that is called before each step, with its description.

@@ -1,4 +1,4 @@
-"""`arrayferry new-plugin`: the distribution of a plugin, to be completed."""
+"""`arrayferry new-plugin`: writes the distribution of a new plugin, which its author then completes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ WHAT = (
     "converts arrays between $package and every other supported library",
     "brings the environments of $package to agents of any library",
 )
-"""What a plugin does, without and with `--suite`."""
+"""The words for what a plugin does: without `--suite`, and with it."""
 
 
 def new_plugin(args: Arguments) -> Result:
-    """Write a new plugin, to be completed.
+    """Write a new plugin for you to complete.
 
-    Until it is complete, its tests fail with messages about what is missing. No file is overwritten.
+    Until the plugin is complete, its tests fail with messages about what is missing. No file is overwritten.
     """
     backend = re.sub(r"[-_.]+", "_", args.name.lower()).removeprefix("arrayferry_")
     package, module = args.package or backend, f"arrayferry_{backend}"
@@ -75,7 +75,7 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
         form = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
         raise UsageError(f"{name!r} is not the name of a distribution", remedy=form)
     if module in OURS:
-        reason = f"{name!r} would make a module {module}, which is a part of arrayferry"
+        reason = f"{name!r} would make a module {module}, but this is a package of arrayferry"
         raise UsageError(reason, remedy=other)
     for part in (backend, *package.split(".")):
         if keyword.iskeyword(part):
@@ -84,7 +84,7 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
             form = "Pass the name to import, such as mylib or mylib.numpy."
             raise UsageError(f"{package!r} is not the name of a module", remedy=form)
     if package.partition(".")[0] in (*OURS, module):
-        reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
+        reason = f"{package!r} is a package of arrayferry, or the module of the plugin itself"
         raise UsageError(reason, remedy="Pass the module of the array library.")
     if args.suite:
         if backend in suite_names(args.timeout):
@@ -99,7 +99,7 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
 
 
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
-    """Return the files of the distribution, by their paths in its folder."""
+    """Return the texts of the files of the distribution, by their paths in its folder."""
     distribution, kind = distribution_of(package), "Suite" if suite else "Backend"
     values = {
         "name": backend,
@@ -128,7 +128,7 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
-    """Write all files, or none."""
+    """Write files by their paths into a new folder. After an error, remove the folder again."""
     try:
         folder.mkdir(parents=True)
         try:
@@ -139,5 +139,5 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             raise
     except OSError as error:
-        remedy = "Nothing was written: pass another --directory, or remove it."
+        remedy = "Nothing was written. Pass another --directory, or remove the folder."
         raise UsageError(f"{folder} cannot be made: {error.strerror}", remedy=remedy) from error

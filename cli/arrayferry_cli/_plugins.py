@@ -1,4 +1,4 @@
-"""Which plugins and libraries are installed, and whether they work. Each is tried in a child process."""
+"""Finds out which plugins and libraries are installed, and whether each works, in child processes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ._ask import Announce, ask
 from ._result import CommandError, Facts, working
 
 LOADING = "loading the plugin "
-"""The start of the description of a step that loads a plugin. The plugin's name follows."""
+"""The description of a step that loads a plugin, without the name of the plugin, which follows."""
 _homes = functools.cache(packages_distributions)
 
 
 def survey(timeout: float, *names: str) -> Facts:
-    """Find out which plugins and libraries there are. No library is imported.
+    """Find out which plugins and libraries are installed. Plugins are loaded, but no library is imported.
 
-    If a plugin crashes or hangs, the others are loaded again without it.
+    If a plugin crashes or hangs, the other plugins are loaded again without it.
 
     Args:
-        timeout: seconds that loading plugins may take.
-        names: the names of up to two libraries to look for: a source, then a target.
+        timeout: the maximum number of seconds to load plugins.
+        names: the names of up to two libraries to look for: a source, and then a target.
 
     Returns:
-        The result of `look`, and under `chosen` the names of the plugins that neither crash nor hang.
+        The result of `look`, and with the key `chosen` the names of the plugins that neither crash nor hang.
 
     Raises:
         CommandError: no library has such a name, or the plugins cannot be loaded together.
@@ -48,12 +48,12 @@ def survey(timeout: float, *names: str) -> Facts:
 
 
 def try_libraries(libraries: list[Facts], facts: Facts, timeout: float) -> None:
-    """Import each installed library, and complete its entry.
+    """Import each installed library in a child process, and update its entry with what was found.
 
     Args:
         libraries: the entries of the libraries to import.
-        facts: the survey that contains them.
-        timeout: seconds that each library may take.
+        facts: the result of `survey` that contains these entries.
+        timeout: the maximum number of seconds for each library.
     """
     working("importing the libraries")
     for library in (library for library in libraries if library["status"] != "not installed"):
@@ -64,7 +64,7 @@ def try_libraries(libraries: list[Facts], facts: Facts, timeout: float) -> None:
 
 
 def require(parts: list[Facts]) -> None:
-    """Check that plugins or libraries can be used.
+    """Check that the plugins or libraries with these entries can be used.
 
     Raises:
         CommandError: a plugin or library cannot be used.
@@ -81,14 +81,17 @@ def all_points() -> list[EntryPoint]:
 
 
 def distribution_of(package: str) -> str | None:
-    """Return the distribution that contains a package, preferably the distribution with the same name."""
+    """Return the name of a distribution that contains a package: the package's own name, if possible.
+
+    Return None if there is no such distribution.
+    """
     top = package.partition(".")[0]
     homes = _homes().get(top, [])
     return top if top in homes else next(iter(homes), None)
 
 
 def find_origin(name: str) -> extending.Origin:
-    """Return the library that arrays are read from, by its name or its package.
+    """Return the source or backend with this name or package. A name has priority over a package.
 
     Raises:
         UnknownBackendError: there is no library of that name.
@@ -99,16 +102,16 @@ def find_origin(name: str) -> extending.Origin:
     return matches[0] if matches else registry.backend(name)
 
 
-# Functions for `ask`. The first of them imports no library.
+# The functions below run in child processes. Of these, `look` imports no library.
 
 
 def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
-    """Return all plugins, all libraries, the `named` libraries, and the warnings that belong to no plugin.
+    """Return entries for all plugins, all libraries and the libraries in `names`, and warnings about no known plugin.
 
     Args:
         step: a function that is called before each step, with its description.
-        crashed: the states of plugins that crash or hang. These plugins are not loaded.
-        names: the names of the libraries to look for.
+        crashed: by the names of the plugins that crash or hang, what to add to their entries. They are not loaded.
+        names: the names of up to two libraries to look for: a source, and then a target.
 
     Raises:
         UnknownBackendError: there is no library of that name.
@@ -124,7 +127,7 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
         whole = f"the plugin {plugin['name']!r} of the distribution {home}"
         for why in faults:
             if re.split(r": | \(", why)[0].endswith(whole):
-                remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
+                remedy = f"Rename its parts, or list the other plugin in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)
     for origin in origins:
         kinds = f"{_kind_of(origin)}s"
@@ -142,7 +145,7 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
 
 
 def _load(step: Announce, point: EntryPoint) -> Facts:
-    """Load a plugin if it is chosen, and return its entry."""
+    """Load a plugin if it is among the plugins that the user has chosen. Return its entry."""
     row = _row(point)
     if point.name in (extending.chosen_plugins() or ()):
         fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
@@ -180,7 +183,7 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     owners = (plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
-    except Exception:  # this problem is reported when the library is tried
+    except Exception:  # `try_library` reports this problem
         problem = None
     names = [origin.name, origin.package, *getattr(origin, "aliases", ())]
     home = distribution_of(origin.package)
@@ -201,7 +204,9 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
 
 
 def try_library(step: Announce, name: str) -> Facts:
-    """Import a library, and return its version. Convert a few numbers with a backend, and return its devices too.
+    """Import a library, and return its version. For a backend, convert a few numbers, and return its devices too.
+
+    `ask` calls this function in a child process.
 
     Args:
         step: a function that is called before each step, with its description and what to do if it fails.
@@ -243,5 +248,7 @@ def _try_backend(step: Announce, backend: Backend) -> Facts:
         if returned.dtype != values.dtype or not np.array_equal(returned, values):
             sent, received = (f"{x.tolist()} and dtype {x.dtype}" for x in (values, returned))
             remedy = f"to_numpy(), from_numpy() or a converter is wrong. {remedy}"
-            raise ArrayFerryError(f"an array of {sent} came back as {received}", remedy=remedy)
+            raise ArrayFerryError(
+                f"an array of {sent} was converted and came back as {received}", remedy=remedy
+            )
     return {"devices": devices, "default_device": default, "float64": "float64" in supported}

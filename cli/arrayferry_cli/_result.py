@@ -1,4 +1,4 @@
-"""What a command returns, or raises if it has no result."""
+"""The types of what a command returns, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arrayferry import ArrayFerryError
 Arguments = argparse.Namespace
 """The arguments of a command."""
 Facts = dict[str, Any]
-"""An entry about a plugin, library or route, or a report of all entries, in the form that `--json` prints."""
+"""JSON that `--json` prints: an entry about a plugin, a library or a route, or a report that contains entries."""
 Result = tuple[Facts, list[str], int]
 """What `--json` prints, the lines of text that are printed without it, and the exit status."""
 
@@ -24,13 +24,13 @@ class CommandError(ArrayFerryError):
 
 
 class UsageError(CommandError):
-    """A name is wrong or taken, or a folder exists already."""
+    """An argument of the command is wrong: for example, a name is invalid or taken, or a folder exists already."""
 
     status = 2
 
 
 def working(text: str) -> None:
-    """Print what is being done, if the output is a terminal."""
+    """Print what the command is doing, if the standard error is a terminal."""
     if sys.stderr.isatty():
         print(f"{text} ...", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`arrayferry routes`: how arrays travel between libraries."""
+"""`arrayferry routes`: shows by which steps arrays are converted between libraries."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COSTS = {
     "transfer": ("transferred", "the values are moved between the host and a device"),
     "compute": ("computed", "a lazy array is computed, or a file is read"),
 }
-"""For each cost of a step, from low to high: a word and an explanation."""
+"""The words for each cost of a step, from low to high: a participle for tables, and an explanation."""
 
 
 def routes(args: Arguments) -> Result:
-    """Show how arrays travel between libraries.
+    """Show how arrays are converted between libraries.
 
-    Without a name, it shows all routes. With one name, it shows the routes from and to that library. With two names,
-    it shows each step from the first library to the second.
+    Without a name, the command shows all routes. With one name, it shows the routes from and to that library. With two
+    names, it shows each step from the first library to the second.
     """
     wanted = [name for name in (args.source, args.target) if name is not None]
     facts = survey(args.timeout, *wanted)
@@ -58,12 +58,14 @@ def _unusable(part: Facts) -> Facts:
 
 
 def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) -> list[Facts]:
-    """Return the routes of pairs of libraries. No library is imported, as all have been tried. `ask` calls this.
+    """Return the routes of pairs of libraries. `ask` calls this function in a child process.
+
+    No library is imported, since `try_libraries` has found their devices before.
 
     Args:
         step: a function that is called before each step, with its description.
         pairs: the source and the target of each route.
-        every_device: whether to include each kind of device, and not only the default devices.
+        every_device: whether to return routes for each kind of device, and not only for the default devices.
     """
     step("looking for routes")
     routes: dict[Any, Facts] = {}
@@ -79,7 +81,7 @@ def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) ->
 
 
 def _origin(library: Facts) -> Origin:
-    """Return a library, with the devices that it had in the process that imported it."""
+    """Return a library, with the devices that were found in the child process that imported it."""
     origin, names = find_origin(library["name"]), tuple(library["devices"])
     default = library.get("default_device")
     origin.devices = copy(origin.devices)
@@ -104,7 +106,7 @@ def _places(way: Route | Step) -> Facts:
 
 
 def _by(step: Step) -> str:
-    """Name the converter, or the methods of plugins, that perform a step."""
+    """Return words for the converter, or the methods of plugins, that perform a step."""
     if step.converter is not None:
         kind = type(step.converter)
         return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"
@@ -117,9 +119,9 @@ def _by(step: Step) -> str:
 
 
 def _module(name: str) -> str:
-    """Return the module that defines a converter, and its distribution."""
+    """Return words for the module of a plugin that contains the module `name`, with its distribution."""
     for point in all_points():
-        # the module of an entry point may be a package
+        # if the module of an entry point is a package, `name` may be a module in it
         if f"{name}.".startswith(f"{point.module}.") and point.dist:
             return f"{point.module} ({point.dist.name} {point.dist.version})"
     return name
@@ -131,7 +133,7 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         return [line for route in report["routes"] for line in ("", *_in_steps(route))][1:]
     words = {(route["source"], route["target"]): _in_a_word(route) for route in report["routes"]}
     if all(a == b for a, b in words):
-        lines = ["There is no other library that can be used here: see arrayferry doctor."]
+        lines = ["No other library can be used here. arrayferry doctor shows the reasons."]
     elif names:
         me, others = names[0], [target for _, target in words if target != names[0]]
         rows = [["", f"from {me}", f"to {me}"]]

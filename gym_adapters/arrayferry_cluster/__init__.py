@@ -1,4 +1,4 @@
-"""Trajectories of environments on the workers of a cluster."""
+"""`Collector`: steps environments on the workers of a Dask cluster, and returns their trajectories."""
 
 try:
     import cloudpickle  # noqa: F401

@@ -1,4 +1,4 @@
-"""Errors of environments in other processes."""
+"""The errors of collectors, and of environments and policies on workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DistributedEnvError(ArrayFerryError):
         indices: the indices of the affected environments, or () if there are none or they are not known.
         worker: the address of the worker, or "" if it is not known.
         original: the class name of the environment's or policy's error, or "" without such an error.
-        module: the name of the missing module, or "" if none is missing.
+        module: the name of the module that the worker lacks, or "" if it lacks none.
     """
 
     indices: tuple[int, ...] = ()
@@ -36,15 +36,15 @@ class PolicyFailedError(DistributedEnvError, RuntimeError):
 
 
 class EnvTimeoutError(DistributedEnvError, TimeoutError):
-    """Environments did not answer in time."""
+    """Environments or their policy did not answer within `timeout` seconds."""
 
 
 class NoWorkerError(DistributedEnvError, ConnectionError):
-    """There is no worker, and no worker joined in time."""
+    """There is no worker that may be used, and none joined within `timeout` seconds."""
 
 
 class NotReadyError(DistributedEnvError, RuntimeError):
-    """The collector is closed, or belongs to another process."""
+    """The collector is closed, or was made by the process from which this process was forked."""
 
 
 class SchedulerLostError(DistributedEnvError, ConnectionError):
@@ -52,7 +52,7 @@ class SchedulerLostError(DistributedEnvError, ConnectionError):
 
 
 class SpaceMismatchError(DistributedEnvError, RuntimeError):
-    """The spaces of an environment differ from the spaces of the first one."""
+    """The spaces of an environment differ from those of environment 0."""
 
 
 class WorkerSetupError(DistributedEnvError, ImportError):

@@ -24,7 +24,9 @@ class CollectorStats(NamedTuple):
 
 
 class Trajectory(NamedTuple, Generic[ArrT]):
-    """Environment steps and their origin: trees of arrays (time, environment, ...), like the `Trajectory` of a rollout.
+    """Environment steps, as trees of arrays (time, environment, ...), like the `Trajectory` of a rollout.
+
+    `version`, `group` and `restarted` describe how the steps of each environment were collected.
 
     Attributes:
         observation: the observation that the policy received.
@@ -33,14 +35,15 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         terminated: whether the episode has terminated.
         truncated: whether the episode was truncated.
         final_observation: the observation after the step and before any reset. At the end of an episode, it shows the
-            last state of that episode. None if the collector leaves it out.
+            last state of that episode. None with `final_observation=False`.
         extras: the policy's other results, such as log-probabilities and values.
         began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
             state.
-        episode_return: the sum of the rewards of the episode up to this step. At the last step, it is the return.
-        episode_length: the number of steps of the episode up to this one, int32.
+        episode_return: the sum of the rewards of the episode up to this step, included.
+        episode_length: the number of steps of the episode up to this step, included, int32.
         info: a dict of the requested infos, as they were after the step and before any reset. For ordinary
-            environments, each info has a mask "_name": whether the environment provided it.
+            environments, the dict has for each info a mask, such as "_lives" for "lives": whether the environment
+            provided the info.
         version: the version of the policy's weights, (environment,). It is 0 at first, and 1 after the first `update`.
         group: the group of each environment, (environment,).
         restarted: whether the environments were restarted since the group's previous segment, because a worker was

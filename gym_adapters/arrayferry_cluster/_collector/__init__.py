@@ -1,1 +1,1 @@
-"""Collects segments of trajectories on workers."""
+"""The `Collector`, and how it requests segments of trajectories from workers and joins them."""

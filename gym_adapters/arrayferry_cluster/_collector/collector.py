@@ -35,19 +35,20 @@ from .runner import Runner
 from .segments import joined
 
 _inherited: list[Any] = []
-"""Runners of the parent process, after a fork. Closing their connections here would break them in the parent."""
+"""In a forked process, the runners of its parent. Their deletion would close connections of the parent."""
 
 
 @uncompiled
 class Collector(Iterator[Trajectory[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
-    The environments are divided into groups. Each group runs on one worker, which also computes the policy. Iterating
-    yields a `Trajectory` of `num_steps` steps at a time. Episodes that end are reset in the same step.
+    The environments are divided into groups. Each group runs on one worker, which also computes the policy. An
+    iteration over the collector yields trajectories of `num_steps` steps, which are called segments. If an episode
+    ends, its environment is reset in the same step.
 
     The seed, the groups and the weights determine the results, whichever workers the groups run on. They also determine
-    the numbers that PyTorch draws by itself in the policy, as in `Categorical.sample`, but not numbers from
-    `numpy.random` or `random`.
+    the numbers that a policy of PyTorch draws from PyTorch's global generator, as by `Categorical.sample`, but not
+    numbers from `numpy.random` or `random`.
 
     If a worker dies, Dask runs the segment of a `FunctionalEnv` again, with the same result. A group of ordinary
     environments is made again on another worker, with seeds derived from its original seeds. Its unfinished segment is
@@ -59,9 +60,9 @@ class Collector(Iterator[Trajectory[ArrT]]):
         policy: a function as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which
-            maps observations to actions; with `policy_state`, it maps `(observation, policy_state)` to
-            `(action, policy_state)`.
+            In JAX, `key` is a JAX key. In any other library, it is an `arrayferry_gym.Random`. The policy may also be a
+            PyTorch module, which maps observations to actions. With `policy_state`, the module maps
+            `(observation, policy_state)` to `(action, policy_state)`.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
             `state_dict`, or None for its current weights.
         num_steps: the number of steps of a segment, in each environment.
@@ -70,19 +71,20 @@ class Collector(Iterator[Trajectory[ArrT]]):
             `collector.groups`.
         workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have, such as `{"GPU": 1}`. A group of ordinary environments
-            occupies them only until it is placed.
-        seed: the seed of all random numbers. None takes a seed from the operating system, available as
+            reserves them only until its actor is on a worker.
+        seed: the seed of all random numbers. None uses a seed from the operating system, and stores it in
             `collector.seed`.
-        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client; without
-            one, it starts workers on this machine.
+        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client. If there
+            is none, the collector starts workers on this machine.
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the first segment
-            that is ready, while collection continues: a group has at most two segments in progress or waiting.
+            that is ready, while collection continues. A group then has at most two segments that are in progress, or
+            ready but not yet returned.
         xp: the library of the trajectories.
         device: the device of the trajectories, or None for the library's default.
-        timeout: the seconds that a step may take; for a `FunctionalEnv`, a segment with its compilation. After that,
-            the worker is restarted.
-        policy_xp: the library of the policy's observations and parameters. None means JAX for a `FunctionalEnv`, PyTorch
-            for a module, and NumPy otherwise.
+        timeout: the maximum number of seconds for a step, or for a segment of a `FunctionalEnv` with its compilation.
+            After that, the worker is restarted.
+        policy_xp: the library of the policy's observations and parameters. None stands for JAX for a `FunctionalEnv`,
+            PyTorch for a module, and NumPy otherwise.
         policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
         env_params: the parameters of a `FunctionalEnv`, or a dict of the parameters that differ from the defaults.
         max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, or None for no
@@ -94,9 +96,9 @@ class Collector(Iterator[Trajectory[ArrT]]):
     Attributes:
         groups: the number of groups.
         num_envs: the number of environments.
-        num_steps: as given.
+        num_steps: the number of steps of a segment.
         seed: the seed that was passed, or else one from the operating system.
-        version: the number of updates of the weights.
+        version: the number of calls of `update`, which is the version of the newest weights.
         single_observation_space: the space of one observation.
         single_action_space: the space of one action.
 
@@ -105,7 +107,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         DistributedEnvError: the environments cannot be made.
 
     Examples:
-        A script that passes no client needs the second line::
+        A script that passes no client needs `if __name__ == "__main__":`, since workers import the script::
 
             collector = Collector([lambda: gym.make("CartPole-v1")] * 16, policy, params, num_steps=128, seed=1)
             if __name__ == "__main__":
@@ -152,7 +154,9 @@ class Collector(Iterator[Trajectory[ArrT]]):
         timeout = _seconds(timeout)
         infos = (infos,) if isinstance(infos, str) else tuple(infos)
         if not all(isinstance(name, str) for name in infos):
-            raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
+            raise af.OptionError(
+                f"infos={infos!r:.80} is not valid", remedy="Pass a list of names."
+            )
         check_flag("final_observation", final_observation)
         if mode not in ("sync", "async"):
             raise af.OptionError(f"mode={mode!r:.80} is unknown", remedy='Pass "sync" or "async".')
@@ -202,7 +206,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 raise af.OptionError(
                     f"observations of {self.single_observation_space} are not arrays, so they cannot be part "
                     "of trajectories",
-                    remedy="Use a wrapper that makes arrays of them.",
+                    remedy="Use a wrapper that turns observations into arrays.",
                 )
         except BaseException:
             self.close()
@@ -215,7 +219,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             NotReadyError: the collector is closed.
             arrayferry.OptionError: this is the thread of the client's event loop.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
-                next call continues: it keeps the collected segments, and restarts the groups that failed.
+                next call continues with the collected segments, and restarts the groups that failed.
         """
         self._require_open()
         runner = self._runner
@@ -223,7 +227,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
         trajectories: Trajectory[ArrT] = self._convert(joined(groups))
-        try:  # Ctrl-C prevents either both the new positions and the return, or neither of them
+        try:  # after Ctrl-C, the old positions are restored, so that no segment is lost
             runner.positions = after
             return trajectories
         except BaseException:
@@ -231,7 +235,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             raise
 
     def update(self, policy_params: AnyTree) -> None:
-        """Take a snapshot of new policy parameters, for all segments requested later, and return immediately.
+        """Copy new policy parameters, and return immediately. All segments that are requested later use them.
 
         Args:
             policy_params: as in the constructor. For a module, its `state_dict` or the module itself.
@@ -247,7 +251,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
 
     @property
     def version(self) -> int:
-        """The number of updates of the weights."""
+        """The number of calls of `update`, which is the version of the newest weights."""
         return self._runner.weights.version
 
     @property
@@ -263,8 +267,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def statistics(self) -> list[dict[str, Any]]:
         """Return the statistics of the kernels of each group, after the trajectories returned so far.
 
-        Each has the form of `env.state_dict`. If groups began without statistics, `arrayferry_gym.wrappers.merge` combines
-        their results.
+        Each element of the list is a dict like that of `env.state_dict`. If `wrapper_state` was None,
+        `arrayferry_gym.wrappers.merge` combines the dicts of all groups.
 
         Raises:
             arrayferry.OptionError: the environment was not made by `wrap`.
@@ -272,7 +276,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
         self._require_open()
         if self._env is None or not self._env.kernels:
             raise af.OptionError(
-                f"{self!r} has no kernels with statistics", remedy="Pass wrap(env, *kernels)."
+                f"{self!r} has no kernels with statistics",
+                remedy="Pass wrap(env, *kernels) as the environment.",
             )
         states = [position.state for position in self._runner.positions]
         return [self._env.state_dict(state.env_state) for state in states if state is not None]
@@ -280,8 +285,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of a `FunctionalEnv`'s environments after the trajectories returned so far.
 
-        It can be pickled. A collector that loads it continues with the same results as this one, given the same weights.
-        The state of ordinary environments is not included.
+        The state can be pickled. A collector that loads it continues with the same results as this one, if both have
+        the same weights. The state of ordinary environments is not included.
         """
         self._require_open()
         positions = [position[:2] for position in self._runner.positions]
@@ -300,8 +305,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
         runner = self._runner
         if isinstance(runner.groups[0], ActorGroup):
             raise af.OptionError(
-                f"{self!r} cannot continue: the state of ordinary environments is not known",
-                remedy="Make a new collector with the last weights and another seed. Its episodes begin anew.",
+                f"{self!r} cannot continue from a state, which does not contain ordinary environments",
+                remedy="Make a new collector with the last weights and another seed. It begins with new episodes.",
             )
         positions = tuple(Position(*position) for position in state["positions"])
         loaded, expected = (len(positions), state["seed"]), (self.groups, self.seed)
@@ -311,14 +316,14 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 remedy="Pass the state of a collector with the same options.",
             )
         for group in runner.groups:
-            # with begins=-1, the group continues in every segment
+            # no segment has the number -1, so no segment begins with resets
             group.status = GroupStatus(begins=-1)
         runner.positions = positions
         runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
 
     def _require_open(self) -> None:
         if self.closed:
-            raise NotReadyError("this Collector is closed", remedy="Make another one.")
+            raise NotReadyError("this Collector is closed", remedy="Make another Collector.")
         if self._process != os.getpid():
             raise NotReadyError(
                 "this Collector belongs to the process that this one was forked from",
@@ -326,7 +331,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
             )
 
     def close(self) -> None:
-        """Release the environments, and close the cluster if the collector started it. Hanging environments do not delay it."""
+        """Release the environments, and close the cluster if the collector started it.
+
+        It does not wait for environments that hang.
+        """
         if self.closed:
             return
         self.closed = True
@@ -338,8 +346,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def __del__(self) -> None:
         if self.closed or self._process != os.getpid():
             self.close()
-        else:  # close() may run in the thread of the client, which must not wait for itself
-            with contextlib.suppress(RuntimeError):  # when Python exits, Dask ends anyway
+        else:  # this may be the thread of the client's event loop, which must not wait
+            with contextlib.suppress(RuntimeError):  # no threads can be started at Python's exit
                 threading.Thread(target=self._runner.close).start()
 
     def __enter__(self) -> Collector:
@@ -357,7 +365,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
 def _environments(
     envs: Any, num_envs: Any, env_options: tuple[Any, Any], limit: Any
 ) -> tuple[FunctionalEnv | None, list[bytes]]:
-    """Return a `FunctionalEnv`, or functions that make environments, pickled."""
+    """Return the `FunctionalEnv` and [], or None and the functions that make environments, pickled."""
     if isinstance(envs, type) and issubclass(envs, FunctionalEnv):
         envs = envs()
     if isinstance(envs, FunctionalEnv):
@@ -372,14 +380,14 @@ def _environments(
     if num_envs not in (None, len(makers)) or has_env_options:
         raise af.OptionError(
             f"num_envs={num_envs!r:.80}, env_params, wrapper_state and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
-            remedy="Leave them out, and set parameters and limits in the functions.",
+            remedy="Leave these options out, and set parameters and limits in the functions.",
         )
     pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}
     return None, [pickled[id(each)] for each in makers]
 
 
 def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
-    """Return the spaces of observations and actions of a `FunctionalEnv`, whose kernels may need the step limit."""
+    """Return the spaces of observations and actions of a `FunctionalEnv`. Its kernels may need the step limit."""
     if not env.kernels:
         return env.observation_space, env.action_space
     outside = env.chain(limit_of(limit, env.max_episode_steps)).outside
@@ -387,9 +395,12 @@ def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
 
 
 def _seconds(timeout: Any) -> float:
-    """Return a number of seconds, at most the longest time that a lock can wait."""
+    """Check a timeout. Return it in seconds, and at most `threading.TIMEOUT_MAX`."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
-        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+        raise af.OptionError(
+            f"timeout={timeout!r:.80} is not valid",
+            remedy="Pass a number of seconds greater than 0.",
+        )
     return min(float(timeout), threading.TIMEOUT_MAX)
 
 
@@ -399,7 +410,7 @@ def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
         if env_spaces != spaces[0]:
             raise SpaceMismatchError(
                 f"environment {index} has the spaces {env_spaces[0]} and {env_spaces[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
-                remedy="Pass environments with the same spaces, or wrappers that give them the same spaces.",
+                remedy="Pass environments with the same spaces, or wrap them so that their spaces are the same.",
                 indices=(index,),
             )
 

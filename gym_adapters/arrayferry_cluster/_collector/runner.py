@@ -10,21 +10,21 @@ from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import SPACES, Group, Position
 
 AHEAD = 2
-"""The maximum number of a group's segments that are in progress or not yet returned."""
+"""In mode "async", the maximum number of segments of a group that are in progress, or ready but not yet returned."""
 
 
 class Runner:
-    """Collects segments of groups.
+    """Requests segments of all groups, and receives them.
 
     Args:
         cluster: the workers.
         weights: the first parameters of the policy.
-        timeout: the seconds to wait for workers, and for a group that hangs.
+        timeout: the maximum number of seconds without a worker.
 
     Attributes:
         groups: the groups of environments, each on one worker.
         weights: the newest weights.
-        positions: the positions of all groups. The tuple is replaced when segments are returned to the user.
+        positions: the position of each group. The tuple is replaced when segments are returned to the user.
     """
 
     def __init__(self, cluster: Cluster, weights: Sent, timeout: float) -> None:
@@ -36,7 +36,7 @@ class Runner:
         self._checked = time.monotonic()
 
     def spaces(self) -> list[Any]:
-        """Return the spaces of the observations and actions of all ordinary environments."""
+        """Make all ordinary environments, and return the observation and action space of each."""
         self.positions = tuple(Position(SPACES) for _ in self.groups)
         return [each for group in self.all_ready() for each in group.ready[0].reply]
 
@@ -46,7 +46,10 @@ class Runner:
         return self.groups
 
     def first_ready(self) -> Sequence[Group]:
-        """Wait for a segment, and return the group whose segment arrived first. Its next segment is requested at once."""
+        """Wait until a segment is ready, and return the group whose segment arrived first, in a list.
+
+        Request another segment of this group, so that it need not wait for the user.
+        """
         self._wait(AHEAD, any)
         ready = [group for group in self.groups if group.ready]
         first = min(ready, key=lambda group: group.ready[0].arrived)
@@ -54,7 +57,7 @@ class Runner:
         return [first]
 
     def after(self, groups: Sequence[Group]) -> tuple[Position, ...]:
-        """Return all positions as they will be after the first ready segments of some groups."""
+        """Return the positions of all groups after the first ready segment of each of these groups is returned."""
         positions = list(self.positions)
         for group in groups:
             job = group.ready[0]
@@ -73,10 +76,14 @@ class Runner:
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
-        """Request and receive segments until enough groups are ready. Meanwhile, check that workers exist and no group hangs.
+        """Request and receive segments until enough groups are ready. Check that there are workers, and no group hangs.
+
+        Args:
+            most: the maximum number of segments of a group that are in progress, or ready but not yet returned.
+            enough: returns whether enough groups are ready, given whether each is.
 
         Raises:
-            DistributedEnvError: a group failed. The segments of the other groups are kept.
+            DistributedEnvError: a group failed. The ready segments of the other groups are not lost.
             arrayferry.OptionError: this is the thread of the client's event loop.
         """
         self._cluster.check_thread()

@@ -12,7 +12,7 @@ from arrayferry_cluster._trajectories import Trajectory
 
 
 def joined(groups: Sequence[Group]) -> Trajectory:
-    """Concatenate the first ready segments of groups.
+    """Concatenate the first ready segment of each group along the axis of environments.
 
     Raises:
         arrayferry.OptionError: the segments differ in structure or shapes.
@@ -32,7 +32,7 @@ def joined(groups: Sequence[Group]) -> Trajectory:
             steps = [np.concatenate(column, axis=1) for column in columns]
     except ValueError as error:
         raise af.OptionError(
-            f"the results of the groups cannot be put together: {error}",
+            f"the results of the groups cannot be concatenated: {error}",
             remedy="Return the same structure and shapes for all environments, or pass groups=1.",
         ) from error
     counts = [group.setup.num_envs for group in groups]
@@ -45,7 +45,7 @@ def joined(groups: Sequence[Group]) -> Trajectory:
 
 
 def _check(group: Group) -> None:
-    """Check that all arrays have a row for each environment."""
+    """Check that the arrays of actions, extras and infos have a row for each environment."""
     count, steps = group.setup.num_envs, group.ready[0].reply.steps
     for name in ("action", "extras", "info"):
         for array in af.flatten(getattr(steps, name))[0]:
@@ -57,7 +57,7 @@ def _check(group: Group) -> None:
 
 
 def _filled(parts: Sequence[Trajectory]) -> list[Trajectory]:
-    """Use zeros for infos that no environment of a group provided."""
+    """Return trajectories in which arrays of zeros replace infos that no environment of a group provided."""
     infos = [dict(part.info) for part in parts]
     for name in infos[0]:
         arrays = [info[name] for info in infos if info[name] is not None]

@@ -1,4 +1,4 @@
-"""The Dask cluster on which groups run: the cluster of a given or the current client, or a new one."""
+"""The Dask cluster on which groups run: that of the user's client or of the current client, or a new cluster."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from arrayferry_cluster._errors import NoWorkerError, SchedulerLostError
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""The seconds after which a scheduler or worker that does not answer counts as lost."""
+"""The number of seconds after which a scheduler or worker that has not answered counts as lost."""
 
 
 class Cluster:
-    """Workers of a Dask cluster.
+    """The workers of a Dask cluster that a collector may use.
 
     Args:
-        client: a client, the address of a scheduler, or None for the current client or else a cluster on this machine.
-        n_workers: the number of workers of a cluster on this machine.
+        client: a client, or the address of a scheduler. None for the current client or, without one, for a new cluster
+            on this machine.
+        n_workers: the number of workers of a new cluster on this machine.
         workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have.
 
@@ -38,8 +39,8 @@ class Cluster:
         seen: the addresses of usable workers in the scheduler's last answer.
 
     Raises:
-        arrayferry.OptionError: the client is asynchronous or no client, or another option is invalid.
-        NoWorkerError: the cluster on this machine cannot be started.
+        arrayferry.OptionError: `client` is asynchronous or is not a client, or another option is invalid.
+        NoWorkerError: the new cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
     """
 
@@ -53,18 +54,19 @@ class Cluster:
         ):
             raise af.OptionError(
                 f"workers={workers!r:.80}, resources={resources!r:.80} are not valid",
-                remedy="Pass a list of addresses or names, and a dict such as {'GPU': 1}, as client.scheduler_info() shows them.",
+                remedy="Pass a list of addresses or names of workers, and a dict such as {'GPU': 1}. "
+                "client.scheduler_info() shows both.",
             )
         self._workers = names or None
         self._resources = amounts
-        # maps the text of each worker's name to the name, since some names are numbers
+        # maps str(name) to the name of each worker, since Dask also has names that are numbers
         self._aliases: dict[str, Any] = {}
-        self._hung: set[str] = set()  # the workers that hang and cannot be restarted
+        self._hung: set[str] = set()  # addresses of workers that hang and cannot be restarted
         self._empty_since: float | None = None
         self._wanted: Any = None  # a task that makes an adaptive cluster start a worker
         self.seen: list[str] = []
         if client is None:
-            # get_client() fails if there is no current client
+            # get_client() raises ValueError if there is no current client
             with contextlib.suppress(ValueError):
                 client = get_client()
         self._owned = client is None or isinstance(client, str)
@@ -77,7 +79,7 @@ class Cluster:
         self.check_thread()
 
     def check_thread(self) -> None:
-        """Refuse to run in the thread of the client's event loop, which would wait for itself."""
+        """Raise an error in the thread of the client's event loop, where a call that waits would block the loop."""
         if self.client.asynchronous:
             raise af.OptionError(
                 "client= or the current client is asynchronous, but a Collector needs a synchronous one",
@@ -85,12 +87,15 @@ class Cluster:
             )
 
     def close(self) -> None:
-        """Close the client, and its workers, if they were started here."""
+        """Close the client if this object made it, and its workers if this object started them."""
         if self._owned:
             self.client.close()
 
     def _ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Call a function in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
+        """Call a function in another thread, and wait for its result for at most `patience` seconds.
+
+        The client itself waits long for a lost scheduler, and forever in a forked process.
+        """
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
         return answer.result(patience)
@@ -140,8 +145,8 @@ class Cluster:
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
         """Submit a task or an actor, and return its future.
 
-        By default, Dask runs a task on the worker that has its inputs, and moves only tasks that take long. To spread the
-        groups over all workers, including workers that rejoin, each group prefers one worker.
+        By default, Dask runs a task on the worker that has its inputs, and moves only tasks that take long. To spread
+        the groups over all workers, including workers that rejoin, each group prefers one worker.
 
         Raises:
             SchedulerLostError: the scheduler cannot be reached.
@@ -152,7 +157,7 @@ class Cluster:
         if prefers:
             workers = [self.seen[group % len(self.seen)]]
         options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
-        # Dask would warn of large parameters and states, but they are sent only once
+        # Dask would warn about large arguments, but these are sent to each worker only once
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             try:
                 return self.client.submit(function, *args, actor=actor, pure=False, **options)
@@ -161,9 +166,9 @@ class Cluster:
                 raise
 
     def cancel(self, futures: list[Any]) -> None:
-        """Delete results, even if something refers to them: the future of an actor's call refers to itself in Dask."""
+        """Delete results and actors on the workers, even if some object still refers to their futures."""
         if futures:
-            with contextlib.suppress(Exception):  # the scheduler may be lost
+            with contextlib.suppress(Exception):  # if the scheduler is lost, so are the results
                 self._ask(lambda: self.client.cancel(futures))
 
     def address(self, future: Any) -> str:
@@ -175,16 +180,16 @@ class Cluster:
 
     def running(self, key: str) -> str | None:
         """Return the address of the worker that computes a task now, or None if no worker does."""
-        # the worker may just have been lost, or the task cancelled
+        # the worker may be lost, or the task cancelled, between these calls
         with contextlib.suppress(Exception):
-            # the scheduler logs an error if call_stack is given a key that is not in progress
+            # the scheduler would log an error if call_stack() asked for a key that does not run
             there = self._ask(self.client.processing)
             if any(key in keys for keys in there.values()):
                 return next(iter(self._ask(lambda: self.client.call_stack(keys=[key]))), None)
         return None
 
     def restart(self, address: str) -> bool:
-        """Restart a worker that hangs, and return whether it was possible. If not, the worker is not used again."""
+        """Restart a worker that hangs, and return whether this was possible. If not, do not use the worker again."""
         try:
             self._ask(
                 lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
@@ -198,17 +203,17 @@ class Cluster:
 def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
     try:
         answer.set_result(question())
-    except BaseException as error:  # errors of Dask refer to themselves, so only the text is kept
+    except BaseException as error:  # only its text, since the error may refer to futures and itself
         answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
 
 
 class Sent:
-    """Bytes that tasks share, as the result of a task: Dask makes them again if their worker is lost.
+    """Bytes that several tasks need, as the result of a task. If their worker is lost, Dask runs this task again.
 
     Args:
-        cluster: the cluster whose tasks share the bytes.
+        cluster: the cluster whose tasks need the bytes.
         data: the bytes.
-        version: the version of the data.
+        version: the version of the bytes, such as that of weights.
     """
 
     def __init__(self, cluster: Cluster, data: bytes, version: int = 0) -> None:
@@ -218,13 +223,13 @@ class Sent:
         self._future: Any = None
 
     def future(self) -> Any:
-        """Return the future of the task."""
+        """Return the future of the task, which is submitted by the first call."""
         if self._future is None or self._future.status in ("error", "cancelled"):
             self._future = self._cluster.submit(_same, self.data)
         return self._future
 
     def release(self) -> None:
-        """Release the task."""
+        """Release the future of the task, so that workers can delete the bytes."""
         self._future = None
 
 
@@ -239,7 +244,7 @@ def _open_client(address: str | None, n_workers: int) -> Client:
         options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "direct_to_workers": True}  # fmt: skip
     try:
         if address is None and getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise RuntimeError("a worker imports the script that starts it")
+            raise RuntimeError("a worker that imports this script would start workers too")
         client: Client = construct_or_close(Client, address, set_as_default=False, **options)
         return client
     except Exception as error:
@@ -247,7 +252,7 @@ def _open_client(address: str | None, n_workers: int) -> Client:
         if address is None:
             raise NoWorkerError(
                 f"workers on this machine could not be started: {reason}",
-                remedy="Put the code that makes the collector under `if __name__ == '__main__':`, or pass a client.",
+                remedy="Write the code that makes the collector under `if __name__ == '__main__':`, or pass a client.",
             ) from error
         raise SchedulerLostError(
             f"there is no scheduler at {address!r}: {reason}",

@@ -1,7 +1,10 @@
-"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is restarted.
+"""Groups of environments on workers: requests of segments, their replies, and restarts.
 
-Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and repeated calls have the
-same result.
+A group of a `FunctionalEnv` runs as tasks, which Dask runs again if their worker is lost. A group of ordinary
+environments is an actor, which is made again on another worker.
+
+Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and a method can be called
+again after an interrupt.
 """
 
 from __future__ import annotations
@@ -20,23 +23,24 @@ from arrayferry_cluster._workers.plan import GroupSetup, to_bytes
 from .cluster import PATIENCE, Cluster, Sent
 
 SPACES = -1
-"""The number of the call that requests the spaces, before the first segment."""
+"""The number of the request for the spaces, in place of the number of a segment. It comes before segment 0."""
 
 LINKED = 8
-"""The number of segments of a `FunctionalEnv` after which the state is sent from here, rather than between workers.
+"""Every `LINKED`-th segment of a `FunctionalEnv` gets its state from this process. All others are linked.
 
-The segments between are linked: they get the state from the segment before, and run where that is. If it is lost, Dask
-repeats them from the last state that was sent. A segment that is not linked may run on another worker.
+A linked segment begins with the result of the segment before, and Dask runs it on the worker that has this result. If
+the result is lost, Dask repeats the linked segments before it, from the last state that this process sent. A segment
+that is not linked may run on another worker.
 """
 
 _arrivals = itertools.count()
 
 
 class Position(NamedTuple):
-    """The position of a group in the segments that were returned to the user.
+    """The progress of a group: which of its segments were returned to the user.
 
     Attributes:
-        number: the number of the next segment.
+        number: the number of the next segment to return.
         state: the state with which this segment begins. None for ordinary environments, and to begin with resets.
         call: the future of the segment before, whose worker has that state.
     """
@@ -55,8 +59,8 @@ class Job:
         restarted: whether the group was restarted with this segment.
         call: the future of the reply.
         reply: the reply, or None before it has arrived.
-        arrived: the number of the reply among the replies of all groups.
-        running_since: the time when the task was first seen running.
+        arrived: the number of the reply, counted over the replies of all groups in the order of arrival.
+        running_since: the `time.monotonic` at which the task was first found to run, or None before.
     """
 
     number: int
@@ -75,11 +79,11 @@ class GroupStatus(NamedTuple):
         restarts: the number of restarts. The seeds of ordinary environments depend on it.
         begins: the number of the first segment since the group was made or restarted.
         losses: the number of times that the worker of the group was lost.
-        deaths: the number of deaths of workers in a row.
+        deaths: the number of times in a row that a worker died before it replied.
         home: the future of the actor, or None without an actor.
         actor: the actor, or None until it exists.
-        since: the time when the actor was submitted.
-        sent: the version of the weights last sent to the actor.
+        since: the `time.monotonic` at which the actor was submitted.
+        sent: the version of the weights that were last sent to the actor, or -1.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -100,16 +104,19 @@ class Group(ABC):
         cluster: the workers.
         plan: the `Plan`, pickled.
         setup: the environments of the group.
-        timeout: the seconds that a step, or a compiled segment, may take.
+        timeout: the maximum number of seconds for a step, or for a compiled segment.
 
     Attributes:
-        status: the `GroupStatus`: the segments in progress, and what a restart needs.
+        status: the `GroupStatus`: the segments that were requested, and what is needed to restart the group.
         plan: the `Plan`, pickled.
         setup: the environments of the group.
     """
 
     most_deaths = 20
-    """The number of deaths of workers in a row that raises an error. Dask itself tries a task several times."""
+    """The number of deaths of workers in a row after which an error is raised.
+
+    It is smaller for tasks, since Dask itself runs a task several times before it reports a death.
+    """
 
     def __init__(self, cluster: Cluster, plan: Sent, setup: GroupSetup, timeout: float) -> None:
         self.status = GroupStatus()
@@ -121,14 +128,14 @@ class Group(ABC):
         self._first = SPACES  # the first segment that was not returned to the user
 
     def forget(self, number: int) -> None:
-        """Forget the segments before `number`, the first that was not returned to the user."""
+        """Delete the segments before `number`, which were returned to the user."""
         self._first = number
         left = tuple(job for job in self.status.jobs if job.number >= number)
         self.status = self.status._replace(jobs=left)
 
     @property
     def ready(self) -> tuple[Job, ...]:
-        """The segments that have arrived, in order."""
+        """The segments that have arrived, in order, up to the first that has not."""
         return tuple(itertools.takewhile(lambda job: job.reply is not None, self.status.jobs))
 
     @property
@@ -162,11 +169,11 @@ class Group(ABC):
             try:
                 reply = job.call.result(timeout=max(self._timeout, 30.0))
             except Exception as error:
-                # Dask keeps the error, and with it the objects in its traceback
+                # Dask keeps the error: without the traceback, no objects in it stay in memory
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del job  # without this line, the traceback of the error would refer to a future
+                del job  # so that the traceback of the error refers to no future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
@@ -180,14 +187,18 @@ class Group(ABC):
 
     @abstractmethod
     def _failed(self, job: Job, error: Exception) -> None:
-        """Handle a call for which Dask has no result."""
+        """Request again, or restart the group, after a call for which Dask has an error in place of a reply.
+
+        Raises:
+            EnvFailedError: the workers died too often in a row.
+        """
 
     def _drop(self, **changed: Any) -> None:
-        """Forget the segments that have not arrived, so that they are requested again."""
+        """Delete the requests of segments that have not arrived. Then they are requested again."""
         self.status = self.status._replace(jobs=self.ready, **changed)
 
     def _restart(self, **changed: Any) -> None:
-        """Begin again with the first segment that has not arrived."""
+        """Restart the group: its environments are reset at the first segment that has not arrived."""
         number = self._first + len(self.ready)
         restarts = self.status.restarts + (number > SPACES)
         self._drop(restarts=restarts, begins=max(number, 0), sent=-1, **changed)
@@ -196,7 +207,7 @@ class Group(ABC):
         """Count a death of a worker.
 
         Raises:
-            EnvFailedError: there were too many deaths in a row.
+            EnvFailedError: this is death number `most_deaths` in a row.
         """
         deaths = self.status.deaths + 1
         self.status = self.status._replace(deaths=deaths % self.most_deaths)
@@ -204,7 +215,7 @@ class Group(ABC):
             reason = "" if error is None else f": {type(error).__name__}: {error}"
             raise EnvFailedError(
                 f"the workers died again and again in {self}{reason}",
-                remedy="Look for the reason in the logs of the workers. The next call tries again.",
+                remedy="Look for the reason in the logs of the workers. The next call for trajectories tries again.",
                 indices=tuple(self.setup.indices),
             ) from error
 
@@ -213,7 +224,7 @@ class Group(ABC):
         """Check whether the group hangs.
 
         Raises:
-            EnvTimeoutError: the group hangs. It begins again.
+            EnvTimeoutError: the group hangs. It is restarted.
         """
 
     def _hangs(self, worker: str, where: str, indices: tuple[int, ...]) -> EnvTimeoutError:
@@ -222,7 +233,7 @@ class Group(ABC):
         what = "was restarted" if self._cluster.restart(worker) else "has no nanny to restart it"
         return EnvTimeoutError(
             f"{named(indices)} did not answer within {self._timeout:g} s, in {where} on the worker {worker}, which {what}",
-            remedy="Request the next trajectories: this restarts the group. Or pass a longer timeout.",
+            remedy="Request the next trajectories, which restarts the group, or pass a longer timeout.",
             indices=indices,
             worker=worker,
         )
@@ -232,7 +243,7 @@ class Group(ABC):
 
 
 class TaskGroup(Group):
-    """A group of a `FunctionalEnv`. Each segment is a task, to which Dask passes the state after the last segment."""
+    """A group of a `FunctionalEnv`. Each segment is a task, which begins with the state after the segment before."""
 
     most_deaths = 3
 
@@ -254,7 +265,7 @@ class TaskGroup(Group):
 
     def _failed(self, job: Job, error: Exception) -> None:
         if isinstance(error, TimeoutError) and job.call.status not in ("error", "cancelled"):
-            # the worker died while its result was fetched, so Dask computes the result again
+            # the worker died while this process fetched the result, which Dask computes again
             return
         self._cluster.living()
         self._drop()
@@ -265,13 +276,13 @@ class TaskGroup(Group):
         if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
             job.running_since = job.running_since or now
             if now - job.running_since > self._timeout:
-                # unless cancelled, the calls would run on another worker, which would hang too
+                # after the restart, Dask would run these tasks on another worker, which would hang too
                 self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 
 
 class ActorGroup(Group):
-    """A group of ordinary environments, as an actor. If its worker is lost, a new actor is made with other seeds."""
+    """A group of ordinary environments, which is an actor. If its worker is lost, a new actor gets derived seeds."""
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
         status, first = self.status, self.under_way
@@ -282,17 +293,17 @@ class ActorGroup(Group):
         if status.home.status != "finished":
             return False
         if first is not None and first.number in (SPACES, status.begins):
-            return False  # calls could arrive in another order
+            return False  # Dask may swap two calls, so wait until the first call is complete
         version = weights.version
         data = None if status.sent == version else weights.data
         args = number, status.restarts, number == status.begins, version, data
         try:
-            with self._cluster.client.as_current():  # the actor uses the current client
+            with self._cluster.client.as_current():  # calls of an actor use the current client
                 if status.actor is None:
                     status = status._replace(actor=status.home.result(timeout=PATIENCE))
                     self.status = status
                 reply = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
-        except Exception as error:  # the actor was just lost
+        except Exception as error:  # the actor is lost: `settle` makes another
             error.__traceback__ = None
             return False
         return self._add(number, reply, sent=status.sent if number == SPACES else version)
@@ -308,7 +319,7 @@ class ActorGroup(Group):
                 self._died(error)
 
     def _failed(self, job: Job, error: Exception) -> None:
-        # the connection is lost, or Dask has not noticed yet that the worker died
+        # the actor is not lost yet: the connection is, or Dask does not know yet that the worker died
         if self.status.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
@@ -318,13 +329,13 @@ class ActorGroup(Group):
         status, indices, where = self.status, tuple(self.setup.indices), str(self)
         if status.actor is None:
             now = time.monotonic()
-            if not self._cluster.seen:  # the timeout begins when there is a worker
+            if not self._cluster.seen:  # without a worker, the timeout begins again
                 self.status = status._replace(since=now)
             elif status.home is not None and now - status.since > self._timeout:
                 self.status = status._replace(home=None)
                 raise EnvTimeoutError(
                     f"no worker made the environments of {self} within {self._timeout:g} s",
-                    remedy="The workers may be busy with other tasks: wait for those, or pass a longer timeout.",
+                    remedy="If the workers are busy with other tasks, wait for these, or pass a longer timeout.",
                     indices=indices,
                 )
         elif self.under_way is not None:
@@ -334,9 +345,11 @@ class ActorGroup(Group):
                 if activity is None or activity[0] <= self._timeout:
                     return
                 _, where, indices = activity
-            except TimeoutError:  # the whole process does not answer
+            except (
+                TimeoutError
+            ):  # the process does not answer, so `where` and `indices` stay as above
                 pass
-            except Exception:  # the actor is lost: `settle` handles that
+            except Exception:  # the actor is lost: `settle` makes another
                 return
             if worker := self._cluster.address(status.home):
                 raise self._hangs(worker, where, indices)

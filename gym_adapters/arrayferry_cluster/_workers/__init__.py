@@ -1,1 +1,1 @@
-"""The code that runs on a worker: environments, their groups and policies, and the messages to the worker."""
+"""The code that runs on workers: groups of environments with their policies, and what is sent to and from workers."""

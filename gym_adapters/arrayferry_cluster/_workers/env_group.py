@@ -27,13 +27,13 @@ from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 from .recorder import Recorder
 
 KEPT = 2
-"""The number of results that a group keeps for repeated calls."""
+"""The number of segments that a group keeps, to return them again if a call is repeated."""
 
 
 class EnvGroup:
-    """A Dask actor that steps a `SyncVectorEnv` with a policy. Its calls run in one thread.
+    """A Dask actor that steps a batch of ordinary environments with a policy. Its calls run in one thread.
 
-    The last results are kept, so that a repeated call takes no step twice.
+    The last segments are kept. A repeated call returns them, and does not step the environments again.
 
     Args:
         plan: the `Plan`, pickled.
@@ -45,8 +45,8 @@ class EnvGroup:
         self._setup: GroupSetup = pickle.loads(setup)
         self._activity = Activity(self._setup.index, self._setup.indices)
         self._envs: list[_Watched] = []
-        self._vector: Any = None  # an EnvBatch, once the environments are made
-        # the number of restarts, and the number of the next segment
+        self._vector: Any = None  # an EnvBatch, or None until `_prepare` makes it
+        # the number of restarts, and the number of the next segment, which is None after a failure
         self._begun: tuple[int, int | None] = (-1, None)
         self._kept: dict[tuple[int, int], Any] = {}
         self._version = -1  # the version of the weights
@@ -68,8 +68,8 @@ class EnvGroup:
             weights: the weights, pickled, or None if the group already has them.
 
         Returns:
-            The segment; "again" if an earlier call has not arrived yet or the weights are missing; or "lost" if this actor
-            did not collect the segments before.
+            The segment. "again" if an earlier call has not arrived yet, or the weights are missing. "lost" if this
+            actor did not collect the segments before, and so lacks their state.
         """
         key = restarts, number
         if key in self._kept:
@@ -87,15 +87,18 @@ class EnvGroup:
         return result  # type: ignore[no-any-return]
 
     async def activity(self) -> tuple[float, str, tuple[int, ...]] | None:
-        """Return the seconds that the current step or call has taken, its place, and its environments; None between calls."""
-        activity = self._activity  # the calls run in another thread
+        """Return the seconds since the current step or call began, its description, and its environments.
+
+        Return None between calls.
+        """
+        activity = self._activity  # another thread runs the calls and changes it
         since = activity.since
         return (
             None if since is None else (time.monotonic() - since, str(activity), activity.indices)
         )
 
     def __del__(self) -> None:
-        if self._vector is None:  # once there is a vector environment, it closes the single ones
+        if self._vector is None:  # otherwise, the EnvBatch closes its environments
             for env in self._envs:
                 with contextlib.suppress(Exception):
                     env.close()
@@ -109,25 +112,25 @@ class EnvGroup:
                 if isinstance(env, VectorEnv):
                     raise TypeError(
                         f"its function returned {env!r:.80}, a vector environment. Pass functions that return one "
-                        "environment each; the collector steps many of them together"
+                        "environment each, as the collector steps many of them together"
                     )
             self._envs.append(_Watched(env, index, activity))
             activity.env = None
         return [(env.observation_space, env.action_space) for env in self._envs]
 
     def _prepare(self) -> None:
-        """Prepare the policy and the vector environment."""
+        """Make the environments, the policy, and the batch of environments."""
         self._make()
         self._activity.policy = True
         plan: Plan = loaded(self._plan_bytes)
         self._plan, policy, count = plan, plan.policy, len(self._envs)
-        if is_module(policy):  # groups must not share the weights of a module
+        if is_module(policy):  # other groups in this process use the same module with other weights
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
         self._activity.policy = False
-        # the state of a policy may contain observations, which the next step would overwrite
+        # copy observations if the policy has a state, which may contain them after the next step
         copied = self._setup.policy_state is not None
         vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
@@ -166,7 +169,7 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
-        self._activity.policy = True  # the policy runs until an environment takes a step
+        self._activity.policy = True  # an error before the first step is an error of the policy
         plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
         num_steps = plan.num_steps
@@ -212,12 +215,12 @@ class EnvGroup:
 
 
 class _Watched:
-    """An environment that records when it is in use, and its last results.
+    """An environment that records when it is in use, and what it returned last.
 
     Args:
-        env: the environment to watch.
-        index: the number of the environment.
-        activity: the activity of the group.
+        env: the environment.
+        index: the number of the environment in the collector.
+        activity: the `Activity` of the group, in which the use is recorded.
     """
 
     def __init__(self, env: Any, index: int, activity: Activity) -> None:
@@ -239,14 +242,14 @@ class _Watched:
     def step(self, action: AnyTree) -> tuple[Any, ...]:
         self._activity.env, self._activity.policy = self.index, False
         result = self._last = self.env.step(action)
-        # the batch has the next episode's observation, so this one is checked here
+        # check the final observation here: in the batch, an observation of a reset replaces it
         if result[2] or result[3]:
             self.check()
         self._activity.env = None
         return result  # type: ignore[no-any-return]
 
     def check(self) -> None:
-        """Raise an error if its last results cannot be a row of a batch."""
+        """Raise an error if the last observation or reward of the environment cannot be a row of a batch."""
         self._activity.env = self.index
         observation, reward, _, _, _ = self._last
         space = self.env.observation_space
@@ -261,7 +264,7 @@ class _Watched:
 
 
 def _form(x: AnyArray) -> str:
-    """Describe an observation by the shapes and dtypes of its arrays."""
+    """Return a description of an observation, by the shapes and dtypes of its arrays."""
     if isinstance(x, dict):
         return "{" + ", ".join(f"{key!r}: {_form(part)}" for key, part in x.items()) + "}"
     if hasattr(x, "shape") and hasattr(x, "dtype"):
@@ -270,6 +273,6 @@ def _form(x: AnyArray) -> str:
 
 
 def _derived(seed: int, index: int, restarts: int) -> int:
-    """Return a seed for an environment of a restarted group, derived from its original seed."""
+    """Return a seed for an environment of a restarted group, derived from the environment's original seed."""
     mixed = stream_seed("restart", seed, index, restarts)
     return int(np.random.SeedSequence(mixed).generate_state(1)[0])

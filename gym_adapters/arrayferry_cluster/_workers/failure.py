@@ -1,4 +1,4 @@
-"""The activity of a group, and its failures."""
+"""`Activity`: what a group is doing. `Failure`: an error on a worker, as it is sent to the collector."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .plan import SetupError, to_bytes
 
 
 class Activity:
-    """The activity of a group. Another thread may read it.
+    """What a group is doing: which segment, step and environment. Another thread may read it.
 
     Args:
         group: the number of the group.
-        indices: the numbers of its environments.
+        indices: the numbers of the environments of the group.
 
     Attributes:
         segment: the number of the current segment, or None while the environments are made.
-        step: the number of the current step in the segment, None between steps.
+        step: the number of the current step in the segment, or None between steps.
         policy: whether the policy computes, or its results are read.
-        env: the number of the environment in use, or None if none is.
-        since: the `time.monotonic` at which the current step or call began, None between calls.
+        env: the number of the environment in use, or None if none is in use.
+        since: the `time.monotonic` at which the current step or call began, or None between calls.
     """
 
     def __init__(self, group: int, indices: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ class Activity:
         self.since: float | None = None
 
     def __call__(self, segment: int | None, call: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a call, or a `Failure`. A `SystemExit` must not end the worker."""
+        """Call a function, and return its result. Return a `Failure` for any error, also for `SystemExit`."""
         self.segment, self.step, self.policy, self.env = segment, None, False, None
         self.since = time.monotonic()
         try:
@@ -59,7 +59,7 @@ class Activity:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The numbers of the environments in use: one, or all."""
+        """The number of the environment in use, or the numbers of all environments of the group if none is."""
         return self._indices if self.env is None else (self.env,)
 
     def __str__(self) -> str:
@@ -69,16 +69,16 @@ class Activity:
 
 
 def named(indices: Sequence[int]) -> str:
-    """Return a text for consecutive environments, for messages."""
+    """Return words for consecutive environments, such as "environments 2 to 5"."""
     first, last = indices[0], indices[-1]
     return f"environment {first}" if first == last else f"environments {first} to {last}"
 
 
 class Failure(NamedTuple):
-    """An error on a worker, sent instead of a result.
+    """An error on a worker, which is sent in place of a result.
 
     Attributes:
-        error: the error for the user.
+        error: the error to raise for the user.
         cause: the error of the environment or policy, pickled, or None if it cannot be pickled.
     """
 
@@ -87,7 +87,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, activity: Activity) -> Failure:
-        """Describe an error."""
+        """Return the failure for an error of an environment, a policy or their setup. `activity` says whose it is."""
         setup = isinstance(error, SetupError)
         by_policy = activity.policy and activity.env is None
         error = (setup and error.__cause__) or error
@@ -100,8 +100,8 @@ class Failure(NamedTuple):
             module = (error.name or "") if isinstance(error, ImportError) else ""
             report: DistributedEnvError = WorkerSetupError(
                 f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {describe_error(error)}",
-                remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
-                "cloudpickle.register_pickle_by_value(module).",
+                remedy="Install the module on the workers, send it with client.upload_file, or let cloudpickle pickle "
+                "it by cloudpickle.register_pickle_by_value(module).",
                 module=module,
                 **told,
             )
@@ -110,7 +110,7 @@ class Failure(NamedTuple):
             what = "the policy" if by_policy else named(indices)
             report = kind(
                 f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
-                remedy="Fix it, and request the next trajectories: this restarts the group.",
+                remedy="Fix the cause, and request the next trajectories, which restarts the group.",
                 original=type(error).__name__,
                 **told,
             )
@@ -118,7 +118,7 @@ class Failure(NamedTuple):
         return cls(report, cause)
 
     def with_cause(self) -> DistributedEnvError:
-        """Return the error for the user, with its cause."""
-        with contextlib.suppress(Exception):  # this process may lack the class of the error
+        """Return the error to raise for the user, with its cause if this process can unpickle it."""
+        with contextlib.suppress(Exception):  # this process may lack the class of the cause
             self.error.__cause__ = None if self.cause is None else pickle.loads(self.cause)
         return self.error

@@ -1,4 +1,7 @@
-"""`segment`: a segment of a `FunctionalEnv`, as a compiled rollout. It is pure, so any worker may run or repeat it."""
+"""`segment` collects a segment of a `FunctionalEnv` by a compiled rollout.
+
+It is a pure function, so any worker may call it, or call it again.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def segment(
         plan: the `Plan`, pickled.
         setup: the `GroupSetup`, pickled.
         number: the number of the segment, on which the random numbers depend.
-        state: the carry with which the segment begins, the previous `Segment`, or None to begin with resets.
+        state: the carry of `rollout` with which the segment begins, or the previous `Segment`, which contains this
+            carry. None to begin with resets.
         weights: the parameters of the policy, pickled.
         version: the version of the weights.
     """
@@ -51,7 +55,7 @@ def _segment(
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
-    if state is None:  # without a carry, the first rollout would be compiled separately
+    if state is None:  # a rollout without a carry would be compiled separately
         state = first_carry(
             *begun, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,
@@ -67,10 +71,10 @@ def _segment(
         if missing:
             raise af.OptionError(
                 f"infos names {missing[0]!r}, but the infos of the environment are {[*info]}",
-                remedy="Leave it out.",
+                remedy="Leave that name out of infos.",
             )
         info = {name: info[name] for name in plan.infos}
-    # `[:-1]` removes the state
+    # `[:-1]` removes `state`, the last attribute of the rollout's trajectory
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
     return Segment(Trajectory._make([*steps, None, None, None]), version, state)

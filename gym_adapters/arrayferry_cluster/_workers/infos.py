@@ -1,4 +1,4 @@
-"""The infos that a group of ordinary environments collects."""
+"""`Infos`: collects the infos that the user requested, for a group of ordinary environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 
 class Infos:
-    """Collects infos: for each name, an array and a mask of the environments that provided it.
+    """Collects infos: for each name, an array, and a mask of the steps and environments that provided the info.
 
     Args:
         names: the names of the infos.
@@ -34,7 +34,7 @@ class Infos:
         """Return the arrays (time, environment, ...), or None for infos that no environment provided.
 
         Raises:
-            arrayferry.OptionError: an info is no number or array, or its shape changes.
+            arrayferry.OptionError: an info is neither a number nor an array of numbers, or its shape changes.
         """
         result: dict[str, Any] = {}
         for name in self._names:
@@ -44,7 +44,7 @@ class Infos:
             if len(shapes) > 1 or not kinds <= set("biufc"):
                 raise af.OptionError(
                     f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
-                    remedy="Leave it out, or return it with the same dtype and shape at each step.",
+                    remedy="Leave that name out, or return the info with the same dtype and shape at each step.",
                 )
             result[name] = None
             if values:

@@ -1,4 +1,4 @@
-"""The plan of groups, which workers receive pickled, and load once in each process."""
+"""What the collector sends to workers and gets back: `Plan`, `GroupSetup` and `Segment`, and how values are pickled."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class GroupSetup:
         index: the number of the group.
         first: the number of the first environment in the group.
         num_envs: the number of environments in the group.
-        factories: the pickled functions that make the environments, or no functions for a `FunctionalEnv`.
-        policy_state: the group's rows of the policy's initial state, or None for a policy without a state.
+        factories: the pickled functions that make the environments, or [] for a `FunctionalEnv`.
+        policy_state: the rows of the policy's initial state for this group, or None for a policy without a state.
     """
 
     index: int
@@ -66,7 +66,7 @@ class GroupSetup:
 
     @property
     def indices(self) -> range:
-        """The numbers of the environments."""
+        """The numbers of the environments of this group in the collector."""
         return range(self.first, self.first + self.num_envs)
 
 
@@ -76,7 +76,7 @@ class Segment(NamedTuple):
     Attributes:
         steps: the steps. `version`, `group` and `restarted` are None.
         version: the version of the weights.
-        state: the carry from which a `FunctionalEnv` continues, in NumPy.
+        state: the carry from which a `FunctionalEnv` continues, as NumPy arrays, or None for ordinary environments.
     """
 
     steps: Trajectory
@@ -85,11 +85,11 @@ class Segment(NamedTuple):
 
 
 class SetupError(Exception):
-    """This process cannot load an environment, a policy or its weights. The cause is the original error."""
+    """This process cannot load an environment, a policy or its weights. `__cause__` is the original error."""
 
 
 def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
-    """Pickle a value, including classes and functions that only this process has.
+    """Pickle a value. Classes and functions of the user's script are pickled by value, as workers lack the script.
 
     Args:
         value: the value to pickle.
@@ -103,19 +103,20 @@ def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
     except Exception as error:
         raise af.OptionError(
             f"{what} cannot be pickled ({type(error).__name__}: {error})",
-            remedy="Create its objects inside the function, and pass arrays and numbers in policy_params.",
+            remedy="Make such objects inside the function that is called on the worker, and pass only arrays and "
+            "numbers in policy_params.",
         ) from error
 
 
 @contextlib.contextmanager
 def setting_up() -> Iterator[None]:
-    """Raise `SetupError` for errors that mean that this process lacks a module or class."""
+    """In place of errors in this context, raise `SetupError` if they mean that this process lacks a module or class."""
     try:
         yield
     except ImportError as error:
         raise SetupError from error
     except AttributeError as error:
-        if "Can't get attribute" in str(error):  # this process has an older version of a module
+        if "Can't get attribute" in str(error):  # a module here lacks a pickled class or function
             raise SetupError from error
         raise
 
@@ -129,7 +130,9 @@ def _loaded(data: bytes) -> Any:
 
 
 def loaded(data: bytes) -> Any:
-    """Unpickle the result of `to_bytes`, once in each process, since JAX compiles again for each new function object.
+    """Unpickle the result of `to_bytes`, once in each process.
+
+    The result is cached, since JAX would compile again for another copy of a function.
 
     Raises:
         SetupError: this process lacks a module or class.

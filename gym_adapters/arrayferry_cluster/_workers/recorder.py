@@ -1,4 +1,4 @@
-"""`Recorder`: stacks the trees of arrays of several steps into arrays (time, ...)."""
+"""`Recorder`: stacks trees of arrays, one for each step, into a tree of arrays (time, ...)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from arrayferry.typing import AnyTree
 
 
 class Recorder:
-    """Copies the arrays of each step, which may change afterwards.
+    """Records a tree of arrays for each step. It copies the arrays, since environments may overwrite them.
 
     Args:
-        name: a name for the arrays, for errors.
+        name: the words for the tree in errors, such as "the action".
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._steps: list[tuple[Any, list[Any]]] = []  # the layout and the arrays of each tree
+        self._steps: list[tuple[Any, list[Any]]] = []  # for each step, a layout and arrays
 
     def write(self, tree: AnyTree) -> None:
         """Copy the arrays of a step."""
@@ -36,7 +36,7 @@ class Recorder:
         self._steps.append((layout, arrays))
 
     def tree(self) -> Any:
-        """Return the arrays of all steps.
+        """Return a tree in which each array contains that array of all steps, stacked along axis 0.
 
         Raises:
             arrayferry.OptionError: the structure, dtypes or shapes differ between steps.
@@ -46,7 +46,7 @@ class Recorder:
         for number, form in enumerate(forms):
             if form != forms[0]:
                 raise af.OptionError(
-                    f"{self._name} was {forms[0]} in step 0, and {form} in step {number}",
+                    f"{self._name} was {forms[0]} in step 0, but {form} in step {number} (structure, dtypes and shapes)",
                     remedy="Return arrays of the same structure, dtypes and shapes at each step.",
                 )
         stacked = [np.stack(column) for column in zip(*(x for _, x in self._steps), strict=True)]

@@ -132,7 +132,7 @@ def test_vector_environments_are_audited(run, folder):
 
 WRONG_NAMES = {
     "own_envs_of_test": "does not name a class",
-    "CartPole-v1": "an id of Gymnasium with --vector",
+    "CartPole-v1": "With --vector, an id of Gymnasium is possible",
     "own_envs_of_test:Nothing": "has no Nothing",
     "own_envs_of_test:other": "a FunctionalEnv is needed",
     "no_such_module:X": "no_such_module cannot be imported",

@@ -153,7 +153,7 @@ def test_libraries_are_not_imported_again(run, only, installed, toy):
 def test_nothing_to_show(run, only, monkeypatch):
     only("numpy")
     status, out, _ = run("routes", "numpy")
-    words = "There is no other library that can be used here: see arrayferry doctor.\n"
+    words = "No other library can be used here. arrayferry doctor shows the reasons.\n"
     assert (status, out) == (0, words)
     monkeypatch.setenv("ARRAYFERRY_PLUGINS", "")
-    assert run("routes")[1].startswith("There is no other library")
+    assert run("routes")[1].startswith("No other library")

@@ -563,7 +563,7 @@ def test_damaged_values_are_not_the_fault_of_a_plugin(damaged, to, tmp_path):
     for value, options in ((x, {}), ([x], {"unknown": "convert"})):
         caught = refused(af.ConversionError, "could not be read", value, to, **options)
         assert type(caught) is af.ConversionError
-        assert "may be damaged" in caught.remedy
+        assert "is damaged or out of reach" in caught.remedy
         assert type(caught.__cause__).__name__ in str(caught)
     with pytest.raises(af.BlockError, match=r"block 1 .*could not be computed or read"):
         list(af.stream(x, to, block=1))
