@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Raises:
         SystemExit: always, with the exit status.
     """
-    if arguments is None:  # SystemExit of a signal also ends child processes, in `finally`
+    if arguments is None:  # a signal must raise SystemExit, so that `ask` ends its child process
         for number in signal.Signals:
             if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))

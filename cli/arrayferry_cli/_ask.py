@@ -149,7 +149,7 @@ _PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/
 
 
 def without_paths(text: str) -> str:
-    """Replace all of each absolute path but its last part by "...". The text then shows no names of folders.
+    """Shorten each absolute path to "..." and its last part, so that the text shows no names of folders.
 
     Examples:
         >>> without_paths("cannot open /home/someone/lib/libcuda.so: no such file")

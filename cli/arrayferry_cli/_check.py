@@ -149,7 +149,7 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
     """Return the names of what to test for plugins without a backend.
 
-    These are the source backends of their converters, or else their first container.
+    These are the source backends of the plugins' converters, or else the first container.
 
     Raises:
         CommandError: there is nothing to test.

@@ -106,11 +106,11 @@ def find_origin(name: str) -> extending.Origin:
 
 
 def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
-    """Return entries for all plugins, all libraries and the libraries in `names`, and warnings about no known plugin.
+    """Return entries for all plugins, all libraries and the libraries in `names`, and texts of other warnings.
 
     Args:
         step: a function that is called before each step, with its description.
-        crashed: by the names of the plugins that crash or hang, what to add to their entries. They are not loaded.
+        crashed: for each plugin that crashes or hangs, by name, what to add to its entry. Such plugins are not loaded.
         names: the names of up to two libraries to look for: a source, and then a target.
 
     Raises:

@@ -59,7 +59,7 @@ class Agnostic(Protocol[P, R]):
     __name__: str
     __qualname__: str
     __wrapped__: Callable[P, R]
-    """The function itself, with its own types."""
+    """The decorated function, with its own types."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -68,7 +68,7 @@ class Agnostic(Protocol[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
-        """Return the bound method, if the function is a method."""
+        """Return the function, bound to `instance` if it is a method."""
         ...
 
 
@@ -288,8 +288,8 @@ class _Function:
     ) -> Backend | None:
         """Return the caller's library, or None if the call needs neither gradients nor traced code.
 
-        After the error `refused`, it is the library of the first traced array. Otherwise it is the first library
-        among the arguments that supports gradients, except the function's own.
+        If `refused` is an error, the caller's library is that of the first traced array. Otherwise, it is the first
+        library among the arguments that supports gradients and is not the function's own.
         """
         target = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]

@@ -76,8 +76,8 @@ class Crossing(Protocol):
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
         """Return the call of the pullback.
 
-        It accepts the `count` arguments, followed by the cotangents of the results. It returns the cotangents of the
-        `wanted` arguments.
+        The pullback accepts the `count` arguments, followed by the cotangents of the results. It returns the cotangents
+        of the `wanted` arguments.
         """
         ...
 
@@ -87,7 +87,7 @@ class Crossing(Protocol):
 
 
 class Autodiff(Part):
-    """How a library differentiates. The hook `arrayferry_gradients` returns one for each library.
+    """How a library differentiates. The hook `arrayferry_gradients` returns an `Autodiff` for each library.
 
     Attributes:
         name: the name of the backend.
@@ -121,9 +121,10 @@ class Autodiff(Part):
         """
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
-        """Return a function of `count` arguments, followed by the cotangents of the results.
+        """Return the pullback of a function, as a function of one list.
 
-        The function returns the cotangents of the `wanted` arguments.
+        The list contains the `count` arguments of `function`, followed by the cotangents of its results. The pullback
+        returns the cotangents of the `wanted` arguments.
         """
 
         def gradient(values: list[Any]) -> Flat:
@@ -178,7 +179,9 @@ class Autodiff(Part):
         Raises:
             NotImplementedError: traced code of the library cannot call Python functions.
         """
-        raise NotImplementedError(f"{self.name} cannot call a function from traced code")
+        raise NotImplementedError(
+            f"{self.name} cannot call a function from traced code. Call the function outside of it"
+        )
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function so that the library's compiler calls it without tracing it."""

@@ -131,7 +131,9 @@ def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
         return None
     numpy_dtype = dtype_named(dtype_name(dtype))
     if numpy_dtype is None:
-        raise OptionError(f"result_like names the dtype {dtype}, which is not known")
+        raise OptionError(
+            f"result_like names the dtype {dtype}, which is not known. Pass a dtype of NumPy or ml_dtypes"
+        )
     return _Form(tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name)
 
 
@@ -154,9 +156,10 @@ class ForeignCall:
         paths: the path of each of the caller's arrays in the arguments, for errors.
         cache: the functions compiled for earlier calls, or None if the function is not compiled.
         expect: returns the `Expected` result for the caller's arrays, or None if it is not known.
-        count: the number of arguments of a pullback that are arguments of the function. The rest are cotangents.
-        saved: the pullback that the call of the function returned. It computes the cotangents without another
-            call of the function, and is used only if the arguments are not traced.
+        count: for the call of a pullback, the number of its arrays that are arguments of the function. The rest are
+            cotangents.
+        saved: for the call of a pullback, the pullback that the function's library returned. It computes the
+            cotangents without another call of the function, and is used only if the arguments are not traced.
     """
 
     name: str

@@ -103,7 +103,8 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
     Args:
         container: the container.
-        *values: values that hold different arrays. Without any, only `types` are checked, as `arrayferry check` does.
+        *values: values that contain different arrays. Without values, only `types` is checked, as by
+            `arrayferry check`.
 
     Raises:
         arrayferry.PluginError: an attribute of the container is missing or wrong.

@@ -1,4 +1,4 @@
-"""The arrays of a stream, and which of their own blocks each block of the stream needs."""
+"""The arrays of a stream. Blocks of the stream are made of the arrays' own blocks, such as chunks of Dask."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StreamedArray:
 
     Attributes:
         x: the array.
-        path: its path in the tree.
-        axis: the axis along which it is split, or None if every block contains the whole array.
+        path: the path of the array in the tree.
+        axis: the axis along which the array is split, or None if every block contains the whole array.
         group: the index of the `Blocks` that read the array, or None for an array in memory.
         number: the index of the array in its group.
         ends: the ends along the axis of the blocks that the array is divided into, such as chunks of Dask.
@@ -55,7 +55,7 @@ class StreamedArray:
     ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield the number and length of each block of this array in `start:stop`, and the slice of it to use."""
+        """Yield for each block of the array in `start:stop` its number, its length, and the slice of it to use."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -119,12 +119,12 @@ def _streamed(x: AnyArray, kind: Kind) -> Any:
 def _streamed_array(
     x: AnyArray, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Return an array of a tree, as it is streamed. Columns and 0-d data sets of files are read into memory."""
+    """Return the `StreamedArray` of an array of a tree. Read columns and 0-d data sets of files into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:
         if kind.origin is not None and kind.origin.memory == "lazy":
-            call_backend(kind.origin, "device_of", x)  # device_of() raises for a closed file
+            call_backend(kind.origin, "device_of", x)  # raises for a closed file, with a remedy
             if options.sparse == "raise" and call_backend(kind.origin, "is_sparse", x):
                 conversion(x)
         elif kind.backend is not None:
@@ -182,7 +182,7 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # if slices cannot be copied, this says why
+            call_backend(backend_of(x), "copy", x)  # raises the reason if copies are impossible
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
             remedy="Convert it as a whole, pass an array that can be sliced, or remove what forbids slices, such as "

@@ -151,11 +151,11 @@ class Streaming(Part):
 
 
 class Slices(Blocks):
-    """Blocks of arrays that read part of a file when indexed.
+    """Blocks of arrays of which a slice reads only this part of a file.
 
     Args:
         xs: the arrays.
-        axis: the axis.
+        axis: the axis along which the arrays are split.
         lengths: for each array, the lengths of its blocks.
 
     Examples:

@@ -18,7 +18,7 @@ class StreamingTests:
     """The tests of how arrays are read block by block. A library without `Streaming` passes."""
 
     def test_blocks(self: Any) -> None:
-        """`blocks` reads every part of an array once, in any order, from several threads."""
+        """The blocks that `blocks` returns contain all values, also if several threads read them in any order."""
         part = self.part(HOOK)
         if part is None:
             return

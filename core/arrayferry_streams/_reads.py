@@ -24,7 +24,7 @@ _Part = tuple[StreamedArray, int]
 class FailedError(Exception):
     """A block could not be read or assembled.
 
-    Its arguments are the cause, or None for a timeout, and the path of the array, or "" if it is not known.
+    The arguments are the cause of the error (None for a timeout), and the path of the array ("" if it is not known).
     """
 
 
@@ -97,11 +97,12 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # at interpreter shutdown, `os` may be None already. A forked process must not close the readers of its parent
+        # `os` is None if Python exits and has cleared its modules. A forked process must not close
+        # the readers of its parent
         if os is None or self._process != os.getpid():
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
-            for reader in self._readers:  # close() would wait for a reader that hangs
+            for reader in self._readers:  # a read may hang: let Python exit without waiting for it
                 self._call_safely(reader, "abandon")
             if self._pool is not None:
                 self._pool.abandon()
@@ -109,7 +110,7 @@ class Reads:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # drop all arrays: the traceback of an error may refer to this object, and would keep them in memory
+        # drop all arrays, since the traceback of an error may keep this object in memory
         self.arrays = Arrays([], [], copy=True)
         for collection in (self._readers, self._results, self._started, self._reads, self._last):
             collection.clear()
@@ -167,7 +168,7 @@ class Reads:
             results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # SystemExit of a task is not an Exception
+        except BaseException as error:  # a task may raise SystemExit, which is no Exception
             raise FailedError(error, self._path_of(index)) from error
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)

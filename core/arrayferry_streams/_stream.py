@@ -20,9 +20,7 @@ from ._errors import BlockError, BlockTimeoutError
 from ._reads import Arrays, FailedError, Reads
 
 if TYPE_CHECKING:
-    from typing_extensions import (
-        TypeVar,
-    )  # type checkers know it, even if it is not installed
+    from typing_extensions import TypeVar  # type checkers know it, even if it is not installed
 
     B = TypeVar("B", default=Any, covariant=True)
 else:
@@ -108,7 +106,7 @@ class Stream(Generic[B]):
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return a description of the blocks and rows. A loader can be resumed if it is the same then."""
+        """Return a description of the blocks and rows, which must be the same when a data loader is resumed."""
         part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
         return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
@@ -264,7 +262,7 @@ class Iteration(Generic[B]):
 
 
 class _Repeated:
-    """Detects work that is repeated for single blocks."""
+    """Detects that single blocks, as `stream[i]` returns them, repeat the same work."""
 
     def __init__(self) -> None:
         self._blocks: Cache[Hashable, set[int]] = Cache(10_000)

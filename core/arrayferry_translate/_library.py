@@ -265,7 +265,7 @@ class TorchLibrary(Library):
 
     def dtype(self, name: str) -> Any:
         if name == "uint64":
-            raise NotImplementedError("PyTorch computes nothing with uint64")
+            raise NotImplementedError("PyTorch has no operations on uint64")
         return getattr(self.native, self.wider.get(name, name))
 
     def cast(self, x: AnyArray, name: str) -> Any:

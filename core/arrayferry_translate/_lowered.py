@@ -62,7 +62,7 @@ def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
 def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
-    # the sort is ascending and stable: flip its input and its result, so that equal values stay in order
+    # the sort is ascending: flip its input and its result, so that equal values stay in order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
     return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
@@ -229,7 +229,7 @@ OF_KEYS: Mapping[str, Lowered] = {
 """The primitives of keys, as functions of uint32 arrays: `function(implementation, params, *arrays)`."""
 
 INSIDE = frozenset(("cond", "while", "scan"))
-"""Primitives that run nested programs. The equations in these programs replace keys."""
+"""Primitives that run nested programs, inside of which uint32 arrays replace keys too."""
 IMPLEMENTATIONS = {
     f"key<{impl.tag}>": impl
     for impl in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)

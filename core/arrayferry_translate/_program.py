@@ -158,9 +158,7 @@ def save_all(
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
         os.replace(partial, path)
     finally:
-        with contextlib.suppress(
-            OSError
-        ):  # os.replace() has moved `partial`, unless writing failed
+        with contextlib.suppress(OSError):  # os.replace() has moved `partial` after success
             os.remove(partial)
 
 

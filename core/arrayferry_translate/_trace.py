@@ -29,9 +29,9 @@ INLINED = {
 }  # fmt: skip
 """Primitives that only run a jaxpr, which is among their parameters. Its equations take their place."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
-"""The names of the parameter of `INLINED` primitives that is the jaxpr."""
+"""The possible names of the parameter of an `INLINED` primitive that contains its jaxpr."""
 LARGEST = 1 << 16
-"""The largest number of elements that the results of an equation may have to be computed during tracing."""
+"""The maximum number of elements of the results of an equation that is computed during tracing."""
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:

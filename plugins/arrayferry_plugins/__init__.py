@@ -1,5 +1,5 @@
 """The built-in plugins: one module for each library, all with the same structure.
 
-They use the entry-point group `arrayferry` like any other plugin. No module here imports its library at
+These plugins use the entry-point group `arrayferry` like any other plugin. No module here imports its library at
 the top. A hook needs no `hookimpl`, since its name begins with `arrayferry_`.
 """

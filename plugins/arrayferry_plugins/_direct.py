@@ -24,7 +24,7 @@ SMALL = 1024 * 1024
 TOGETHER = 32 * 1024 * 1024
 """The size in bytes at which a batch of arrays is complete, so that the next array begins a new batch."""
 ALIGNMENT = 256
-"""The number of bytes whose multiples are the addresses of the arrays, as of arrays that CUDA allocates."""
+"""The alignment in bytes of each array in the common memory, as of arrays that CUDA allocates."""
 
 Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 """For each array, its start and stop in the common memory, in elements, and its shape."""
@@ -50,7 +50,7 @@ class Bound(Converter):
     """A converter whose `convert` calls the function that `bind` returns."""
 
     def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
-        # `convert` has no option `narrowing`: raise for dtypes that the target lacks, so that the general path is used
+        # `convert` does not know `narrowing`: the general path handles dtypes that the target lacks
         bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if bound is None else bound(x)
 

@@ -39,7 +39,7 @@ class StoredStreaming(Streaming):
 
 
 class _StoredSlices(Slices):
-    """Blocks of arrays of a file or store. An error names a closed file before anything is read."""
+    """Blocks of arrays of a file or store. If the file is closed, `read` raises an error with a remedy."""
 
     def __init__(
         self, source: StoredSource, xs: Sequence[Any], axis: int, lengths: AnyArray

@@ -35,7 +35,7 @@ class CupyDevices(Devices):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # else cupy.array() copies it before it is sent
+            if not x.flags.c_contiguous:  # else CuPy would copy it after `source.record()` below
                 x = x.copy()
         # CuPy copies on the stream of the target GPU, which must wait for work on the source
         with cupy.cuda.Device(target):
@@ -64,7 +64,7 @@ class CupyDLPack(DLPack):
     def export(self, x: AnyArray) -> Any:
         import cupy
 
-        # an export waits for work on the current GPU only: let that GPU wait for the GPU of the array
+        # an export waits for the current GPU only, so let that GPU wait for the GPU of the array
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -75,7 +75,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13 is managed memory
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13: managed memory, often refused
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()
@@ -154,7 +154,7 @@ def _gpus() -> tuple[int, str]:
 
 @cache
 def _dtypes() -> frozenset[str]:
-    """The names of the dtypes that CuPy has: bfloat16 from version 14 on, with NumPy 2.1.2 and `ml_dtypes`."""
+    """Return the names of the dtypes that CuPy has. It has bfloat16 from 14 on, with NumPy 2.1.2 and `ml_dtypes`."""
     import cupy
     import numpy as np
 

@@ -114,7 +114,7 @@ def _ragged(x: AnyArray) -> Exception:
 
 
 def _is_list(kind: Any) -> bool:
-    return hasattr(kind, "value_field")  # pyarrow has several types of lists, all with this
+    return hasattr(kind, "value_field")  # the attribute of all list types of pyarrow
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:

@@ -64,9 +64,7 @@ class DataTrees(Container):
         return list(value.to_dict().values())
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        root_path = (
-            value.path
-        )  # to_dict() of a child tree returns paths from the root of the whole tree
+        root_path = value.path  # to_dict() of a child uses paths from the root of the tree
         paths = [path.removeprefix(root_path) or "/" for path in value.to_dict()]
         nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)

@@ -118,7 +118,7 @@ class BackendTests(Runner):
             yield from ([argument] for argument in self._broadcast(dtype, shape, method))
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
-        """Yield writable arrays of many layouts and sizes: NumPy arrays for `from_numpy`."""
+        """Yield writable arrays of many layouts and sizes. They are NumPy arrays if `method` is "from_numpy"."""
         yield from self._in_layouts(samples.numbers(self._usual(), samples.CUBE), method)
         for size in sizes:
             for aligned in (True,) if size == samples.LARGE else (True, False):

@@ -86,7 +86,7 @@ def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
     except af.ConversionError as error:
         skip_if_lacking(error.__cause__)
         if isinstance(error, af.ContractError):
-            error.remedy = error.duty  # authors of plugins read it, not users
+            error.remedy = error.duty  # `remedy` is for users, `duty` for authors of plugins
         raise
 
 
@@ -312,7 +312,7 @@ class Runner:
                 np.asarray(number, argument.values.dtype), argument.values.shape
             )
             if in_use and not _share_memory(sides):
-                continue  # memory was shared until the library moved the array that was written to
+                continue  # the library copied the array before the write, so nothing else changed
             constant = ", which is constant," if is_constant and call.shares is not False else ""
             must = "must change too" if shares else "must not change"
             when = f"when the {names[to]} is written to"
@@ -350,7 +350,7 @@ def _fingerprint(x: AnyArray) -> Any:
 
 
 def _sampled(x: Values) -> Values:
-    """Return the elements to compare: all if there are fewer than 4096. Comparing all of many takes long."""
+    """Return the elements of an array to compare: all if it is small, or about 4096, which takes less time."""
     return x.ravel()[:: 1 + x.size // 2**12]
 
 

@@ -153,7 +153,7 @@ class DirectTests(BackendTests):
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
         """Yield the arrays, after NumPy arrays were converted to the source library in place."""
         for argument in arrays:
-            if isinstance(argument.x, np.ndarray):  # else it was converted before
+            if isinstance(argument.x, np.ndarray):  # not converted yet: an array may occur twice
                 argument.x = source.from_numpy(argument.x)
             yield argument
 

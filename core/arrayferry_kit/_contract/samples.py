@@ -59,7 +59,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        values = values * 1_000_000_007 - 2  # numbers so large that a change of the unit shows
+        values = values * 1_000_000_007 - 2  # large numbers, which overflow in smaller units
         return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
         values = values - 2

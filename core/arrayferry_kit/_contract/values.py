@@ -44,7 +44,7 @@ class ValueTests(BackendTests):
         equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
 
     def test_answers(self) -> None:
-        """Each method in `_ASKED` returns what `DUTIES` says, for ordinary arguments."""
+        """Methods with simple results, such as `is_sparse`, return what they must, for ordinary arguments."""
         argument = self._ordinary()
         for method, *args in _ASKED:
             for x in args or [argument.x]:
@@ -81,7 +81,7 @@ class ValueTests(BackendTests):
                 self.run(call, *arguments)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
-        """The arrays that `unportable` returns raise a `ConversionError` with a reason and a remedy."""
+        """To convert an array that `unportable` returns raises a `ConversionError` with a reason and a remedy."""
         other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
             what = f"to_numpy(), for {describe_value(array)} with more than values"
@@ -113,7 +113,8 @@ class MemoryTests(BackendTests):
     def test_memory(self, method: str, copy: bool | str | None) -> None:
         """Memory is shared or copied as the backend states or `copy` requests, for arrays of 4 bytes to 16 MiB."""
         call = self._call(method, copy)
-        is_sparse = self.tested.is_sparse(self._ordinary().x)  # a large one needs much memory
+        # a sparse array of the largest size would need too much memory
+        is_sparse = self.tested.is_sparse(self._ordinary().x)
         sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
         for argument in self._memory(method, sizes):
             try:

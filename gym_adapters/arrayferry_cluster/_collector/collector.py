@@ -216,7 +216,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         """Return the next trajectories.
 
         Raises:
-            NotReadyError: the collector is closed.
+            NotReadyError: the collector is closed, or was made before this process was forked.
             arrayferry.OptionError: this is the thread of the client's event loop.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
                 next call continues with the collected segments, and restarts the groups that failed.

@@ -276,7 +276,7 @@ class TaskGroup(Group):
         if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
             job.running_since = job.running_since or now
             if now - job.running_since > self._timeout:
-                # after the restart, Dask would run these tasks on another worker, which would hang too
+                # Dask would run these tasks on another worker, which would hang too
                 self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 
@@ -319,7 +319,7 @@ class ActorGroup(Group):
                 self._died(error)
 
     def _failed(self, job: Job, error: Exception) -> None:
-        # the actor is not lost yet: the connection is, or Dask does not know yet that the worker died
+        # the connection is lost, or Dask does not know yet that the worker died
         if self.status.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
@@ -345,9 +345,7 @@ class ActorGroup(Group):
                 if activity is None or activity[0] <= self._timeout:
                     return
                 _, where, indices = activity
-            except (
-                TimeoutError
-            ):  # the process does not answer, so `where` and `indices` stay as above
+            except TimeoutError:  # no answer: report the defaults of `where` and `indices`
                 pass
             except Exception:  # the actor is lost: `settle` makes another
                 return

@@ -106,7 +106,7 @@ class Clients:
         """Return a client of the scheduler at an address. The client is closed when this object is deleted.
 
         Returns:
-            None, with one warning, if the address is a `_Formerly` and the cluster no longer answers.
+            None, with a warning, if the address is a `_Formerly` and the cluster no longer answers.
         """
         process = os.getpid()
         with _connecting.setdefault(process, threading.RLock()):
@@ -300,7 +300,7 @@ class DaskBlocks(Blocks):
 
 
 def _along(keys: Any, axis: int) -> list[Any]:
-    """Return for each block along an axis the keys of its chunks, nested by the other axes."""
+    """Return for each block along an axis the keys of its chunks, in lists that are nested along the other axes."""
     if axis == 0:
         return [[key] for key in keys]
     return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]

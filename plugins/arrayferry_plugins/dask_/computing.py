@@ -45,7 +45,7 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 def without_planning(x: AnyArray) -> Any:
     """Return an array of Dask's query planning as a `dask.array.core.Array`, which has a graph.
 
-    The graph is not optimized, since a cluster may know its keys already, with the tasks before an optimization.
+    The graph is not optimized, since that would change the tasks of keys that a cluster may know already.
     """
     from dask.array.core import Array
 
@@ -198,9 +198,7 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
     several: bool = math.prod(x.numblocks) > 1
     if several or not isinstance(values, np.ndarray):
         return several
-    finish, arguments = (
-        x.__dask_postcompute__()
-    )  # older versions of Dask do not copy a single block
+    finish, arguments = x.__dask_postcompute__()  # older versions do not copy a single block
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
 
@@ -210,7 +208,7 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
     Args:
         values: the computed values.
-        fresh: whether nothing else uses their memory already.
+        fresh: whether they are in such memory already, so that no copy is needed.
     """
     import numpy as np
 
@@ -244,7 +242,7 @@ def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
 
 
 def synchronized(x: AnyArray) -> Any:
-    """Wait until a copy by CuPy is complete, since others may write to its source or read it on other streams."""
+    """Wait until a copy by CuPy is complete. Its source may be written to, and the copy read, on other streams."""
     if backend_of(x).name == "cupy":
         import cupy
 

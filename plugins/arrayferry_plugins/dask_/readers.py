@@ -31,7 +31,7 @@ CLOSE = 2
 """A result is "close" if its last use is at most this many steps after its first."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""The maximum size in bytes of all results of the kind "many", and of all of the kind "far", for each worker."""
+"""The maximum size in bytes of all kept results of one kind, "many" or "far". On a cluster, it applies per worker."""
 
 WORKER = 1.0
 """Seconds to wait for a worker's answer to a direct connection."""
@@ -91,7 +91,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # for a far result above the limit, each step needs its inputs
+                if kind != "far":  # if it is not kept, each step computes it again from its inputs
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs
@@ -133,9 +133,7 @@ class DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
-        owned = self.owned and len(keys) == len(
-            every
-        )  # two blocks with one chunk would share memory
+        owned = self.owned and len(keys) == len(every)  # False if two blocks share a chunk
         values = dict(zip(keys, results, strict=True))
         chunks = [_filled(block, values) for block in self._wanted[step]]
         values.clear()
@@ -171,7 +169,7 @@ class DaskReader(Reader):
         return tasks
 
     def _drop(self, step: int) -> None:
-        """Drop the results that no later step needs."""
+        """After a step, delete the results that no other step needs."""
         with self._lock:
             for key in self._needed.pop(step, ()):
                 self._counts[key] -= 1

@@ -19,7 +19,7 @@ def is_sparse(x: AnyArray) -> bool:
 
 
 def is_traced(x: AnyArray) -> bool:
-    """Return whether an array is traced. A sparse array is if one of its `parts` is."""
+    """Return whether an array is traced. A sparse array is traced if one of its `parts` is traced."""
     import jax
 
     if is_sparse(x):
@@ -35,7 +35,7 @@ def parts(x: AnyArray) -> Sequence[Any]:
 
 
 def dense(x: AnyArray) -> Any:
-    """Return the values of a sparse array as a dense one, on its device."""
+    """Return a sparse array as a dense array on the same device."""
     with staying(parts(x)[0]):
         return x.todense()
 
@@ -56,7 +56,7 @@ def copied(x: AnyArray) -> Any:
 
             y = jax.device_put(owned(np.asarray(x)), x.sharding)
     if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
-        # jnp.array() may put the copy of an empty array, or of one in host memory, on another device
+        # jnp.array() may put copies of empty arrays, or of arrays in host memory, elsewhere
         y = jax.device_put(y, x.sharding)
     return y
 

@@ -106,7 +106,7 @@ class JaxDLPack(DLPack):
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            # JAX uses one stream, on which the comparison waits for `y`, and all later work waits too
+            # JAX uses one stream: the comparison on it waits for `y`, and so does all later work
             _ = y == y
         return True
 
@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         if not x.is_fully_addressable:
             first = "jax.experimental.multihost_utils.process_allgather(x)"
             raise refused("a JAX array that is spread over several processes", first)
-        # for an array on several devices, JAX caches the result of asarray, which must not be shared
+        # JAX caches what asarray() returns for an array on several devices: copy it
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:

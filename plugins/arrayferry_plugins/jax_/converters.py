@@ -41,7 +41,7 @@ class NumpyToJax(Bound):
     def _bound(self, options: Options, *, alone: bool = False) -> Callable[[Any], Any] | None:
         """Return a function that converts one array if `alone`, or otherwise a list of arrays.
 
-        Return None if the options or the default device of JAX do not allow this way.
+        Return None if the options or the default device of JAX do not allow such a function.
         """
         import jax
 
@@ -62,7 +62,7 @@ class NumpyToJax(Bound):
                         arrays[index] = array.astype(array.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError(
-                    "compiled code raises for NaN or infinity, by jax_debug_nans or _infs"
+                    "jax_debug_nans or jax_debug_infs is set, so compiled code may raise"
                 )
             results = to_jax(arrays)
             if type(results[0]) is not kind:

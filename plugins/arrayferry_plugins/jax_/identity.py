@@ -1,4 +1,4 @@
-"""`Identity` converts small NumPy arrays to JAX in the fastest way: a compiled function returns its arguments."""
+"""`Identity`: the fastest conversion of small NumPy arrays to JAX, by a compiled function that returns its arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ The number of parts in a slice is a power of two. After a tree with at most `CHU
 times, it is converted in one call instead.
 """
 CHUNK = 128
-"""The maximum number of arrays that a compiled function accepts. To compile it takes a thirtieth of a second."""
+"""The maximum number of arrays that a compiled function accepts. Its compilation takes a thirtieth of a second."""
 
 Signature = tuple[Any, ...]
 """The key of a compiled function: for each array, a value that identifies its shape and dtype."""

@@ -55,7 +55,7 @@ def put(x: AnyArray, place: Any) -> Any:
         place = place.fitting(x.shape)
     try:
         with keeping_dtype(x):
-            one = isinstance(place, jax.Device)  # with a sharding in its place, x leaves its mesh
+            one = isinstance(place, jax.Device)  # with a plain device, x would keep its mesh
             return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
     except Exception as error:
         if "Disallowed" in str(error):

@@ -17,7 +17,7 @@ _drawing = threading.Lock()
 
 @uncompiled
 class JaxRandom(Random):
-    """Random numbers from a key. Each method splits the key, and draws with a new one. It works inside `jit` too.
+    """Random numbers from a key. Each method splits the key, and draws with a new key. This works inside `jit` too.
 
     Args:
         key: a key, as `jax.random.key` returns it.
@@ -125,7 +125,7 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        with jax.transfer_guard("allow"):  # users expect this transfer: a seed becomes a key
+        with jax.transfer_guard("allow"):  # making a key moves the seed, as users expect
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
             else:  # jax.random.key uses only 32 bits of a seed, so hash other seeds

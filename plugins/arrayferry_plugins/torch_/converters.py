@@ -69,8 +69,8 @@ def host_values() -> Callable[[Any], Any]:
 def _from_numpy() -> tuple[Callable[[Any], Any], str]:
     """Return a safe form of `torch.from_numpy`, and the condition for `inline` under which the original is safe.
 
-    Before PyTorch 2.13, it may crash for the dtype V0, since it divides by the item size, which is 0. Since 2.13, the
-    condition is "".
+    Before PyTorch 2.13, the original may crash for the dtype V0, since it divides by the item size, which is 0. Since
+    2.13, the condition is "".
     """
     import torch
 

@@ -41,7 +41,7 @@ class TorchRandom(Random):
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        # PyTorch mixes a seed of 32 bits well. Hash other seeds, such as None or longer ones
+        # use a seed of 32 bits unchanged, and hash all other seeds
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))

@@ -45,9 +45,9 @@ def traced() -> TracedValueError:
 
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Replace errors in this context by errors with a remedy, if their cause is the type of a tensor.
+    """Replace errors in this context by errors with a remedy, if a mode or the class of the tensor causes them.
 
-    The causes are a `FakeTensorMode`, and tensors that consist of other tensors, such as a `DTensor`.
+    The mode is `FakeTensorMode`. Such classes are those whose tensors consist of other tensors, as `DTensor`.
     """
     import torch
 
@@ -69,7 +69,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
 
 
 def refuse(x: AnyArray) -> None:
-    """Raise an error for a tensor with more than values in strided memory, or of a dtype that only PyTorch has."""
+    """Raise an error for a tensor that is not just values in strided memory, or whose dtype only PyTorch has."""
     import torch
 
     if hasattr(x, "_masked_data"):  # a torch.masked.MaskedTensor

@@ -251,7 +251,7 @@ def test_parameters_without_a_rule_are_refused():
 def test_what_pytorch_lacks_is_refused(x64):
     x = np.ones((2, 2), "int32")
     text = refuse(lambda x: x + 1, x.astype("uint64"), to="torch")
-    assert "PyTorch computes nothing with uint64" in text
+    assert "PyTorch has no operations on uint64" in text
 
 
 WITHOUT_SCIPY = """
