@@ -119,7 +119,7 @@ def _by(step: Step) -> str:
 
 
 def _module(name: str) -> str:
-    """Return words for the module of a plugin that contains the module `name`, with its distribution."""
+    """Return a text with the plugin and the distribution that the module `name` belongs to, or else `name`."""
     for point in all_points():
         # if the module of an entry point is a package, `name` may be a module in it
         if f"{name}.".startswith(f"{point.module}.") and point.dist:

@@ -37,7 +37,7 @@ Each combination of structure, shapes and dtypes of the arguments needs another 
 NARROWED = {
     "int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64",
 }  # fmt: skip
-"""The dtypes that JAX uses in place of 64-bit dtypes without `jax_enable_x64`."""
+"""The dtypes that JAX uses in place of 64-bit dtypes if `jax_enable_x64` is off."""
 
 
 def translate(

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from arrayferry.typing import AnyArray, AnyTree
 
 Lowered = Callable[..., Any]
-"""A function that computes a primitive by others: its arguments are the parameters, and then the arrays."""
+"""A function that computes a primitive by other primitives. It accepts the parameters, and then the arrays."""
 
 ERF_INV = (
     (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -69,7 +69,7 @@ def _top_k(params: AnyTree, x: AnyArray) -> Any:
 
 
 def _ordered(compare: Lowered) -> Lowered:
-    """Return the comparison in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
+    """Return a comparison like `compare`, but in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
 
     def lowered(params: AnyTree, x: AnyArray, y: AnyArray) -> Any:
         if jnp.issubdtype(x.dtype, jnp.floating):

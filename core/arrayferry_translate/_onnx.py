@@ -327,7 +327,7 @@ class _Operators:
 
 
 def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
-    """Return variables of a subgraph as arrays. State their shapes, which ONNX may not have inferred."""
+    """Return variables of a subgraph as arrays. Reshape those whose shapes ONNX has not inferred."""
     pairs = zip(variables, shapes, strict=True)
     return [
         ndx.asarray(

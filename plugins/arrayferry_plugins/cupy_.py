@@ -35,7 +35,7 @@ class CupyDevices(Devices):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # else CuPy would copy it after `source.record()` below
+            if not x.flags.c_contiguous:  # copy now: CuPy would copy after `source.record()` below
                 x = x.copy()
         # CuPy copies on the stream of the target GPU, which must wait for work on the source
         with cupy.cuda.Device(target):

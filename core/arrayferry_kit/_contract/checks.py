@@ -124,7 +124,7 @@ def skip_if_lacking(error: BaseException | None) -> None:
 
 
 def every(parts: Iterable[Callable[[], object]]) -> None:
-    """Run all parts of a test, and then skip the test if the library lacked something in one of them."""
+    """Run all parts of a test. Then skip the test if memory, a device or a compiler was missing in one of them."""
     lack: BaseException | None = None
     for part in parts:
         try:

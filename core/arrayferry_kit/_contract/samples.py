@@ -23,7 +23,7 @@ HYPER = (2, 3, 2, 3)
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
-"""Numbers of elements: of float32, 4 bytes to 4 MiB. Libraries share or copy memory depending on such sizes."""
+"""The numbers of elements of arrays to try: 4 bytes to 4 MiB of float32. Libraries treat sizes differently."""
 LARGE = 4 * 1024 * 1024
 """The number of elements of the largest array, 16 MiB of float32."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")

@@ -1,1 +1,1 @@
-"""The `Collector`, and how it requests segments of trajectories from workers and joins them."""
+"""The `Collector`, which requests and joins segments of groups."""

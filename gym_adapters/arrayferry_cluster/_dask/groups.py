@@ -276,7 +276,7 @@ class TaskGroup(Group):
         if job is not None and (worker := self._cluster.running(job.call.key)) is not None:
             job.running_since = job.running_since or now
             if now - job.running_since > self._timeout:
-                # Dask would run these tasks on another worker, which would hang too
+                # otherwise, Dask would run these tasks on another worker, which would hang too
                 self._cluster.cancel([job.call for job in self.status.jobs if not job.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 

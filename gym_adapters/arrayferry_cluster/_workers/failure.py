@@ -87,7 +87,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, activity: Activity) -> Failure:
-        """Return the failure for an error of an environment, a policy or their setup. `activity` says whose it is."""
+        """Return the failure for an error. `activity` determines which environments or policy raised it."""
         setup = isinstance(error, SetupError)
         by_policy = activity.policy and activity.env is None
         error = (setup and error.__cause__) or error

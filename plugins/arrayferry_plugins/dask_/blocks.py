@@ -24,7 +24,7 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""Seconds to wait for an answer of a client, or of a cluster that was current in the process that pickled a stream."""
+"""The maximum number of seconds to wait for an answer of a client, or of the cluster of a `_Formerly`."""
 
 CONNECT = 5.0
 """The maximum number of seconds to try to reach a cluster at an address that the user passed."""

@@ -70,7 +70,7 @@ def _misfit(chunks: Any, x: AnyArray, error: Exception) -> ConversionError:
 
 
 def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
-    """Return a Dask array that converts the blocks of another one when they are computed."""
+    """Return a Dask array that converts the blocks of `x` when they are computed."""
     from dask.base import tokenize
 
     meta, dtype = _empty(x, conversion)

@@ -187,7 +187,7 @@ class _Build:
 
 
 def _packed(flat: Flat) -> Any:
-    """Return results as a pytree, which functions that JAX transforms must return."""
+    """Return results as a pytree, since JAX transforms only functions that return pytrees."""
     from jax.tree_util import Partial
 
     return flat.arrays, Partial(_Build(flat.build))

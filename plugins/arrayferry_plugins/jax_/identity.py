@@ -1,4 +1,4 @@
-"""`Identity`: the fastest conversion of small NumPy arrays to JAX, by a compiled function that returns its arguments."""
+"""`Identity`: the fastest conversion of small NumPy arrays to JAX, by a compiled function that returns them."""
 
 from __future__ import annotations
 

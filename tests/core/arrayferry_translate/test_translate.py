@@ -203,7 +203,10 @@ def test_primitives_without_a_rule_are_named_with_their_line():
 
     text = refuse(function, np.ones(2, np.float32))
     assert "primitive reduce_precision of float32[2] (test_translate.py, line " in text
-    assert "cannot be translated: it has no rule. Rewrite that part of the function with other operations." in text
+    assert (
+        "cannot be translated: it has no rule. Rewrite that part of the function with other operations."
+        in text
+    )
 
 
 def test_a_primitive_that_was_traced_before_is_named_with_a_line():

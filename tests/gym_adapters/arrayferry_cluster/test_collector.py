@@ -296,7 +296,9 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
             same(x, y)
     with Collector([CARTPOLE], drawing, num_steps=2, client=client) as collector:
         next(collector)
-        with pytest.raises(af.OptionError, match="a state, which does not contain ordinary environments"):
+        with pytest.raises(
+            af.OptionError, match="a state, which does not contain ordinary environments"
+        ):
             collector.load_state_dict(collector.state_dict())
 
 
