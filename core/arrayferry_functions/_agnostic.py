@@ -135,7 +135,7 @@ def agnostic(
     if callable(to):
         raise OptionError(
             "agnostic was given a function instead of a library",
-            remedy='Name the library that it is written for: @agnostic("numpy").',
+            remedy='Name the library that the function is written for: @agnostic("numpy").',
         )
     backend = registry.backend(to)
     try:

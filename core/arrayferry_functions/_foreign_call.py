@@ -50,7 +50,7 @@ class Expected:
         shapes: the shape and the dtype of each array.
 
     Raises:
-        OptionError: the example holds no array.
+        OptionError: the example contains no array.
     """
 
     def __init__(self, example: AnyTree, name: str, caller: Backend) -> None:
@@ -60,7 +60,7 @@ class Expected:
         self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
         if not self.shapes:
             raise OptionError(
-                f"result_like={example!r:.80} holds no array",
+                f"result_like={example!r:.80} contains no array",
                 remedy="Pass an example of what the function returns, or a tree of jax.ShapeDtypeStruct.",
             )
 
@@ -105,7 +105,7 @@ class Expected:
     def _differs(self, actual: str, expected: str, path: str = "") -> ConversionError:
         return ConversionError(
             f"{self._name} returned {actual}, where result_like says {expected}",
-            remedy="Pass an example of what it returns as result_like.",
+            remedy="Pass an example of the function's result as result_like.",
             path=path,
         )
 
@@ -194,8 +194,8 @@ class ForeignCall:
             raise TracedValueError(
                 f"{self.name} is called from a traced function, so the shapes and dtypes of its result must be known "
                 "before it runs",
-                remedy="Pass result_like= to agnostic: an example of what it returns, or a function that returns an "
-                "example for the arguments.",
+                remedy="Pass result_like= to agnostic: an example of the result, or a function that returns an example "
+                "for the arguments.",
             )
         saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 

@@ -124,7 +124,7 @@ def _streamed_array(
     options = conversion.options
     try:
         if kind.origin is not None and kind.origin.memory == "lazy":
-            call_backend(kind.origin, "device_of", x)  # raises for a closed file, with a remedy
+            call_backend(kind.origin, "device_of", x)  # raises an error for a closed file
             if options.sparse == "raise" and call_backend(kind.origin, "is_sparse", x):
                 conversion(x)
         elif kind.backend is not None:
@@ -182,7 +182,7 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # raises the reason if copies are impossible
+            call_backend(backend_of(x), "copy", x)  # raises an error if it cannot be copied
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
             remedy="Convert it as a whole, pass an array that can be sliced, or remove what forbids slices, such as "

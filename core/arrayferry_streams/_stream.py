@@ -81,7 +81,7 @@ class Stream(Generic[B]):
         self._arrays = Arrays(leaves, groups, copies)
         self.length: int = common_length(leaves)
         self._cuts = cut(leaves, self.length, block)
-        self._numbers = range(len(self._cuts))  # the numbers of the stream's blocks
+        self._numbers = range(len(self._cuts))  # indices in `_cuts` of the blocks of this stream
         self._repeated = _Repeated()
         self._refuse_early()
 
@@ -251,7 +251,7 @@ class Iteration(Generic[B]):
                     raise StopIteration
                 return next(self._blocks)
         except BaseException:
-            # end also after an interrupt, which may have lost a block that was read already
+            # end the iteration also after an interrupt, which may have lost a block
             self._ended = True
             raise
 

@@ -81,7 +81,7 @@ def example(leaf: AnyTree) -> Any:
         named = dtype_named(dtype_name(dtype))
         if named is None or not dtype_info(named).kind or isinstance(leaf, np.ma.MaskedArray):
             raise ProgramError(
-                f"a {type(leaf).__name__} of {dtype} is among the arguments",
+                f"a {type(leaf).__name__} of {dtype} is among the arguments, which must be arrays of numbers",
                 remedy="Pass arrays of numbers without masks.",
             )
         dtype = jax.dtypes.canonicalize_dtype(named)
@@ -124,7 +124,7 @@ class _Maker:
 
         outer = self._line
         for equation in jaxpr.eqns:
-            # JAX stores no line for equations in functions that `jit` has compiled
+            # for equations in functions that `jit` has compiled, use the line of the call
             self._line = _line(equation) or outer
             outputs = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, outputs, strict=True))
@@ -233,7 +233,7 @@ class _Maker:
             return np.dtype(value).name
         except TypeError:
             raise self._refused(
-                equation, f"one of its parameters is a {type(value).__name__}"
+                equation, f"one of its parameters is a {type(value).__name__}, not plain data"
             ) from None
 
     def _refused(self, equation: Any, why: str) -> TranslationError:

@@ -57,7 +57,7 @@ class StoredSource(Source):
     def refuse(self, x: AnyArray) -> None:
         """Raise an error if an array cannot be converted. By default, arrays of text and objects cannot be."""
         if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
-            what, why = f"{self.what} of dtype {x.dtype}", ": it holds text or objects"
+            what, why = f"{self.what} of dtype {x.dtype}", ": it contains text or objects"
             raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 
     @abstractmethod

@@ -61,7 +61,7 @@ def _refuse_type(x: AnyArray) -> None:
         else:
             return
     array = f"an Awkward array of type {x.type!s:.80}"
-    raise refused(array, dtype=x.type, why=f": it holds {what}", remedy=remedy)
+    raise refused(array, dtype=x.type, why=f": it contains {what}", remedy=remedy)
 
 
 def arrayferry_sources() -> list[Source]:

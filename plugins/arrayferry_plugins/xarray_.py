@@ -33,7 +33,7 @@ class DataArrays(Container):
         what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
         raise ConversionError(
             f"{what} cannot contain a {type_name(cls)}",
-            remedy="Convert the arrays alone: x.data, or of a Dataset {name: y.data for name, y in x.data_vars.items()}.",
+            remedy="Convert only the arrays: x.data, or for a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
     def steps(self, value: AnyTree) -> list[str]:

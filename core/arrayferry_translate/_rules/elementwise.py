@@ -32,7 +32,7 @@ DIFFERING = {"lgamma": (float("-inf"), float("inf")), "digamma": (0, float("nan"
 def _operator(site: Site) -> Run:
     run, dtype, library = OPERATORS[site.name], site.dtype, site.library
     if site.name in WIDENING and site.ins[0].dtype != dtype:
-        raise NotImplementedError(f"a result of {dtype} from inputs of another dtype")
+        raise NotImplementedError(f"a result of {dtype} from other dtypes is not supported")
     if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries compare bools
         return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
     if dtype not in library.wider or site.name in ("and", "or", "xor"):

@@ -326,7 +326,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             raise NotReadyError("this Collector is closed", remedy="Make another Collector.")
         if self._process != os.getpid():
             raise NotReadyError(
-                "this Collector belongs to the process that this one was forked from",
+                "this Collector belongs to the process from which this process was forked",
                 remedy="Make another Collector in this process, with a new client.",
             )
 

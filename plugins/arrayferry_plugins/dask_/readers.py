@@ -141,7 +141,7 @@ class DaskReader(Reader):
         return [_joined(block, owned=owned) for block in chunks]
 
     def close(self) -> None:
-        # errors of `distributed` refer to frames of cancelled tasks, and so to this object
+        # errors of `distributed` may refer to this object, and would keep the graph in memory
         self._graph.clear()
 
     def _keep(self, key: Any, result: AnyTree) -> None:

@@ -65,8 +65,8 @@ def _guard() -> Callable[[str, list[Any]], list[Any]]:
     def refuse(name: str, arrays: AnyTree, tangents: Any) -> Any:
         raise TracedValueError(
             f"{name} runs outside of JAX, so JAX cannot differentiate it",
-            remedy="Apply jax.lax.stop_gradient to its arguments, or write it for a library with gradients, and pass "
-            "differentiable=True.",
+            remedy="Apply jax.lax.stop_gradient to its arguments, or write the function for a library with gradients, "
+            "and pass differentiable=True to agnostic.",
         )
 
     return guard  # type: ignore[no-any-return]

@@ -59,7 +59,7 @@ class TorchDevices(Devices):
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
         if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
-            return False  # record_stream needs memory of PyTorch's own allocator, and no capture
+            return False  # record_stream needs PyTorch's own allocator, and no CUDA graph capture
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
 
