@@ -222,7 +222,7 @@ class ForeignCall:
     def _prepared(
         self, wanted: tuple[int, ...]
     ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
-        """Return the function, ready to be differentiated, and the conversion of its arguments."""
+        """Return the function, ready to be differentiated, and the function that converts its arguments."""
         inward, cache, key = self.inward, self.cache, (*self.key, wanted)
         autodiff, options = autodiff_of(inward.target), inward.options
         if autodiff is None or (cache is None and not wanted):

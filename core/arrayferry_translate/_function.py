@@ -160,7 +160,7 @@ class Loaded:
         return put_together(self.program.results, iter(results))
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
-        """Return the library and the program as its function, for a device.
+        """Return the `Library` for a device, and the program as a function of its arrays.
 
         Raises:
             TranslationError: the library cannot compute part of the program.

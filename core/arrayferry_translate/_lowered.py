@@ -97,7 +97,7 @@ def _reduce_xor(params: AnyTree, x: AnyArray) -> Any:
 def _windows(params: AnyTree, combine: Any, arrays: AnyTree, fills: Any) -> Any:
     """Combine the elements of each window along one axis after another, from the last to the first.
 
-    Another order of the axes would change the last digits of floats.
+    Another order of the axes could change results, such as the last digits of floats.
     """
     ones = (1,) * arrays[0].ndim
     between = params.get("base_dilation", ones)

@@ -38,9 +38,9 @@ class BackendTests(Runner):
         )
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Return arrays that cannot be converted without loss, such as those with units.
+        """Return arrays that cannot be converted, because they contain more than values, such as masks or units.
 
-        Each is in a tuple with a word that the text of the `ConversionError` must contain.
+        Each array is in a tuple with a word that the text of the `ConversionError` must contain.
         """
         return []
 

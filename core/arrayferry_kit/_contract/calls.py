@@ -350,7 +350,7 @@ def _fingerprint(x: AnyArray) -> Any:
 
 
 def _sampled(x: Values) -> Values:
-    """Return the elements of an array to compare: all if it is small, or about 4096, which takes less time."""
+    """Return the elements to compare: all of a small array, or about 4096 of a large one, which takes less time."""
     return x.ravel()[:: 1 + x.size // 2**12]
 
 

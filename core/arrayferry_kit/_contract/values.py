@@ -81,7 +81,7 @@ class ValueTests(BackendTests):
                 self.run(call, *arguments)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
-        """To convert an array that `unportable` returns raises a `ConversionError` with a reason and a remedy."""
+        """Converting an array that `unportable` returns raises a `ConversionError` with a reason and a remedy."""
         other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
             what = f"to_numpy(), for {describe_value(array)} with more than values"

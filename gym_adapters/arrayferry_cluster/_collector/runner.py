@@ -80,7 +80,7 @@ class Runner:
 
         Args:
             most: the maximum number of segments of a group that are in progress, or ready but not yet returned.
-            enough: returns whether enough groups are ready, given whether each is.
+            enough: returns whether to stop waiting, for a list that says of each group whether a segment is ready.
 
         Raises:
             DistributedEnvError: a group failed. The ready segments of the other groups are not lost.

@@ -169,7 +169,7 @@ class Group(ABC):
             try:
                 reply = job.call.result(timeout=max(self._timeout, 30.0))
             except Exception as error:
-                # Dask keeps the error: without the traceback, no objects in it stay in memory
+                # Dask keeps the error in memory: remove the traceback, which refers to many objects
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()

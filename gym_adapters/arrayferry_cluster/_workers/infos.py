@@ -31,7 +31,7 @@ class Infos:
         )
 
     def tree(self) -> Any:
-        """Return the arrays (time, environment, ...), or None for infos that no environment provided.
+        """Return a dict of arrays (time, environment, ...) and masks. An info that no environment provided is None.
 
         Raises:
             arrayferry.OptionError: an info is neither a number nor an array of numbers, or its shape changes.

@@ -47,7 +47,7 @@ def split(x: AnyArray) -> Any:
 
 
 def rechunked(x: AnyArray, chunks: Any) -> Any:
-    """Return a Dask array with other chunks."""
+    """Return a Dask array with the chunks that the user requested."""
     if not x.ndim:
         return x
     try:

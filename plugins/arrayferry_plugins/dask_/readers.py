@@ -111,7 +111,7 @@ class DaskReader(Reader):
         """Return a task whose result is a result that was kept."""
 
     def forget(self, key: Any) -> None:
-        """Subtract the size of a result that is no longer kept from the total."""
+        """Update totals of sizes after a result is no longer kept. By default, there are no totals."""
 
     def work(self, step: int) -> Iterable[Hashable]:
         from dask.core import istask

@@ -210,7 +210,7 @@ def identity(*, committed: bool) -> Identity:
 
 @cache
 def array_type() -> type:
-    """Return the type of JAX arrays that are not traced. Nothing is compiled, as `jnp.zeros` would do."""
+    """Return the type of JAX arrays that are not traced. Unlike a call of `jnp.zeros`, this compiles nothing."""
     import jax
     import numpy as np
 

@@ -45,9 +45,9 @@ def traced() -> TracedValueError:
 
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Replace errors in this context by errors with a remedy, if a mode or the class of the tensor causes them.
+    """Replace errors in this context by errors with a remedy, in a `FakeTensorMode` or for a composite tensor.
 
-    The mode is `FakeTensorMode`. Such classes are those whose tensors consist of other tensors, as `DTensor`.
+    A composite tensor consists of other tensors. An example is a `DTensor`.
     """
     import torch
 
