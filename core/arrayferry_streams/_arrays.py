@@ -1,4 +1,4 @@
-"""The arrays of a stream. Blocks of the stream are made of the arrays' own blocks, such as chunks of Dask."""
+"""The arrays of a stream. A block of the stream combines the arrays' own blocks, such as chunks of Dask."""
 
 from __future__ import annotations
 

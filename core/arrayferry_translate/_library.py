@@ -36,7 +36,7 @@ class Library:
     """
 
     wider: Mapping[str, str] = MappingProxyType({})
-    """For each dtype with which the library can compute little, a wider dtype that stores the values instead."""
+    """For each dtype that few operations of the library support, a wider dtype that stores its values instead."""
     records = False
     """Whether the library records operations instead of computing them, so that arrays have no values."""
     native: Any = None

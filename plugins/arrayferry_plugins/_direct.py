@@ -86,7 +86,7 @@ class Packed(Bound):
             yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device. None if the arrays must be moved one by one."""
+        """Return a function that splits an array on the device, or None to move the arrays one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
@@ -122,7 +122,7 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
-        """Return the array in a dtype of the target. None if it is large or has no such dtype, and is moved alone."""
+        """Return the array in a dtype of the target. Return None if it is large or cannot be in such a dtype."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:

@@ -150,7 +150,7 @@ class Runner:
         return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
-        """Return an array with these values, which owns its memory: of NumPy for `from_numpy`, else of the library."""
+        """Return an array with these values that owns its memory. It is of NumPy if `method` is "from_numpy"."""
         owned = values.copy()
         try:
             x = owned if method == "from_numpy" else self.make(owned)

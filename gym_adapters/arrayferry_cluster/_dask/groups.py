@@ -173,7 +173,7 @@ class Group(ABC):
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del job  # so that the traceback of the error refers to no future
+                del job  # otherwise, the traceback of the error would refer to its future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)

@@ -33,7 +33,7 @@ FILES = ("tls_ca_file", "tls_client_cert")
 """The settings of connections that name files that TLS needs."""
 
 SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max_version")
-"""The settings of connections to pickle. If one of them is a key or a certificate itself, none is pickled."""
+"""The settings of connections to pickle. If a key or certificate is in place of a file name, none is pickled."""
 
 _connecting: dict[int, threading.RLock] = {}
 """A lock for each process, by its id. In a forked process, its parent's lock may be locked forever."""
@@ -80,7 +80,7 @@ class Clients:
         return client, get
 
     def portable(self) -> Any:
-        """Return the address of the cluster for another process. None if there is none that another can reach."""
+        """Return the address of the cluster for another process, or None if another process cannot reach it."""
         requested = self._requested
         if requested is not None:
             return requested if isinstance(requested, _Place) else _Place.of(requested)
@@ -218,7 +218,7 @@ def _check(client: Any, which: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address. None, with a warning, if a `_Formerly` does not answer."""
+    """Return a new client of the scheduler at an address. If a `_Formerly` does not answer, warn and return None."""
     import dask
     import distributed
 

@@ -26,8 +26,8 @@ def dtype_names() -> frozenset[str]:
 def numpy_dtypes() -> dict[Any, Any]:
     """Map each dtype of PyTorch that NumPy itself lacks to the dtype of `ml_dtypes`.
 
-    It is mapped to None if `ml_dtypes` lacks it or is not installed. Arrays of such dtypes are passed between PyTorch
-    and NumPy as integers of the same size.
+    A dtype is mapped to None if `ml_dtypes` lacks it or is not installed. Arrays of these dtypes are passed between
+    PyTorch and NumPy as integers of the same size.
     """
     import torch
 
