@@ -3,8 +3,8 @@
 A group of a `FunctionalEnv` runs as tasks, which Dask runs again if their worker is lost. A group of ordinary
 environments is an actor, which is made again on another worker.
 
-Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and a method can be called
-again after an interrupt.
+Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and a method can be
+called again after an interrupt.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Recorder:
         for number, form in enumerate(forms):
             if form != forms[0]:
                 raise af.OptionError(
-                    f"{self._name} was {forms[0]} in step 0, but {form} in step {number} (structure, dtypes and shapes)",
+                    f"{self._name} was {forms[0]} in step 0, but {form} in step {number} (structure, dtypes, shapes)",
                     remedy="Return arrays of the same structure, dtypes and shapes at each step.",
                 )
         stacked = [np.stack(column) for column in zip(*(x for _, x in self._steps), strict=True)]
