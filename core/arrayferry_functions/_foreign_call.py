@@ -60,7 +60,7 @@ class Expected:
         self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
         if not self.shapes:
             raise OptionError(
-                f"result_like={example!r:.80} contains no array",
+                f"result_like={example!r:.80} holds no array",
                 remedy="Pass an example of what the function returns, or a tree of jax.ShapeDtypeStruct.",
             )
 

@@ -72,7 +72,7 @@ def take_apart(
     arrays, layout = _flattened(value)
     if not arrays:
         raise NotAnArrayError(
-            f"a value of type {type(value).__name__} contains no array that can be streamed",
+            f"a value of type {type(value).__name__} holds no array that can be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
             "a file, open it by Dask: dask.array.from_zarr(path).",
         )
