@@ -151,11 +151,11 @@ class _Maker:
             if equation.effects and not name.startswith("debug_"):
                 raise plain["refused"]
         else:
-            unknown = ", ".join({*params} - rule.params - rule.ignored)
-            if unknown or not rule.params <= {*params}:
+            if others := rule.params ^ ({*params} - rule.ignored):
                 raise self._refused(
                     equation,
-                    f"JAX {jax.__version__} has other parameters of the primitive than the rule expects: {unknown}",
+                    f"JAX {jax.__version__} has other parameters of the primitive than the rule expects: "
+                    f"{', '.join(sorted(others))}",
                 )
             plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
             if constants := self._computed(name, plain, inputs, specs):

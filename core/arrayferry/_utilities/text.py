@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -72,10 +71,12 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return the names. A number is added to a name that occurred before."""
-    counts: Counter[str] = Counter()
-    unique = []
+    """Return unique names: a number is added to a name that occurred before."""
+    unique: list[str] = []
     for name in names:
-        counts[name] += 1
-        unique.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+        number, new = 1, name
+        while new in unique:
+            number += 1
+            new = f"{name}_{number}"
+        unique.append(new)
     return unique

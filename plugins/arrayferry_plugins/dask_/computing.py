@@ -167,8 +167,6 @@ def _client_of(future: Any) -> Any:
         remedy = "future.result() raises the error too."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
-        if hasattr(future, "why_lost"):  # a subclass of Future may explain the loss
-            why, remedy = future.why_lost()
     else:
         return client
     raise ConversionError(f"a Dask Future has no usable result: {why}", remedy=remedy) from cause

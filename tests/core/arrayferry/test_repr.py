@@ -12,6 +12,7 @@ from boxes import BoxBackend, HeldContainer
 
 import arrayferry as af
 from arrayferry import typing as af_typing
+from arrayferry._utilities.text import numbered
 
 
 class Broken(BoxBackend):
@@ -151,3 +152,7 @@ def test_completion_shows_public_names_only():
     assert [name for name in dir(af_typing) if name[0] == "_"] == []
     assert {"register", "refresh", "backends"} <= {*dir(af.registry)}
     assert [name for name in dir(af.registry) if name[0] == "_"] == []
+
+
+def test_numbered_names_are_unique():
+    assert numbered(["a", "a", "b", "a_2", "a"]) == ["a", "a_2", "b", "a_2_2", "a_3"]
