@@ -168,8 +168,8 @@ def __dir__() -> list[str]:
 SECTION = """\
 ## Wrappers
 
-These are Gymnasium's wrappers for any library. [Wrappers](../how-to/wrappers.md) shows how to use them. The arguments
-of a wrapper are also its attributes.
+These are Gymnasium's wrappers for any library. [Wrappers](../how-to/wrappers.md) shows how to use them. Each argument
+of a wrapper is also an attribute.
 
 ### One environment
 

@@ -95,7 +95,7 @@ def test_methods_and_attributes_of_a_batch():
     with pytest.raises(af.OptionError, match="supports only all environments at once"):
         envs.set_attr("level", 1, 0)
     for missing in ("reset", "step", "level", "missing"):
-        with pytest.raises(AttributeError, match="is a batch"):
+        with pytest.raises(AttributeError, match="neither the batch"):
             envs.env_method(missing)
     assert not envs.has_attr("missing")
 

@@ -251,7 +251,7 @@ CAUSES = [
     (spaces.Discrete(3), (torch.tensor([1]), torch.tensor([-0.3])), "a pair of an action and"),
     (spaces.Discrete(3), (np.array([1]), None), "a pair of an action and"),
     (spaces.MultiDiscrete([3, 4]), torch.zeros(2, 2, dtype=torch.int64), "one axis too many"),
-    (spaces.Text(4), torch.tensor(1), "text"),
+    (spaces.Text(4), torch.tensor(1), "takes a string"),
     (
         spaces.Dict(a=spaces.Discrete(3)),
         {"a": torch.tensor(0.5)},
