@@ -60,7 +60,8 @@ def new_plugin(args: Arguments) -> Result:
 
 def _to_write(file: str, folder: str, backend: str, suite: bool) -> list[str]:
     if suite:
-        return [f"ids() and load() in {file}"]
+        methods = "actions(), begin(), advance() and observation_of()"
+        return [f"ids() and load() in {file}", f"{methods} in {file.removesuffix('.py')}_env.py"]
     return [f"to_numpy() and from_numpy() in {file}", f"make() in {folder}/tests/test_{backend}.py"]
 
 
@@ -101,12 +102,20 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
     """Return the texts of the files of the distribution, by their paths in its folder."""
     distribution, kind = distribution_of(package), "Suite" if suite else "Backend"
+    camel, modules = "".join(part.capitalize() for part in backend.split("_")), [f"{module}.py"]
+    whole = f"`{module}.py` is the whole plugin"
+    if suite:
+        modules.append(f"{module}_env.py")
+        whole = f"`{module}.py` has the suite, `{module}_env.py` has an environment in JAX"
     values = {
         "name": backend,
         "package": package,
         "distribution": module.replace("_", "-"),
         "module": module,
-        "class_name": "".join(part.capitalize() for part in backend.split("_")) + kind,
+        "class_name": camel + kind,
+        "env_name": f"{camel}Env",
+        "modules": ", ".join(f'"{name}"' for name in modules),
+        "whole": whole,
         "needed": "arrayferry[gym]" if suite else "arrayferry",
         "what": WHAT[suite].replace("$package", package),
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
@@ -119,10 +128,12 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
     def filled(name: str) -> str:
         return Template((folder / name).read_text(encoding="utf-8")).substitute(values)
 
+    environment = {f"{module}_env.py": filled("suite_env.py.txt")} if suite else {}
     return {
         "pyproject.toml": filled("pyproject.toml.txt"),
         "README.md": filled("README.md.txt"),
         f"{module}.py": filled("suite.py.txt" if suite else "plugin.py.txt"),
+        **environment,
         f"tests/test_{backend}.py": filled("test_suite.py.txt" if suite else "test_plugin.py.txt"),
     }
 

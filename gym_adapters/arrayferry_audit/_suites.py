@@ -102,7 +102,7 @@ class SuiteContract:
         """The name of the suite, `gives`, `seeds` and the list of ids are as `Suite` requires."""
         suite, text = self.stated, f"the suite {self.suite!r}"
         assert "/" not in suite.name, f"{text} has a slash in its name"
-        assert suite.gives in ("functional", "env", "vector"), f"{text} gives {suite.gives!r}"
+        suite.needed()  # raises an error if `gives` or `package` is wrong
         assert suite.seeds in ("reset", "construction"), f"{text} seeds at {suite.seeds!r}"
         listed = suite.listed()
         assert listed, f"{text} lists no ids"
@@ -118,9 +118,13 @@ class SuiteContract:
 
     def test_another_name_is_told(self) -> None:
         """An unknown name raises an error with the nearest name."""
-        with pytest.raises(UnknownEnvError) as raised:
-            make_vec(f"{self.ids[0]}x-", 2)
-        assert self.ids[0] in raised.value.nearest, str(raised.value)
+        env_id = self.ids[0]
+        try:
+            made = make_vec(f"{env_id}x-", 2)
+        except UnknownEnvError as error:
+            assert env_id in error.nearest, str(error)
+        else:
+            pytest.fail(f"{env_id}x- made {made!r:.200}. load must raise an error for an unknown name")
 
     def test_environments_are_right(self) -> None:
         """`check_functional_env` finds no problem, and the audit of vector environments finds none in each mode."""

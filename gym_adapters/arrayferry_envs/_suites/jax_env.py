@@ -114,7 +114,7 @@ class JaxEnv(FunctionalEnv):
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        observed = self._observed(example, self.default_params)
+        observed = jax.eval_shape(lambda state: self._observed(state, self.default_params), example)
         self.observation_space = self._space(self.observations(observed), "observations")
         self.action_space = self._space(self.actions(example), "actions")
         self._check_observation(observed)

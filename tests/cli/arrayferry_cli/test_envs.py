@@ -43,34 +43,50 @@ def test_a_suite_whose_package_is_not_installed(run):
     assert "is not installed: pip install" in err
 
 
-IDS = 'return ["Cart"]'
-LOAD = 'from arrayferry_envs import CartPole\n\nreturn {"Cart": CartPole}[name](**options)'
+CODE = {
+    "ids": 'return ["Count"]',
+    "load": "from arrayferry_little_games_env import LittleGamesEnv\n\nreturn {\"Count\": LittleGamesEnv}[name](None, **options)",
+    "actions": "return Discrete(2)",
+    "begin": "return jnp.zeros((), jnp.float32)",
+    "advance": "after = kept + action\nreturn after, after, after >= 3, jnp.asarray(False)",
+    "observation_of": "return kept[None]",
+}
+"""What the author of a suite writes: the bodies of the methods."""
+
+
+def completed(text):
+    """Return the text of a module with the code in place of each NotImplementedError."""
+    while "raise NotImplementedError(" in text:
+        head, _, tail = text.partition("raise NotImplementedError(\n")
+        indent = " " * (len(head) - len(head.rstrip(" ")))
+        name = head.rpartition("def ")[2].partition("(")[0]
+        body = CODE[name].replace("\n", f"\n{indent}")
+        text = head + body + tail.partition(f"\n{indent})")[2]
+    imports = "import jax.numpy as jnp\nfrom gymnasium.spaces import Discrete\n"
+    return text.replace("from gymnasium import Space\n", f"from gymnasium import Space\n{imports}")
 
 
 @pytest.mark.long
 def test_from_nothing_to_a_suite_that_works(run, only, tmp_path, installed):
+    pytest.importorskip("jax")
     (installed / "littlegames.py").write_text("")
     options = "--package", "littlegames", "--directory", str(tmp_path), "--suite"
     status, out, _ = run("new-plugin", "little-games", *options)
     assert status == 0
     assert "  write ids() and load() in " in out
+    assert "  write actions(), begin(), advance() and observation_of() in " in out
     folder, site = tmp_path / "arrayferry-little-games", tmp_path / "site"
-    module = folder / "arrayferry_little_games.py"
     pip_install(folder, site)
-    only("numpy", "torch", "suites", "little_games")
+    only("numpy", "torch", "jax", "suites", "little_games")
     places = (site, installed)
     status, out = run_pytest(folder, "--tb=line", "-k", "states", places=places)
     assert status == 1
     assert "Write LittleGamesSuite.ids() in arrayferry_little_games.py" in out
-    text = module.read_text().replace("            raise NotImpl", "        raise NotImpl")
-    for name, code in (("ids", IDS), ("load", LOAD)):
-        head, start, rest = text.partition(f"        def {name}(")
-        before, _, tail = rest.partition("        raise NotImplementedError(\n")
-        tail = tail.partition("            )\n")[2]
-        body = "\n".join(f"            {line}".rstrip() for line in code.split("\n"))
-        text = f"{head}{start}{before}{body}\n{tail}"
-    for place in (module, site / module.name):
-        place.write_text(text)
+    module, environment = (folder / f"arrayferry_little_games{end}.py" for end in ("", "_env"))
+    for place in (module, environment):
+        text = completed(place.read_text())
+        for each in (place, site / place.name):
+            each.write_text(text)
     status, out = run_pytest(
         folder, "--tb=short", "-k", "not right and not libraries", places=places
     )
