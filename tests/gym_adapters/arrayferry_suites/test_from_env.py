@@ -222,6 +222,21 @@ class Right(JaxEnv):
         return kept
 
 
+def test_observations_may_be_computed():
+    class Computed(Right):
+        def observation_of(self, kept, params):
+            return {"row": kept[None] * 2, "sum": jnp.stack([kept.sum(), kept[0]])}
+
+    envs = Computed(Ends()).make_vec(3)
+    assert {key: space.shape for key, space in envs.single_observation_space.items()} == {
+        "row": (1, 2), "sum": (2,),
+    }  # fmt: skip
+    envs.reset(seed=0)
+    observation = envs.step(envs.action_space.sample())[0]
+    np.testing.assert_array_equal(observation["row"], np.full((3, 1, 2), 2))
+    np.testing.assert_array_equal(observation["sum"], [[2, 1]] * 3)
+
+
 FALSE, ONE = jnp.zeros((), bool), jnp.ones(())
 WRONG = {
     "the order": ("advance", (jnp.zeros(2), FALSE, ONE, FALSE),
