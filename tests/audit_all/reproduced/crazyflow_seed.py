@@ -1,4 +1,4 @@
-"""Two resets with one seed have different goals."""
+"""Two resets with the same seed have different goals."""
 
 import crazyflow  # noqa: F401
 import gymnasium as gym

@@ -1,4 +1,4 @@
-"""Two episodes with one seed differ after the cart mines, since NumPy's global generator draws the amounts."""
+"""Two episodes with the same seed differ after the cart mines, since NumPy's global generator draws the amounts."""
 
 import mo_gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""If `reset` follows the end of an episode, the next step resets again. So runs with one seed differ."""
+"""If `reset` follows the end of an episode, the next step resets again. So runs with the same seed differ."""
 
 import gymnasium as gym
 import numpy as np
