@@ -23,7 +23,7 @@ class Suite(Part):
     Attributes:
         name: the part of an id before the first slash.
         package: the package that is imported, such as `"gymnax"`.
-        install: the command that installs the package, such as `"pip install gymnax"`, or None for the default command.
+        install: the command that installs the package, such as `"pip install gymnax six"`, or None for the default.
         gives: the type of environment that `load` returns: "functional", a `FunctionalEnv` or an environment that `adapt`
             converts to one; "env", an `Env` of Gymnasium; "vector", a `VectorEnv`.
         env_types: the classes of environments that `adapt` accepts, by dotted paths such as `"pgx.core.Env"`.
