@@ -115,7 +115,7 @@ def _named(module: str, attribute: str) -> Any:
 
 def _imported(name: str) -> Any:
     path = Path(name).resolve()
-    # `name` may also be that of a module: then this parent is the current folder
+    # if `name` is that of a module, this parent is the current folder
     sys.path.insert(0, str(path.parent))
     if not name.endswith(".py"):
         return importlib.import_module(name)

@@ -178,7 +178,7 @@ def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversio
         True
     """
     key: Any = to, device, type(device)
-    if options:  # the key has types, too, since `copy=1` equals `copy=True`, but is not valid
+    if options:  # types are part of the key, since `copy=1` equals `copy=True`, but is refused
         key = *key, *options.items(), *map(type, options.values())
     try:
         conversion = _kept.get(key)
@@ -498,6 +498,6 @@ def route(
         except CopyRequiredError:
             copied = result.steps[-1]._replace(cost="copy")
             result = result._replace(steps=(*result.steps[:-1], copied))
-        except ConversionError:  # an error of the value, which convert() raises when it is called
+        except ConversionError:  # the value cannot be converted: convert() will raise this error
             pass
     return result

@@ -62,7 +62,8 @@ def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
 def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
-    # the sort is ascending: flip its input and its result, so that equal values stay in order
+    # lax.sort is ascending: flip its input and its result, so that the largest values come first,
+    # and equal values stay in order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
     return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]

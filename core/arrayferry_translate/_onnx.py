@@ -285,7 +285,7 @@ class OnnxLibrary(Library):
 def _float(bits: Any) -> Any:
     """Return the float32 numbers whose bits are these uint32 numbers."""
     exponent, every = (bits >> 23) & 255, np.arange(256)
-    # without its sign, a float is base + unit * its last 23 bits. base and unit are by exponent
+    # a float without its sign is base + unit * (its last 23 bits); both depend on its exponent
     unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
     base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
     rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)

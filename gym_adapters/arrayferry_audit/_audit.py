@@ -123,7 +123,7 @@ class Audit:
             self._hidden_resets()
         if again is None or (self._make is not None and new is None):
             self._variations(self._new if again else lambda: self._first)
-        # problems of `_hidden_resets` and `_variations` first, since they cause other problems
+        # list the problems of `_hidden_resets` and `_variations` first, since they cause others
         self.problems = self.problems[first:] + self.problems[:first]
         self.problems.sort(key=lambda problem: problem.check != "infos_are_those_of_the_mode")
 

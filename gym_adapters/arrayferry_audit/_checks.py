@@ -423,7 +423,8 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
     same = np.stack([x for n, x in ends if n == longest])
     clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
-    # ignore elements that show the time, unless all episodes are equally long, as if time is part of the task
+    # ignore elements that show the time, unless all episodes are equally long, which suggests that
+    # time is part of the task
     if len({n for n, _ in ends}) > 1:
         usual, low, high = (x[..., ~clock] for x in (usual, low, high))
         ends = [(n, x[~clock]) for n, x in ends]

@@ -135,7 +135,8 @@ class SuiteContract:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
-            # one mode is enough for functional environments, which share an engine that compiles for each object
+            # audit functional environments in one mode: they share one engine, whose modes have
+            # tests of their own, and each mode of each environment would be compiled again
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
                 envs, fresh = (make_batch(), None) if functional else (None, make_batch)

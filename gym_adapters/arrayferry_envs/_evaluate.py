@@ -136,7 +136,7 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
-    # this module is imported here, since its converters load the plugins
+    # imported here, since importing this module makes converters, which loads the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "num_envs= or episodes=")

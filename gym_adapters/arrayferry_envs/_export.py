@@ -149,7 +149,7 @@ def export(
         from ._onnx_agents import AgentGraph
 
         spaces = {"observation_space": observation_space, "action_space": action_space}
-        if not kernels:  # the spaces of a model are outside the kernels, so kernels may change them
+        if not kernels:  # a policy's own spaces may differ from those inside kernels
             spaces = {k: getattr(policy, k, None) if x is None else x for k, x in spaces.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
         graph = AgentGraph(spaces, kernels, num_envs, limit, wrapper_state, policy, policy_params)

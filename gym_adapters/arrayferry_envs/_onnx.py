@@ -219,7 +219,7 @@ class OnnxGraph:
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
         outputs, after = self._run(form)
-        # vector rewards change the shape of statistics in the first run
+        # in the first run, vector rewards change the shape of statistics: trace again
         if _form(after) != _form(form):
             outputs, after = self._run(after)
         return outputs

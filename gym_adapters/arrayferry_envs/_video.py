@@ -92,7 +92,7 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
-    # this module is imported here, since its converters load the plugins
+    # imported here, since importing this module makes converters, which loads the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path= or episodes=")

@@ -176,7 +176,7 @@ class Bridged:
             others = ~rows
             if self._episodes.over is not None:
                 over = self._episodes.over & others
-                if over.any():  # all environments step, so ended episodes need a reset before
+                if over.any():  # all environments step, so first reset those that have ended
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)

@@ -28,7 +28,7 @@ class Copied:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        # a shallow copy has the marker, not True: it shares the environment, and needs no reset
+        # a shallow copy has the `_Begun` object, not True: it shares the environment, and needs no reset
         if vars(self).pop("_begun_inside", None) is True:
             for place, layer in layers(vars(self)["env"]):
                 _ask_for_reset(layer, place)

@@ -213,7 +213,8 @@ class Episodes(EpisodeMasks):
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
         inner = None if inside is None else inside._envs
-        # in wrappers around a `ServesFunctional`, `final_obs` is still a batch of all environments
+        # a wrapper around a `ServesFunctional` passes on its `final_obs`, a batch with a row for
+        # each environment: read it as the inner environment's
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])

@@ -99,7 +99,7 @@ class Immutable:
         memo = memo_of(self)
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-            # ignore fields with compare=False, except arguments, since compiled code may use these
+            # ignore fields with compare=False, unless they are arguments, which compiled code may use
             others = (field.name for field in fields if not field.compare and not field.init)
             ignored = {KEPT, *others}
             computed = functools.cached_property, once

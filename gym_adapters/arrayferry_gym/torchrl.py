@@ -133,7 +133,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
-        # a mask of environments to step, from rollouts that continue until all environments have ended
+        # rollouts that continue until all environments have ended pass a mask of the environments to step
         rows = tensordict.get("_step", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)

@@ -25,7 +25,7 @@ class H5pySource(StoredSource):
     )
 
     def device_of(self, x: AnyArray) -> str:
-        # all other methods would raise an error of h5py for a closed file
+        # for a closed file, all other methods would raise an error of h5py, which has no remedy
         if not getattr(x, "_dset", x):
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")

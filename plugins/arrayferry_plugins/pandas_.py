@@ -61,7 +61,7 @@ def _plain_dtype(x: AnyArray) -> Any:
     dtype = x.dtype
     is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
     plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    # dtypes of pandas with missing values, and of Arrow, have a `numpy_dtype`
+    # the nullable dtypes and the Arrow dtypes of pandas have a `numpy_dtype`
     plain = getattr(plain, "numpy_dtype", plain)
     zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
     if is_known and plain.kind in "biufcmM" and zone is None:

@@ -20,7 +20,7 @@ class Graphs(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new, rest = copy.copy(value), iter(children)
         for holder in (new.__dict__, *(store.__dict__ for store in new.stores)):
-            # the indices of the graphs in a batch: the copy must not share these dicts
+            # these dicts contain the indices of the graphs in a batch, and the copy must not share them
             for name in ("_slice_dict", "_inc_dict"):
                 if name in holder:
                     holder[name] = copy.deepcopy(holder[name])

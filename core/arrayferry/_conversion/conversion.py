@@ -109,7 +109,7 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # prepare again if the registry changed before `_plans` was set, since nothing reset `_plans`
+            # if the registry changed before `_plans` was set, it could not reset `_plans`: prepare again
             if registry.catalog is catalog:
                 return plans
 

@@ -156,7 +156,7 @@ class Pair:
                 return x
             raise
         except (ArrayFerryError, DeprecationWarning):
-            # a filter that turns warnings into errors raised the DeprecationWarning, which users must see unchanged
+            # users must see a DeprecationWarning unchanged if a warnings filter makes it an error
             raise
         except Exception as error:
             if is_out_of_memory(error, self.source, self.target):
@@ -253,6 +253,6 @@ class Pair:
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
-                return  # the error is noted already, or the converter is not for such arrays
+                return  # an error is noted already, or the converter is not for such arrays
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not accept", what)

@@ -62,7 +62,7 @@ class Pairs:
                 except ConversionError as error:
                     place = {"path": tree.path_of(index), "target": self.target.name}
                     raise error.locate(**place) from error.__cause__
-            # a Python number has no origin, but was made a NumPy array above
+            # Python numbers have no origin: they were converted to NumPy arrays above
             origin = kind.origin or self.catalog.backend("numpy")
             groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}

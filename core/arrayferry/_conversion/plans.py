@@ -92,7 +92,7 @@ class Plans:
         """Convert a value with a function, and report the conversion to the observers."""
         for observer in observers:
             return observer.watch(self.pairs, convert, value)
-        self.notice_observers()  # there is no observer any more, as in a forked process
+        self.notice_observers()  # no observer is left, for example in a forked process
         return convert(value)
 
     def slow_path(self, value: AnyTree) -> Any:
@@ -175,7 +175,7 @@ class Plans:
             return
         cached = self._plans.get(key)
         if cached is not None:
-            if not cached.with_routes:  # the plan failed for this value, so let it use routes, too
+            if not cached.with_routes:  # the plan failed for this value: write it again with routes
                 cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:

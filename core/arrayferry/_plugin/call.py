@@ -56,7 +56,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
     axes = 0
-    with suppress(Exception):  # the first argument may be missing, or no array with a shape
+    with suppress(Exception):  # there may be no first argument, or it may have no shape
         axes = len(args[0].shape)
     if axes > FEWEST_AXES:
         raise ConversionError(

@@ -91,7 +91,7 @@ class Catalog:
             refuse: the name of a plugin. If it is faulty, an error is raised.
         """
         parts = self._parts.get(hook)
-        if parts is None:  # without a lock, since an import in a plugin may wait for the lock
+        if parts is None:  # hold no lock: a plugin's import may wait for a thread that needs it
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
@@ -233,7 +233,7 @@ class Catalog:
             vars(self).pop("kinds", None)
             self._changed()
         else:
-            # look again at the next value of an unknown type, whose library may be imported by then
+            # check again at the next value of an unknown type, since its library may be imported by then
             self.kinds.fresh = False
 
 

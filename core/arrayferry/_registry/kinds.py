@@ -166,7 +166,7 @@ class Kinds:
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
-        # `_generic` returns None if a plugin handles the library, since this type is not one of its array types
+        # if a plugin handles the library, `_generic` returns None: this type is none of its array types
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 

@@ -158,7 +158,7 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
-        _ = self._registry.catalog  # load the installed plugins first
+        _ = self._registry.catalog  # this loads the installed plugins first
         if not isinstance(name, str | None):
             raise PluginError(f"the name of a plugin must be a string, and not {name!r:.80}")
         with self._registry.lock:
@@ -237,7 +237,7 @@ class PluginManager(pluggy.PluginManager):
         """
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
-        if not isinstance(value, _FUNCTIONS):  # not evaluated, since it may be a property
+        if not isinstance(value, _FUNCTIONS):  # for example a property, which was not evaluated
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out

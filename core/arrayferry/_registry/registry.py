@@ -121,7 +121,7 @@ class Registry:
             import logging  # imported here, since this takes time, and most programs do not warn
 
             logger = logging.getLogger("arrayferry")
-            # without a handler, logging would print the text besides the warning
+            # without a handler, `logging` would print the text to stderr, in addition to the warning
             if not logger.handlers:
                 logger.addHandler(logging.NullHandler())
             logger.warning(text)
@@ -158,8 +158,8 @@ class Registry:
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
-        # without the lock: a module may create a conversion while it is imported, and a thread that
-        # holds the lock may wait for that module
+        # do not wait for the lock: this thread may be importing a module that creates a conversion,
+        # and the thread that holds the lock may wait for that import
         self._watchers[id(watcher)] = watcher  # the key is the id, since two watchers may be equal
 
     def watchers(self) -> list[Watcher]:

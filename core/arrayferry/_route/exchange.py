@@ -100,7 +100,7 @@ class Exchange(NamedTuple):
         shared = self._handed_over(x)
         y = after.copy(shared)
         waits = _wait_for(y, before, after)
-        # later work of the source's library waits for the copy, so the memory of `x` may even be reused
+        # later work of the source's library waits for the copy, so `x` may be freed and its memory reused
         if waits and before.memory == "immutable":
             return y
         is_tracked = keep_source(after, shared, y)

@@ -101,7 +101,7 @@ class Executor:
             if self.options.copy is False and route.transfers:
                 raise copy_required(f"it is on {source_device}, not on {target_device}")
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
-                # read the values here, so that a second route, after a failure, does not compute them again
+                # read the values once: if this route fails, the next route must not compute them again
                 values = call_backend(source, "to_numpy", x)
             try:
                 y = self._follow(route, x, device, values)

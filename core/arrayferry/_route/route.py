@@ -170,8 +170,9 @@ class _Search:
             and {converter.source, converter.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
-        # the target's library may move a shared array between devices only if the array never changes,
-        # and if the library reports when the move is done, since the array is stored until then
+        # the target's library may move a shared array between devices only if the array never
+        # changes, and if the library reports the end of the move, since the array must be stored
+        # until the end
         self.moves_by_target = tells_when_done(target) and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]

@@ -97,7 +97,7 @@ class Trace:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
         with Counting.lock:
-            if self not in observers:  # as in a process that was forked inside the block
+            if self not in observers:  # for example, if this process was forked inside the block
                 return
             observers.remove(self)
             if self in observers:

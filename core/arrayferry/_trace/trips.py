@@ -31,8 +31,8 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._trips: dict[_Trip, int] = {}
-        # for each recent result: a weak reference, and the places where its values were before, each
-        # with the line where they left this place
+        # for each recent result: a weak reference to it, and the places where its values have been,
+        # each with the line of code where the values left the place
         self.followed: Cache[Any, tuple[weakref.ref[Any], tuple[tuple[_Stop, CallSite], ...]]]
         self.followed = Cache(MAX_FOLLOWED)
 

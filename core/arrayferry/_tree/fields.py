@@ -96,7 +96,7 @@ class AttrsContainer(DataclassContainer):
 
     def fill(self, new: Any, value: AnyTree, children: list[Any]) -> None:
         super().fill(new, value, children)
-        # attrs caches the hash with cache_hash=True, and computes it again if the cached value is None
+        # with cache_hash=True, attrs caches the hash, and computes it again if the cached value is None
         if hasattr(value, _HASH):
             object.__setattr__(new, _HASH, None)
 

@@ -68,7 +68,7 @@ class Nodes:
     __slots__ = ("_keeps", "_root", "branches")
 
     def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
-        # only this list refers to the containers, so that Python frees them one by one, not recursively
+        # only `branches` refers to containers, so that Python frees them one by one, not recursively
         self._root = None if type(root) is Branch else root
         self.branches: list[Branch] = branches
         self._keeps = keeps

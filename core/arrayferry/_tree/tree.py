@@ -91,7 +91,7 @@ class Tree(Nodes):
         try:
             root = self._walk(value)
         except RecursionError as error:
-            # the code of a container raised this error, or the stack was almost full before
+            # the code of a container raised this error, or the stack was almost full before this call
             raise too_deep(self._path(), error) from error
         self._root = None if type(root) is Branch else root
         if False in [branch.rebuilt for branch in self.branches]:

@@ -278,7 +278,7 @@ def refuse_more_than_values(x: AnyTree) -> None:
     if _has_units(x):
         raise ConversionError(_UNITS.format(type_name(type(x))), remedy=_PASS_MAGNITUDE)
     if isinstance(x, numpy.recarray) and not _offers(x, "mask"):
-        return  # `mask` may be a field of the records, and no mask
+        return  # `mask` may be a field of the records instead of a mask
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(

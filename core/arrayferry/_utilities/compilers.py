@@ -37,7 +37,7 @@ def _skip(*codes: CodeType) -> None:
     No public function of PyTorch does this without a wrapper. A version of PyTorch without the methods that are used
     here would trace the functions.
     """
-    with suppress(Exception):  # this function may be called while another thread imports torch
+    with suppress(Exception):  # torch may lack these methods, or be half imported
         frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
         for code in codes:
             if hasattr(frames, "set_code_exec_strategy"):

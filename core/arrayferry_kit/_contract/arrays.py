@@ -110,7 +110,7 @@ class BackendTests(Runner):
             arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
             arguments = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
             yield [arguments[0], *arguments]
-        # lazy arrays take long to compute, and have no memory layout until then
+        # lazy arrays are slow to compute, and have no memory layout until they are computed
         for shape in cubes if is_usual or self.tested.memory != "lazy" else ():
             most = None if is_usual and shape == samples.CUBE else 6
             laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)

@@ -108,7 +108,7 @@ def _lacking(error: BaseException | None) -> str:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = describe_error(error)
-        # an assertion of the kit may quote words such as "compiler", but the library lacks nothing
+        # ignore the kit's own assertions: they may quote words such as "compiler" although nothing is missing
         is_own = isinstance(error, AssertionError) or not isinstance(error, Exception)
         if not is_own and _LACKS.search(text):
             reason = " ".join(text.split())[:200].rstrip(" .")

@@ -29,7 +29,8 @@ def _convolution(
     back = tuple(map(of_out.index, range(len(shape))))
     if not math.prod((*shape, *kernel_shape, *site.ins[0].shape)):
         return lambda x, kernel: library.full(shape, 0, dtype)
-    # libraries have groups of features only: move the groups of the batch to the axis of features
+    # libraries support groups of features, but not of the batch: move the groups of the batch to
+    # the axis of features
     parts, groups = batch_group_count, batch_group_count * feature_group_count
     apart = (parts, count // parts, features, *lengths)
     turned, together = (1, 0, *range(2, len(apart))), (apart[1], parts * features, *lengths)

@@ -203,7 +203,7 @@ class Cluster:
 def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
     try:
         answer.set_result(question())
-    except BaseException as error:  # only its text, since the error may refer to futures and itself
+    except BaseException as error:  # pass on only the text, since the error may refer to futures
         answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
 
 

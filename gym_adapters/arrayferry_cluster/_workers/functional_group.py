@@ -55,7 +55,7 @@ def _segment(
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
-    if state is None:  # make one: a rollout without a carry is compiled separately
+    if state is None:  # make a carry: a rollout without one would be compiled separately
         state = first_carry(
             *begun, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,

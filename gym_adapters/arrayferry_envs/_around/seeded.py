@@ -77,7 +77,7 @@ class SeededEnv(AroundEnv):
         if backend.name == "jax":
             import jax
 
-            # results of vmap are (n, 1, ...), results here (n, ...)
+            # vmap returns arrays (n, 1, ...), which concatenate joins to (n, ...)
             device, join = None, jax.numpy.concatenate
             # under vmap, the numbers of other generators than threefry would depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")

@@ -159,7 +159,7 @@ class WrappedEnv(AroundEnv):
         """
         import jax
 
-        # the memo has the kernel states before the first episode, whose dtypes depend on x64
+        # the memo has the kernel states before the first episode, and their dtypes depend on x64
         memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
         # the memo outlives a traced call, so it must contain arrays instead of tracers
         with jax.ensure_compile_time_eval():

@@ -241,7 +241,7 @@ def _pinned(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    # () as for default parameters, since another value would compile the same code again
+    # return () as for default parameters: with another value, the same code would be compiled again
     return pinned if any(pinned) else ()
 
 

@@ -63,7 +63,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
         first, second = (translate(each, self.backend, **options) for each in (begin_by, step))
 
         def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
-            # the first argument determines the device, and the key is always an array
+            # the key comes first: it is always an array, and the first argument determines the device
             return first(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
 
         return run, second

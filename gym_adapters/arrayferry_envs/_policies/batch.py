@@ -54,7 +54,7 @@ class EnvBatch(RewardedBatch):
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Store the infos of one environment separately, since not all infos can be merged."""
-        # the infos of the step are already stored, and `env_info` is of the reset after it
+        # the infos of the step are already stored, and `env_info` belongs to the reset that followed
         if env_num in vector_infos:
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]

@@ -327,7 +327,7 @@ def as_builtin(value: AnyTree) -> Any:
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
     """Return the dtypes of a state's arrays that can store the values both before and after a step."""
     dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
-    # states with different structures raise an error later, which names the array
+    # if the states have different structures, a later check raises an error that names the array
     if len(dtypes[0]) != len(dtypes[1]):
         return ()
     pairs = zip(*dtypes, strict=True)

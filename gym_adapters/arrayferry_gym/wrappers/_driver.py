@@ -204,7 +204,7 @@ class Driver(HeldKernel):
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             fields = {"episode": before.episode}
-            if self.name is None:  # else `lasting` has statistics, which `load` sets below
+            if self.name is None:  # with a name, `lasting` has statistics, which `load` sets below
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)

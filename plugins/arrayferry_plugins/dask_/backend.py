@@ -51,7 +51,7 @@ class DaskBackend(Backend):
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         values = list(compute(xs))
-        seen: set[int] = set()  # Dask returns one object for equal arrays, which must not share it
+        seen: set[int] = set()  # equal arrays are one object in Dask, but must not share it
         for index, x in enumerate(xs):
             again = id(values[index]) in seen
             seen.add(id(values[index]))

@@ -118,7 +118,7 @@ def futures_of(graph: Any) -> list[Any]:
         elif isinstance(part, dict):
             waiting.extend(part.values())
         elif getattr(part, "dependencies", None) and hasattr(part, "args"):
-            # other tasks cannot contain a future, which counts as a dependency
+            # a future counts as a dependency, so a task without dependencies cannot contain one
             waiting += [*part.args, *part.kwargs.values()]
     return futures
 

@@ -80,7 +80,7 @@ class DaskReader(Reader):
             for key in keys:
                 uses[key].add(step)
         order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # `uses` of a key is complete after all keys that need it
+        for key in reversed(order):  # all keys that need this one come first, so `uses` is complete
             steps = uses[key]
             start = min(steps, default=0)
             distance = max(steps, default=0) - start
@@ -91,7 +91,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # if it is not kept, each step computes it again from its inputs
+                if kind != "far":  # each step may have to compute a "far" result again
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs

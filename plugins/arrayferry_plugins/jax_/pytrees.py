@@ -24,7 +24,7 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        # older versions of JAX have no public method for this question
+        # older versions of JAX have no public way to ask this
         return cls in sys.modules["jax._src.tree_util"]._registry
 
     def children(self, value: AnyTree) -> Sequence[Any]:
@@ -33,7 +33,7 @@ class Pytrees(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
-        # no error if the class's flatten function returns new objects each time
+        # if the flatten function returns new objects in each call, this comparison proves nothing
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
