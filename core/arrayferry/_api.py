@@ -355,7 +355,7 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
         return namespace
     raise NotAnArrayError(
         f"{backend.name} has no namespace of the Array API",
-        remedy='Convert the array first, as with arrayferry.convert(x, "numpy").',
+        remedy='Convert the array first, for example by arrayferry.convert(x, "numpy").',
     )
 
 

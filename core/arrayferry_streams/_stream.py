@@ -161,7 +161,9 @@ class Stream(Generic[B]):
     def _blocks(self) -> Generator[B]:
         with Reads(self._arrays, self.bounds, self._prefetch, self._timeout) as reads:
             for step, number in enumerate(self._numbers):
-                remedy = f"The iteration ends here; stream[{step + 1}:] goes on after it."
+                remedy = (
+                    f"The iteration ends here. stream[{step + 1}:] has the blocks after this one."
+                )
                 yield self._block(reads, step, number, remedy)
 
     def _block(self, reads: Reads, step: int, number: int, remedy: str) -> B:

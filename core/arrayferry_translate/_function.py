@@ -212,9 +212,8 @@ class Loaded:
             leaf = numbers_of(leaf)
         if tuple(leaf.shape) != spec.shape:
             raise ProgramError(
-                f"{name} has the shape {tuple(leaf.shape)}, and not the shape {spec.shape} for which the program was "
-                "made",
-                remedy="Pass arrays of these shapes, or make another program.",
+                f"{name} has the shape {tuple(leaf.shape)}, but the program was made for the shape {spec.shape}",
+                remedy="Pass an array of that shape, or make another program.",
             )
         leaf = convert(leaf)
         leaf_dtype = dtype_name(leaf.dtype)
@@ -222,7 +221,7 @@ class Loaded:
             return leaf
         if NARROWED.get(leaf_dtype) != spec.dtype:
             raise ProgramError(
-                f"{name} has the dtype {leaf_dtype}, and not the dtype {spec.dtype} for which the program was made",
+                f"{name} has the dtype {leaf_dtype}, but the program was made for the dtype {spec.dtype}",
                 remedy="Cast the argument, or make another program.",
             )
         return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))

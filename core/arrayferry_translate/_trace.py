@@ -154,7 +154,7 @@ class _Maker:
             if others := rule.params ^ ({*params} - rule.ignored):
                 raise self._refused(
                     equation,
-                    f"JAX {jax.__version__} has other parameters of the primitive than the rule expects: "
+                    f"its parameters in JAX {jax.__version__} differ from those that arrayferry supports in "
                     f"{', '.join(sorted(others))}",
                 )
             plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}

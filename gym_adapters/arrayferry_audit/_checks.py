@@ -180,7 +180,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
     stale = [x == each.before.firsts[each.env] for each, x in ends]
     empty = [several and zeros not in seen and x == zeros for _, x in ends]
-    matches["the one before the last step"] = told(stale, _always_moves)
+    matches["the observation before the last step"] = told(stale, _always_moves)
     matches["all zeros"] = told(empty, _zeros_are_usual)
     for what, same in matches.items():
         if any(same) and (run.unique or (often and all(same))):
@@ -236,7 +236,7 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
     how = None
     if far.any():
-        how = "it is farther from the one before than in any other step"
+        how = "it is farther from the previous observation than in any other step"
     elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
         how = "it has another spread"
     if how is not None:
@@ -484,7 +484,7 @@ CHECKS: dict[Check, str] = {
     infos_are_those_of_the_mode: "State SAME_STEP if the step resets; otherwise remove these infos.",
     resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
     others_step_while_one_resets: "Change only the rows that are reset, in the state after the step.",
-    steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
+    steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the previous step has reset.",
     ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end an episode; or state another mode.",
     last_observations_are_those_of_the_last_state: "Return a copy of the observation before the reset as final_obs, and as observation the first of the next episode.",
     last_observations_are_like_others: "Process infos['final_obs'] like other observations, for example if these are normalised.",

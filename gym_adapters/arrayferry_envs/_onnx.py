@@ -367,7 +367,7 @@ def _refuse(kernel: Kernel, error: Exception) -> None:
 
 def _reason(error: Exception) -> str:
     if "no propagated value" in str(error):
-        return "the value of an array is needed, which is known only when the file runs"
+        return "it needs the value of an array, which is known only when the ONNX model runs"
     if isinstance(error, NotImplementedError):
         frames = traceback.extract_tb(error.__traceback__)
         function = next((frame.name for frame in frames if hasattr(ndx, frame.name)), "this")

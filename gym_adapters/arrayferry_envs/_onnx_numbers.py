@@ -256,7 +256,7 @@ class RawRandom(Random):
         check_integers(low, high, dtype)
         if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
             raise NotImplementedError(
-                "an exported function can draw from fewer than 2**63 integers"
+                "an exported function can draw integers only from ranges of fewer than 2**63 integers"
             )
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
         # as int64, the difference of the bounds is exact

@@ -243,7 +243,7 @@ def named(tree: AnyTree) -> dict[str, Any]:
     by_name = dict(zip(map(dotted, layout.paths), arrays, strict=True))
     if len(by_name) < len(arrays):
         raise af.OptionError(
-            f"two of the paths {layout.paths!r:.200} have the same name with dots instead of brackets",
+            f"two of the paths {layout.paths!r:.200} become the same name in ONNX, which has dots instead of brackets",
             remedy="Rename a key.",
         )
     return by_name

@@ -119,7 +119,9 @@ def record(
         raise af.OptionError(wrong, remedy=f"Pass a number from 0 to {envs.num_envs - 1}.")
     if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
         wrong = f"fps={rate!r:.80} is not a number of images per second"
-        raise af.OptionError(wrong, remedy="Pass 30, for instance.")
+        raise af.OptionError(
+            wrong, remedy="Pass a number greater than 0 and less than 1000, such as 30."
+        )
     if path.suffix.lower() not in (".mp4", ".gif"):
         wrong = f"path={str(path)!r} does not end in '.mp4' or '.gif'"
         raise af.OptionError(wrong, remedy="Use one of these endings.")

@@ -75,7 +75,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13: managed memory, which is often refused
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13: managed memory, often refused
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()

@@ -53,7 +53,7 @@ class H5pyGroupSource(GroupSource):
     array_types: tuple[str, ...] = ("h5py.Group",)
     what = "an h5py"
     inside = (
-        "the datasets in it, as group['name'], or as {name: x for name, x in group.items() "
+        "the datasets in it, such as group['name'], or {name: x for name, x in group.items() "
         "if isinstance(x, h5py.Dataset)}"
     )
 

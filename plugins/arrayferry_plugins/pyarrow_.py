@@ -91,8 +91,8 @@ class DatasetSource(GroupSource):
     )
     what = "a Hugging Face"
     inside = (
-        "a column in it, as dataset.with_format('arrow')[name][:], or the lists dataset[name][:]; if it is iterable, "
-        "its batches, as by dataset.with_format('torch').iter(batch_size=1000)"
+        "a column in it, such as dataset.with_format('arrow')[name][:], or the lists dataset[name][:]. If it is an "
+        "IterableDataset, pass its batches, which dataset.with_format('torch').iter(batch_size=1000) yields"
     )
 
 

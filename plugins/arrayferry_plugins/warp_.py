@@ -78,7 +78,7 @@ class WarpBackend(Backend):
     def to_numpy(self, x: AnyArray) -> Any:
         x = _array_in(x)
         if x.device is None:
-            what = "a warp.array without memory, as annotations of kernels have it,"
+            what = "a warp.array without memory, such as an annotation of a kernel,"
             raise refused(
                 what, remedy="Make an array with values, such as warp.zeros(shape, dtype)."
             )

@@ -34,7 +34,7 @@ class ZarrGroupSource(GroupSource):
     package = install = "zarr"
     array_types: tuple[str, ...] = ("zarr.Group",)
     what = "a Zarr"
-    inside = "the arrays in it, as group['name'], or as dict(group.arrays())"
+    inside = "the arrays in it, such as group['name'], or dict(group.arrays())"
 
 
 def arrayferry_sources() -> list[Source]:

@@ -187,8 +187,8 @@ class Catalog:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
             others = f" Left out are: {', '.join(reversed(reasons))}." if reasons else ""
             remedy = (
-                f"{guess}{remedy}{others} For another one, install or write a plugin, "
-                "or import its namespace of the Array API first."
+                f"{guess}{remedy}{others} For another library, install or write a "
+                "plugin, or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 

@@ -129,7 +129,7 @@ def load_kind(manager: PluginManager, hook: str) -> type:
         raise
     except BaseException as error:
         raise PluginError(
-            f"the class of the parts of {hook}, {point.value}, cannot be imported: {describe_error(error)}"
+            f"the class of the parts that {hook} returns, {point.value}, cannot be imported: {describe_error(error)}"
         ) from error
     if not isinstance(kind, type):
         raise PluginError(f"{point.value}, which {hook} announces, is not a class: {kind!r:.80}")

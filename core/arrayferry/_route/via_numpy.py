@@ -54,7 +54,7 @@ def to_host(
         if source.name != "numpy":
             n = np.asarray(n)
     copied = source.to_numpy_shares is False or (not on_host and n.flags.writeable)
-    reason = f"{source.name} returns its values as a copy"
+    reason = f"{source.name} only returns copies of the values of its arrays"
     if options.copy is False and (copied or not overlap(_read(x, source), n)):
         raise copy_required(reason)
     return RoutedArray(n, reason if copied else "")

@@ -139,10 +139,10 @@ def _crossing(
         crossing.why = f"the route is {route}"
     elif crossing.how == "copied" and source != target.name:
         if options.copy is True and not by_user:
-            crossing.why = "a library between gave copy=True"
+            crossing.why = "a library that called arrayferry passed copy=True"
         elif options.copy is True and not route.copies:
-            crossing.why = "copy=True was given"
-            crossing.remedy = "Leave copy=True out, unless one of the two is written to."
+            crossing.why = "copy=True was passed"
+            crossing.remedy = "Leave copy=True out, unless the array or its copy is written to."
         else:
             crossing.why, crossing.remedy = _why_copied(x, y, origin, target, route)
     return crossing

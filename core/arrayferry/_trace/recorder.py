@@ -139,7 +139,7 @@ class Trace:
         rows = checked_count("rows", rows, 1)
         all_rows = self.rows
         if not all_rows and not self.unread:
-            return "No array crossed inside a block: with arrayferry.trace() as t: ..."
+            return "No array crossed in the block of: with arrayferry.trace() as t: ..."
         counts = counted(self.calls, "call"), counted(self.arrays, "array")
         total = ", ".join([*counts, size_text(self.bytes), time_text(self.seconds)])
         if len(all_rows) > rows:

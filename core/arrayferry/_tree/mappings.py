@@ -164,7 +164,7 @@ class MappingContainer(DictContainer):
         items = _items(value, children)
         if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
             raise StructureError(
-                f"a {type(value).__name__} cannot hold converted arrays, since nothing else refers to them",
+                f"a {type(value).__name__} cannot hold converted arrays, since Python deletes arrays that nothing else refers to",
                 remedy="Convert dict(value), and keep the result.",
             )
         for way in (_around_its_store, _by_its_constructor):

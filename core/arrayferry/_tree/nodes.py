@@ -128,7 +128,7 @@ class Nodes:
             raise StructureError(
                 f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
                 f"container {type(container).__name__} ({describe_error(error)})",
-                remedy="Correct its rebuild(), or register a Container for the class.",
+                remedy="Correct the container's rebuild(), or register another Container for the class.",
                 path=self._path_to(lambda node: node is branch),
             ) from error
 
@@ -168,7 +168,10 @@ def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
         why, remedy = "", "Flatten it, or convert its parts one by one."
     else:
         why = f", or the code that reads or rebuilds a part of it recurses without end ({describe_error(error)})"
-        remedy = "See the cause; flatten the tree, or convert its parts one by one."
+        remedy = (
+            "If that code is at fault, the cause shows where. Otherwise, flatten the tree, or convert its parts one "
+            "by one."
+        )
     return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
 
 

@@ -190,7 +190,9 @@ class Tree(Nodes):
             inside = list(container.children(value))
             steps = list(map(str, container.steps(value))) if self._places else []
             if self._places and len(steps) != len(inside):
-                raise ValueError(f"{len(inside)} children have {len(steps)} steps")
+                raise ValueError(
+                    f"{len(inside)} children have {len(steps)} steps instead of one each"
+                )
         except (MemoryError, RecursionError):
             raise
         except Exception as error:

@@ -125,7 +125,11 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
             own_way = _own_way(value)
-            needs = ", with CuPy or PyTorch for that GPU" if own_way in _BY_GPU.values() else ""
+            needs = (
+                ", which needs a CuPy or PyTorch that supports this GPU"
+                if own_way in _BY_GPU.values()
+                else ""
+            )
             remedy = f"Call {own_way} first{plugin}, or {convert}{needs}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
 

@@ -305,7 +305,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         runner = self._runner
         if isinstance(runner.groups[0], ActorGroup):
             raise af.OptionError(
-                f"{self!r} cannot continue from a state, which does not contain ordinary environments",
+                f"{self!r} cannot continue from a state: ordinary environments cannot be saved in a state",
                 remedy="Make a new collector with the last weights and another seed. It begins with new episodes.",
             )
         positions = tuple(Position(*position) for position in state["positions"])

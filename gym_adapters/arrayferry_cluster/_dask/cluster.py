@@ -83,7 +83,7 @@ class Cluster:
         if self.client.asynchronous:
             raise af.OptionError(
                 "client= or the current client is asynchronous, but a Collector needs a synchronous one",
-                remedy="Use the Collector in another thread, as by asyncio.to_thread, or pass a client made without asynchronous=True.",
+                remedy="Use the Collector in another thread (asyncio.to_thread), or pass a client that was made without asynchronous=True.",
             )
 
     def close(self) -> None:

@@ -45,8 +45,8 @@ def acted(
         result = policy(params, observation, key, *optional_state)
     except Exception as error:
         error.add_note(
-            "The policy, which JAX compiles, raised this error. For a policy of another library, pass policy_xp= to "
-            "evaluate."
+            "The policy, which JAX compiles, raised this error. For a policy of another library, call "
+            "evaluate(..., policy_xp=...)."
         )
         raise
     names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]

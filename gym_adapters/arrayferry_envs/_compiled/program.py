@@ -24,7 +24,7 @@ from arrayferry_gym.extending import Immutable, Key
 
 _PASS = (
     "Pass arrays in policy_params. Or make the object a JAX pytree, such as an Equinox module, or the function a "
-    "jax.tree_util.Partial: then its arrays are values. For a policy of another library, pass policy_xp= to evaluate."
+    "jax.tree_util.Partial: then its arrays are values. For a policy of another library, call evaluate(..., policy_xp=...)."
 )
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _NUMBERS = (*_ARRAYS, float, complex)
@@ -68,7 +68,7 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
                 f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
                 "array of JAX nor hashable",
                 remedy='Convert it by arrayferry.convert(x, "jax"), or pass a hashable object. '
-                "For a policy of another library, pass policy_xp= to evaluate.",
+                "For a policy of another library, call evaluate(..., policy_xp=...).",
             ) from error
     pairs = enumerate(zip(leaves, static, strict=True))
     values = [_value(tree, index, x) for index, (x, kept) in pairs if kept is DYNAMIC]

@@ -176,7 +176,7 @@ class CheckedEnv:
             owner = af.registry.kind(leaf).backend
             if owner is not None and owner.name != self.backend.name:
                 raise EnvResultError(
-                    f"{self._source(source)} gave an array of {owner.name} for state{path}, but {self.backend.name} is used",
+                    f"{self._source(source)} gave an array of {owner.name} for state{path}, but this environment needs {self.backend.name}",
                     remedy="Create arrays with xp and rng.",
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:

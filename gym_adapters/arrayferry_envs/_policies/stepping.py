@@ -170,7 +170,7 @@ class Stepping:
                 with contextlib.suppress(Exception):
                     note = f"The policy raised this error in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     if not is_module(self._run.policy):
-                        note += " For another library, pass policy_xp=."
+                        note += " For a policy of another library, pass policy_xp=."
                     error.add_note(note)
             raise
 

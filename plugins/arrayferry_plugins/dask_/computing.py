@@ -164,7 +164,7 @@ def _client_of(future: Any) -> Any:
     elif future.status == "error":
         cause = future.exception()
         why = f"its task raised {type(cause).__name__}: {cause}"
-        remedy = "future.result() raises the error too."
+        remedy = "Call future.result() to see the error with its traceback."
     elif future.status in ("cancelled", "lost"):
         why, remedy = f"it is {future.status}", "Submit its task again."
     else:

@@ -312,7 +312,7 @@ def test_a_copy_in_a_hot_loop_is_reported():
 AVOIDABLE = {
     "flipped": (lambda: X[::-1], {}, "strides"),
     "swapped": (lambda: X.astype(">f4"), {}, "byte order"),
-    "asked": (lambda: X, {"copy": True}, "copy=True was given"),
+    "asked": (lambda: X, {"copy": True}, "copy=True was passed"),
     "overlapping": (lambda: np.ndarray(2, "f4", bytearray(12), offset=2, strides=(4,)), {}, "alignment"),
 }  # fmt: skip
 
@@ -661,7 +661,7 @@ def test_a_copy_that_a_library_between_asks_for_is_no_finding():
     library = {"__name__": "arrayferry_gym.somewhere", "af": af}
     exec("def own(x):\n    return af.convert(x, 'torch', copy=True)", library)
     t = traced(3, lambda: library["own"](X), hot=2)
-    assert only(t).why == {"a library between gave copy=True": 3}
+    assert only(t).why == {"a library that called arrayferry passed copy=True": 3}
     assert only(t).file == __file__
     assert t.findings == []
 

@@ -233,9 +233,7 @@ def test_memory_on_a_gpu_that_no_library_here_takes():
         (OfPyCuda(), r"x\.get\(\)"),
         (OfNumba(), r"x\.copy_to_host\(\)"),
     ):
-        words = (
-            rf"Call {own_way} first.*or pass unknown=.convert., with CuPy or PyTorch for that GPU"
-        )
+        words = rf"Call {own_way} first.*or pass unknown=.convert., which needs a CuPy or PyTorch"
         refused(af.NotAnArrayError, words, value, "torch")
         words = "on a GPU, and neither CuPy nor PyTorch could read it here.*NumPy array of it with its own"
         for to in ("numpy", "torch", "jax"):

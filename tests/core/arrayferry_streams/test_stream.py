@@ -816,7 +816,7 @@ def test_errors_tell_the_block(place):
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert str(error) == (
         "block 2 (20:30 along the axis of the stream) could not be computed or read (ZeroDivisionError: "
-        "that one), at ['x'], to torch. The iteration ends here; stream[3:] goes on after it."
+        "that one), at ['x'], to torch. The iteration ends here. stream[3:] has the blocks after this one."
     )
     assert list(blocks) == []
     assert pickle.loads(pickle.dumps(error)).block == 2

@@ -139,11 +139,11 @@ def test_other_arguments_are_refused(path):
         ((x, 3, 4), "the program needs a tuple of 2"),
         (
             (torch.ones(3), 3),
-            r"has the shape \(3,\), and not the shape \(2,\) for which the program was made",
+            r"has the shape \(3,\), but the program was made for the shape \(2,\)",
         ),
         (
             (x.int(), 3),
-            "has the dtype int32, and not the dtype float32 for which the program was made",
+            "has the dtype int32, but the program was made for the dtype float32",
         ),
         ((x, "3"), "the argument .* is a str"),
     ):

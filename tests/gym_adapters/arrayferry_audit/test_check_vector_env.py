@@ -437,7 +437,7 @@ WRONG = {
     "no batch": (lambda: single(SAME), "observation_space is not the batch of 3"),
     "lost": (lambda: Changed(sync(SAME), infos(lost)), "its last observation is lost"),
     "of the next": (lambda: Changed(sync(SAME), OF_NEXT), "final_obs is the observation that is returned"),
-    "the one before": (lambda: Changed(sync(SAME), final(lambda envs, _: envs.before)), "final_obs is the one before"),
+    "the one before": (lambda: Changed(sync(SAME), final(lambda envs, _: envs.before)), "final_obs is the observation before"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
     "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), scaled(9)), "final_obs is unlike other observations"),
     "old frames": (lambda: Changed(each(lambda: Stacked(gym.make("CartPole-v1"), 2)), reset=marked), "episodes begin with numbers of the last one"),
@@ -461,7 +461,7 @@ WRONG = {
     "rows of many are swapped": (lambda: Swapped(in_mode([lambda: gym.make("CartPole-v1")] * 9, SAME)), "depend on the actions of environment"),
     "infos are the state": (lambda: Batch(sync(NEXT)), "what the agent writes"),
     "zeros": (lambda: Changed(sync(SAME), final(lambda envs, _: np.zeros_like(envs.before))), "final_obs is all zeros"),
-    "the one before, at a limit": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), final(lambda envs, _: envs.before)), "final_obs is the one before"),
+    "the one before, at a limit": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), final(lambda envs, _: envs.before)), "final_obs is the observation before"),
     "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "with one seed, all environments begin alike"),
     "always the first": (lambda: each(lambda: AlwaysTheFirst(gym.make("CartPole-v1")), SAME), "automatic resets began in only . ways"),
 }  # fmt: skip
