@@ -139,7 +139,7 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
-    """Write files by their paths into a new folder. After an error, remove the folder again."""
+    """Write files into a new folder, by their paths in it. If this fails, remove the folder."""
     try:
         folder.mkdir(parents=True)
         try:

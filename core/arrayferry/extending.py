@@ -4,7 +4,8 @@
 
 - Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
 - Conversions: `kept_conversion` returns a cached conversion for a target and options. `conversion_like` and
-  `device_like` find the target of the option `like`. `copy_required` is the error of `copy=False`.
+  `device_like` find the target of the option `like`. `copy_required` returns the error to raise if `copy=False` is
+  impossible.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
 - Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether a plugin has an optional
   method. `has_item` says whether arrays of a type have `item()`. `portable` returns a backend's name, to pickle it.

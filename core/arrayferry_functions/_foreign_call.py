@@ -252,7 +252,7 @@ class ForeignCall:
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
-        """Return the call of the pullback. See `Crossing.pullback`."""
+        """Return the `ForeignCall` that computes the pullback. See `Crossing.pullback`."""
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))

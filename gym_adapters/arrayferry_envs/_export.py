@@ -78,9 +78,9 @@ def export(
         wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.
             They become constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
-        observation_space: for a policy alone, the environment's observation space, inside the kernels. Without kernels, it
-            defaults to the space of a Stable-Baselines3 model.
-        action_space: for a policy alone, the environment's action space, inside the kernels. Without kernels, it
+        observation_space: for a policy alone: the environment's own observation space, inside all kernels. Without
+            kernels, it defaults to the space of a Stable-Baselines3 model.
+        action_space: for a policy alone: the environment's own action space, inside all kernels. Without kernels, it
             defaults to the space of a Stable-Baselines3 model.
 
     Returns:

@@ -88,7 +88,7 @@ class Random(ABC):
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: `low` is not less than `high`, or the dtype does not have all integers of the range. Arrays that
+            OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range. Arrays that
                 are traced or on an accelerator are not checked.
         """
 
@@ -232,7 +232,7 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
         dtype: the name of the dtype.
 
     Raises:
-        OptionError: `low` is not less than `high`, or the dtype does not have all integers of the range.
+        OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range.
     """
     limits = _limits(dtype)
     first, last = _extreme(low, min), _extreme(high, max)

@@ -48,7 +48,7 @@ def load(
     max_episode_steps: Any = 0,
     **options: Any,
 ) -> Any:
-    """Make a batch. The step limit is converted to a limit of frames."""
+    """Make a batch. The step limit is converted to a frame limit."""
     autoreset_mode_of(autoreset_mode, MODES, "the vector environment of ALE")
     if name in FOR_TWO:
         raise af.OptionError(f"{name} of ALE is for two players", remedy="Use another game.")

@@ -42,7 +42,7 @@ class Kinds:
     Args:
         arrays: the backend or source that owns each type, by the dotted path of the type.
         containers: the containers, in the order in which they are tried.
-        generic: a function that returns a backend for an Array API namespace, or None if a plugin handles its library.
+        generic: a function that maps an Array API namespace to a backend, or to None if a plugin handles the library.
         warn: a function to call with the text of a warning.
 
     Attributes:

@@ -171,7 +171,7 @@ class PluginManager(pluggy.PluginManager):
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
         """Unregister a plugin, and return it. Pass the plugin or its name.
 
-        `Registry.refresh` loads an installed plugin again.
+        If the plugin is installed, `Registry.refresh` loads it again.
         """
         with self._registry.lock:
             registered_name = self.get_name(plugin) if name is None else name

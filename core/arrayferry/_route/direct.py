@@ -48,7 +48,7 @@ class Direct:
 
     Attributes:
         target_device: the device on which results must be, or None if that is not checked.
-        trusted: whether the converter is built in. The types of its results are then not checked.
+        trusted: whether the converter is built in. If it is, the types of its results are not checked.
         disabled: whether the converter is no longer used.
         one: a function that converts one array, or None if the converter does not support these options.
         many: a function that converts several arrays in one call, or None if the converter has none.

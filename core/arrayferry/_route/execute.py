@@ -33,7 +33,7 @@ class Way(NamedTuple):
         route: the route of the array, or None if the route must still be found.
         source_device: the name of the device of the array.
         target_device: the name of the device of the result.
-        device: the device of the result, as the target's backend accepts it.
+        device: the device of the result, in the form that the target's backend accepts.
     """
 
     route: Route | None
@@ -121,7 +121,7 @@ class Executor:
         Args:
             route: the route.
             x: the array.
-            device: the device of the result, as the target's backend accepts it.
+            device: the device of the result, in the form that the target's backend accepts.
             values: the result of `source.to_numpy(x)`, or None if it was not called yet.
         """
         source, options = self.source, self.options

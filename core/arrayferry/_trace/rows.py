@@ -35,8 +35,8 @@ class TraceRow:
         calls: the number of conversions with such arrays.
         arrays: the number of arrays that crossed.
         bytes: the size of the results in bytes.
-        seconds: the time that the conversions took. The time for a tree is divided among its arrays by size. Work
-            that a GPU has not finished when a conversion returns is not included.
+        seconds: the time that the conversions took. The time for a tree is divided among its arrays in proportion to
+            their sizes. Work that a GPU has not finished when a conversion returns is not included.
         why: for each reason why arrays were not shared or not converted by the planned route, the number of calls.
     """
 

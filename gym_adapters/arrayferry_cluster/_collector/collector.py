@@ -71,7 +71,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             `collector.groups`.
         workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have, such as `{"GPU": 1}`. A group of ordinary environments
-            reserves them only until its actor is on a worker.
+            reserves these resources only until Dask has placed its actor on a worker.
         seed: the seed of all random numbers. None uses a seed from the operating system, and stores it in
             `collector.seed`.
         client: the client of a Dask cluster, or the address of its scheduler. None uses the current client. If there

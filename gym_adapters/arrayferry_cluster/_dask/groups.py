@@ -28,8 +28,8 @@ SPACES = -1
 LINKED = 8
 """Every `LINKED`-th segment of a `FunctionalEnv` gets its state from this process. All others are linked.
 
-A linked segment begins with the result of the segment before, and Dask runs it on the worker that has this result. If
-the result is lost, Dask repeats the linked segments before it, from the last state that this process sent. A segment
+A linked segment begins with the result of the previous segment, and Dask runs it on the worker that has this result. If
+the result is lost, Dask repeats the previous linked segments, from the last state that this process sent. A segment
 that is not linked may run on another worker.
 """
 
@@ -42,7 +42,7 @@ class Position(NamedTuple):
     Attributes:
         number: the number of the next segment to return.
         state: the state with which this segment begins. None for ordinary environments, and to begin with resets.
-        call: the future of the segment before, whose worker has that state.
+        call: the future of the previous segment, whose worker has the state with which the next segment begins.
     """
 
     number: int
@@ -243,7 +243,7 @@ class Group(ABC):
 
 
 class TaskGroup(Group):
-    """A group of a `FunctionalEnv`. Each segment is a task, which begins with the state after the segment before."""
+    """A group of a `FunctionalEnv`. Each segment is a task that begins with the final state of the previous segment."""
 
     most_deaths = 3
 

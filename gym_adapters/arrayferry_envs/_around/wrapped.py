@@ -237,8 +237,8 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
         `max_episode_steps` to the function that runs the environment.
 
     Raises:
-        arrayferry.OptionError: an argument is not a kernel, or a function in a kernel contains an array. Compiled code
-            would not see changes of such an array.
+        arrayferry.OptionError: an argument is not a kernel, or a function in a kernel has an array in its closure, its
+            defaults or its object. Compiled code would not see changes of such an array.
 
     Examples:
         >>> import jax

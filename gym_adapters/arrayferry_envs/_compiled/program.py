@@ -105,8 +105,8 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
 def _key_of(leaf: AnyTree) -> Hashable:
     """Return a hashable key of a static leaf. Code is compiled again if a key differs.
 
-    Most leaves are compared by their type and `==`, as in JAX. If an object equals only itself, its key includes those
-    of its attributes that are NumPy arrays or satisfy `_is_plain`, since they may change.
+    Most leaves are compared by their type and `==`, as in JAX. An object that equals only itself may still change. So
+    its key includes each of its attributes that is a NumPy array or satisfies `_is_plain`.
 
     Raises:
         TypeError: the leaf cannot be hashed, or is an array of another library.

@@ -107,7 +107,8 @@ class SampledParams:
         Args:
             state: the states, with a tree like the parameters or a dict of some of them.
             params: the parameters before sampling.
-            like: states of the environment, as an example.
+            like: other states of the environment. They show which parameters are sampled, and supply those that `state`
+                lacks.
             tell: whether to warn of new values for parameters that are not sampled. Such values are ignored.
 
         Raises:

@@ -34,11 +34,11 @@ else:  # in Gymnasium 1.3 and older, VectorWrapper is not generic
 class KernelVectorWrapper(HasStatistics, _Wrapper):
     """A wrapper that applies a kernel to a vector environment, in the library of the environment's arrays.
 
-    The environment's autoreset mode determines which rows of a step count in the kernel's state:
+    The environment's autoreset mode determines which rows of a step's results update the kernel's state:
 
     - NEXT_STEP: rows whose episode had not ended before the step. Other rows only begin a new episode.
-    - SAME_STEP: all rows. Where an episode has ended, its final observation counts, and then a new episode begins. If
-        the environment loses final observations, kernels that use only observations skip these rows.
+    - SAME_STEP: all rows. Where an episode has ended, its final observation updates the state, and then a new episode
+        begins. If the environment loses final observations, kernels that use only observations skip these rows.
     - DISABLED: rows whose episode had not ended before the step. `reset` begins episodes in all rows, or in the rows of
         `reset_mask`.
 

@@ -52,7 +52,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nothing else uses the memory of results, since they arrived in messages of a cluster."""
+    """Whether nothing else uses the memory of results. True if they arrived in messages from a cluster."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
