@@ -79,7 +79,7 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
 
 @functools.lru_cache(maxsize=1024)
 def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
-    """Return those of inf, nan, -0.0 and -1.0 that a floating-point dtype can represent, as strings."""
+    """Return which of the values "inf", "nan", "-0.0" and "-1.0" a floating-point dtype can represent."""
     import numpy as np
 
     special = np.array([np.inf, np.nan, -0.0, -1.0])
@@ -118,6 +118,6 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 
 
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:
-    """Return those of the names that no dtype of NumPy or `ml_dtypes` has, even if `ml_dtypes` is not installed."""
+    """Return the names that are not dtypes of NumPy or `ml_dtypes`. `ml_dtypes` need not be installed."""
     unknown = (str(name) for name in names if dtype_named(name) is None)
     return sorted(name for name in unknown if not re.fullmatch(_OF_ML_DTYPES, name))

@@ -169,7 +169,7 @@ class ContractError(ConversionError, PluginError):
 
 
 def in_checkout(part: object) -> bool:
-    """Return whether the code of a part is outside the folders of installed packages, as where its author writes it."""
+    """Return whether the code of a part is outside the folders of installed packages, for example in a checkout."""
     module = sys.modules.get(type(part).__module__)
     folders = (getattr(module, "__file__", None) or "").split(os.sep)
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)

@@ -123,7 +123,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
-    """Return the shape of a leaf of an example, and its dtype in the caller's library, or None if it is no array."""
+    """Return the shape of an example's leaf and its dtype in the caller's library. Return None if it is no array."""
     if isinstance(leaf, (bool, int, float, complex)):
         return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)

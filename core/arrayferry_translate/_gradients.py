@@ -55,7 +55,7 @@ def call(
         target: the library.
         autodiff: the `Autodiff` of the library.
         leaves: the leaves of all arguments.
-        treedef: the structure of the arguments, as of `jax.tree.flatten`.
+        treedef: the structure of the arguments, as `jax.tree.flatten` returns it.
     """
     places, arrays, others, convert = [], [], [], kept_conversion(target)
     for place, x in enumerate(leaves):

@@ -214,7 +214,7 @@ def _zeros_are_usual(run: Run) -> bool:
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """Find last observations at time limits that are too far from the observation before, or have another spread.
+    """Find last observations at time limits that are too far from the previous observation, or have another spread.
 
     A step at a time limit should change observations and their spread no more than other steps.
     """
@@ -301,7 +301,7 @@ def _rewards_jump(run: Run) -> bool:
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
-    """Find first observations of episodes that have numbers of the last observation of the episode before.
+    """Find first observations of episodes that have numbers of the last observation of the previous episode.
 
     Numbers that `reset` returns too are ignored. Large observations such as images are not checked, since two of them may
     share numbers by chance.

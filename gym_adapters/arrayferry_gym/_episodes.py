@@ -269,7 +269,7 @@ class Episodes(EpisodeMasks):
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
-        """Return `valid` and `reset` of the last masks, converted. Nested wrappers share these arrays.
+        """Return the converted arrays `valid` and `reset` of the last masks. Nested wrappers share these arrays.
 
         Args:
             own: the conversion to the library and device of the results.

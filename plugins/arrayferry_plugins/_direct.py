@@ -24,7 +24,7 @@ SMALL = 1024 * 1024
 TOGETHER = 32 * 1024 * 1024
 """The size in bytes at which a batch of arrays is complete, so that the next array begins a new batch."""
 ALIGNMENT = 256
-"""The alignment in bytes of each array in the common memory, as of arrays that CUDA allocates."""
+"""The alignment in bytes of each array in the common memory: that of arrays that CUDA allocates."""
 
 Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 """For each array, its start and stop in the common memory, in elements, and its shape."""

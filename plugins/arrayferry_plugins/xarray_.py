@@ -112,7 +112,7 @@ class Stored:
 
 
 def _streamed(value: Any) -> Any:
-    """Return the array of a `DataArray` or `Variable`, as a `Stored` if it is in a file. Nothing is read."""
+    """Return the array of a `DataArray` or `Variable`, or a `Stored` if the array is in a file. Nothing is read."""
     variable = getattr(value, "variable", value)
     lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
     return Stored(variable) if lazy else variable.data

@@ -1,6 +1,6 @@
 """`Pair`: converts arrays of one backend to another under fixed options.
 
-A `Pair` tries the direct converter first, if there is one. An array that is then not converted takes a route.
+A `Pair` tries the direct converter first, if there is one. An array that it does not convert takes a route.
 """
 
 from __future__ import annotations

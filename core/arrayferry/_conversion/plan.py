@@ -192,7 +192,7 @@ class _Block:
     Args:
         scope: the names, objects and snippets that all loops of the plan share.
         later: whether the loop only collects arrays, which one call converts after the loop. Other values are
-            stored until then.
+            stored until that call.
 
     Attributes:
         lines: the statements.

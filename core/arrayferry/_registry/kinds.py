@@ -48,7 +48,7 @@ class Kinds:
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.
         cached: the kinds of the types of previous values, by type.
-        fresh: True until the first value is classified. Until then, registered types are not looked up again.
+        fresh: True until the first value is classified. While it is True, registered types are not looked up again.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Kinds:
         )
 
     def may_have_changed(self, cls: type) -> bool:
-        """Return whether a container accepts a class whose kind was "other", as after its registration in JAX."""
+        """Return whether a container accepts a class of the kind "other", for example after JAX has registered the class."""
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: AnyTree) -> Kind:

@@ -134,10 +134,11 @@ class Direct:
         return y if y is NotImplemented or self._follows_options(x, y) else NotImplemented
 
     def convert_many(self, xs: list[Any]) -> list[Any] | None:
-        """Convert several arrays in one call, with `NotImplemented` for arrays that must take another route.
+        """Convert several arrays in one call.
 
         Returns:
-            The results, or None if the arrays must be converted one by one.
+            The results, with `NotImplemented` in place of arrays that must take another route. None if the arrays must
+            be converted one by one.
         """
         if self.many is None or not all(map(self.takes, set(map(type, xs)))):
             return None

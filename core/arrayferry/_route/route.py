@@ -134,7 +134,7 @@ def find_route(
         without: converters that must not be used, and "dlpack" if DLPack must not be used.
 
     Raises:
-        ConversionError: no route exists, as without the plugin of NumPy.
+        ConversionError: no route exists, for example because the plugin of NumPy is missing.
     """
     start = Place(source.name, memory_of(source_device))
     goal = Place(target.name, memory_of(target_device))

@@ -365,7 +365,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
 def _environments(
     envs: Any, num_envs: Any, env_options: tuple[Any, Any], limit: Any
 ) -> tuple[FunctionalEnv | None, list[bytes]]:
-    """Return the `FunctionalEnv` and [], or None and the functions that make environments, pickled."""
+    """Return the `FunctionalEnv` and [], or None and a list of the pickled functions that make environments."""
     if isinstance(envs, type) and issubclass(envs, FunctionalEnv):
         envs = envs()
     if isinstance(envs, FunctionalEnv):

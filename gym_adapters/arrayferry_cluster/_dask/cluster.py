@@ -208,7 +208,7 @@ def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> 
 
 
 class Sent:
-    """Bytes that several tasks need, as the result of a task. If their worker is lost, Dask runs this task again.
+    """Bytes that several tasks need. They are the result of a task. If their worker is lost, Dask runs this task again.
 
     Args:
         cluster: the cluster whose tasks need the bytes.

@@ -58,9 +58,9 @@ class Job:
         number: the number of the segment.
         restarted: whether the group was restarted with this segment.
         call: the future of the reply.
-        reply: the reply, or None before it has arrived.
+        reply: the reply, or None until it arrives.
         arrived: the number of the reply, counted over the replies of all groups in the order of arrival.
-        running_since: the `time.monotonic` at which the task was first found to run, or None before.
+        running_since: the `time.monotonic` at which the task was first found to run, or None if it was not.
     """
 
     number: int

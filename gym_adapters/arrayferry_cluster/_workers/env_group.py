@@ -65,11 +65,11 @@ class EnvGroup:
             restarts: the number of restarts of the group, on which its seeds depend.
             begins: whether this is the first segment since the group was made or restarted.
             version: the version of the weights.
-            weights: the weights, pickled, or None if the group already has them.
+            weights: the pickled weights, or None if the group already has them.
 
         Returns:
             The segment. "again" if an earlier call has not arrived yet, or the weights are missing. "lost" if this
-            actor did not collect the segments before, and so lacks their state.
+            actor did not collect the earlier segments, and so lacks their state.
         """
         key = restarts, number
         if key in self._kept:

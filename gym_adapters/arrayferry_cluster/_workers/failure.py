@@ -79,7 +79,7 @@ class Failure(NamedTuple):
 
     Attributes:
         error: the error to raise for the user.
-        cause: the error of the environment or policy, pickled, or None if it cannot be pickled.
+        cause: the pickled error of the environment or policy, or None if it cannot be pickled.
     """
 
     error: DistributedEnvError

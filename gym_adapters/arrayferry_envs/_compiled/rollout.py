@@ -307,7 +307,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Begin episodes. The dtype of rewards may require tracing a step, with `action` or else with the policy."""
+        """Begin episodes. To find the dtype of rewards, this may trace a step: with `action`, or else with the policy."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(

@@ -161,7 +161,7 @@ class Problems(list[Problem]):
 
 
 def merged(problems: list[Problem]) -> list[Problem]:
-    """Merge equal problems into one, with all libraries in which it was found."""
+    """Merge equal problems into one, which names all libraries in which they were found."""
     unique: dict[Any, Problem] = {}
     for problem in problems:
         # equal problems may differ in later words, such as names of libraries

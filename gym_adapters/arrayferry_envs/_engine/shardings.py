@@ -12,7 +12,7 @@ from arrayferry.typing import AnyArray, AnyTree
 
 
 def batch_sharding(sharding: Any, n: int) -> Any:
-    """Check the sharding of a batch, and return it for compiled code, or None without a sharding.
+    """Check the sharding of a batch, and return a sharding for compiled code. Return None if `sharding` is None.
 
     Args:
         sharding: a sharding that splits only the axis of environments.

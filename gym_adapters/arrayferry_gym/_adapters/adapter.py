@@ -315,7 +315,7 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
 
 
 def converted_space_property(name: str) -> property:
-    """Return a property for a space: the assigned space or, if there is none, the environment's space, converted."""
+    """Return a property for a space: the assigned space or, without one, the converted space of the environment."""
 
     def get(self: Any) -> Any:
         assigned = getattr(self, f"_{name}")

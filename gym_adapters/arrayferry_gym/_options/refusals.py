@@ -203,7 +203,7 @@ _ELSEWHERE = {
 
 
 def _of_another_project(env: Any) -> str | None:
-    """Return the remedy in `_ELSEWHERE` for an environment of another project, or None if the project is not there."""
+    """Return the remedy in `_ELSEWHERE` for an environment of another project, or None if `_ELSEWHERE` has none."""
     for cls in type(env).__mro__:
         remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
         if remedy is not None:

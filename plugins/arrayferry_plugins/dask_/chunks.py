@@ -82,7 +82,7 @@ def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
 def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
     """Return an empty array like the converted blocks of a Dask array, and its dtype.
 
-    If the dtype is not one of NumPy, as with PyTorch, the empty array is a NumPy array, since Dask needs such a dtype.
+    If the dtype is one of PyTorch, for example, the empty array is a NumPy array, since Dask needs a dtype of NumPy.
     """
     import numpy as np
 

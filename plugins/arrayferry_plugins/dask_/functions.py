@@ -50,7 +50,7 @@ def to_dask(
 
     Returns:
         A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty
-        array of their library, or of NumPy if Dask does not support that library, as with PyTorch.
+        array of their library, or of NumPy if Dask does not support that library, such as PyTorch.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as in `arrayferry.converter`.

@@ -37,7 +37,7 @@ def _whole(x: AnyArray) -> Any:
 def _as_words(x: AnyArray) -> Any:
     """Return the bits of an array as a 1-d array of unsigned integers.
 
-    If elements have fewer than 8 bits, as of int4, return the elements instead.
+    If elements have fewer than 8 bits, such as int4, return the elements instead.
     """
     import jax
     import jax.numpy as jnp
