@@ -112,7 +112,7 @@ class Kinds:
         )
 
     def may_have_changed(self, cls: type) -> bool:
-        """Return whether a container accepts a class of the kind "other", for example after JAX has registered the class."""
+        """Return whether a container accepts a class of the kind "other", for example after its registration in JAX."""
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: AnyTree) -> Kind:

@@ -307,7 +307,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Begin episodes. To find the dtype of rewards, this may trace a step: with `action`, or else with the policy."""
+        """Begin episodes. This may trace a step for the dtype of rewards: with `action`, or else with the policy."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(

@@ -472,7 +472,7 @@ def _rows(tree: AnyTree, index: Any) -> Any:
 
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
-    """Return whether trees agree: floats within `floats`, and other dtypes exactly. These are ignored without `others`."""
+    """Return whether trees agree: floats within `floats`, and others exactly. Without `others`, these are ignored."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)

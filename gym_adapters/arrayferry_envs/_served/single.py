@@ -123,7 +123,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return observation, reward, bool(terminated), bool(truncated), info
 
     def _plain(self, observation: AnyTree, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return an observation and an info. In NumPy, numbers are Python numbers where Gymnasium's environments have these."""
+        """Return an observation and an info. In NumPy, they have Python numbers where Gymnasium's have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
         return observation, map_results(_number, info) if info and self._in_numpy else info

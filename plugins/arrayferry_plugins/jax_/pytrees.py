@@ -73,6 +73,6 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:
-    """Return a function for JAX's `is_leaf`. JAX calls it first with the root: this call returns False, all others True."""
+    """Return a function for JAX's `is_leaf`. JAX first calls it with the root: this call returns False, others True."""
     answers = iter((False,))
     return lambda node: next(answers, True)
