@@ -1,4 +1,4 @@
-"""Modules without doctests here: those that only raise, and bridges to what is not installed, which `make bridges` runs."""
+"""Modules without doctests here: those that only raise errors, and bridges to absent packages (see `make bridges`)."""
 
 from importlib.util import find_spec
 

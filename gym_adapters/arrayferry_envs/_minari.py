@@ -59,9 +59,9 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     larger than memory. If an error occurs, the data set keeps the episodes written before.
 
     Args:
-        steps: the `Trajectory` that `rollout` or a `Collector` returns, or an object with the same fields, with arrays
-            (time, environment, ...) of any library; or an iterable of consecutive trajectories. Trajectories of several
-            groups of a `Collector` must be in the order in which it yields them.
+        steps: the `Trajectory` that `rollout` or a `Collector` returns, or an object with the same fields, which are
+            arrays (time, environment, ...) of any library; or an iterable of consecutive trajectories. Trajectories of
+            several groups of a `Collector` must be in the order in which it yields them.
         name: the name of the data set, with a version: "cart_pole/random-v0".
         env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored. Its
             spec is stored if it can be written as JSON.

@@ -132,7 +132,8 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
     """Cast a NumPy array to another dtype. Floats may be rounded, but whole numbers must not change.
 
     Raises:
-        ValueError: the dtype cannot represent a number, only the array is complex, or a dtype is not numeric.
+        ValueError: the new dtype cannot represent a number, the array is complex and the new dtype is not, or one of
+            the dtypes is not numeric.
     """
     kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
     if not kind or not wanted or (kind == "complex" != wanted):

@@ -388,7 +388,7 @@ def _kernels_of(envs: Any) -> list[Any]:
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
-    """Tell whether the classes of a vector environment and its kernels are in Gymnasium or in our packages."""
+    """Tell whether the classes of a vector environment and its kernels are Gymnasium's or arrayferry's."""
     classes = map(type, (envs, *_kernels_of(envs)))
     return all(cls.__module__.partition(".")[0] in KNOWN for cls in classes)
 

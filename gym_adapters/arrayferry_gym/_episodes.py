@@ -222,7 +222,7 @@ class Episodes(EpisodeMasks):
 
     @staticmethod
     def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
-        """Return the infos with the observations and infos from before a reset in the same step.
+        """Return the infos for the last observations and infos of episodes, from before a reset in the same step.
 
         Args:
             observation: the observations before any reset.

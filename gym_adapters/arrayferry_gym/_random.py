@@ -88,8 +88,8 @@ class Random(ABC):
             dtype: the name of an integer dtype.
 
         Raises:
-            OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range. Arrays that
-                are traced or on an accelerator are not checked.
+            OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range. Arrays
+                that are traced or on an accelerator are not checked.
         """
 
     @abstractmethod

@@ -77,8 +77,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
         check_actions: "fit" refuses actions from which the environment would compute wrong results without an error.
-            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses the latter
-            too, and NaN and numbers outside the bounds of a Box. "off" checks nothing.
+            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses these
+            too, and also NaN and numbers outside the bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:

@@ -39,7 +39,7 @@ class Kind:
         self.is_array = self.category in ("array", "objects", "scalar")
 
     def searches(self, value: AnyTree) -> bool:
-        """Return whether to search a value for arrays: a container, or an array of objects that is not masked."""
+        """Return whether a value may contain arrays: a container, or an array of objects that is not masked."""
         if self.category != "objects":
             return self.category == "container"
         import numpy

@@ -211,7 +211,7 @@ class Runner:
         Args:
             call: the call.
             *arguments: the arrays.
-            writes: whether to check also, by writing to each array and to its result, if they share memory as promised.
+            writes: whether to write to each array and to its result, to check that they share memory as promised.
 
         Returns:
             The results.
@@ -301,7 +301,7 @@ class Runner:
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
             is_constant = never_changes(origin) or (read_only and other == 0)
-            # a result of an immutable library changes with the argument if both share memory
+            # a result changes with the argument if both share memory, even if its library is immutable
             is_constant = is_constant and (other == 0 or call.shares is None)
             shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)

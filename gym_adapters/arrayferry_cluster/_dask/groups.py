@@ -187,7 +187,7 @@ class Group(ABC):
 
     @abstractmethod
     def _failed(self, job: Job, error: Exception) -> None:
-        """Request again, or restart the group, after a call for which Dask has an error in place of a reply.
+        """Handle a call for which Dask has an error in place of a reply: request it again, or restart the group.
 
         Raises:
             EnvFailedError: the workers died too often in a row.

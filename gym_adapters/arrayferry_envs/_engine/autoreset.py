@@ -60,8 +60,8 @@ class AutoReset:
     """Resets the environments in a mask.
 
     Drawing random numbers takes most of the time of a reset. If the mask is false everywhere, no numbers are drawn. If
-    at most an eighth of a large batch with unbatched parameters is in the mask, numbers are drawn for an eighth.
-    Otherwise, and under `vmap`, numbers are drawn for all environments.
+    at most an eighth of a large batch with unbatched parameters is in the mask, numbers are drawn for only an eighth of
+    the batch. Otherwise, and under `vmap`, numbers are drawn for all environments.
 
     Args:
         env: the environments to reset.

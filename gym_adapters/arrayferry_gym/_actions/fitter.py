@@ -88,7 +88,7 @@ class Fitter:
         noun: the noun for a value in messages, such as "an action".
 
     Attributes:
-        passed_on: after `fit`, a clause that says why the value does not fit, if it was passed on, or else None.
+        passed_on: a clause that says why the last value does not fit, if `fit` passed it on. Otherwise None.
     """
 
     space: Space[Any]

@@ -59,7 +59,7 @@ class AgentAdapter(Adapter):
         return self._reset_options(options)
 
     def convert_observation(self, observation: AnyTree) -> Any:
-        """Detect the library of the environment from an observation, and convert it to the library of the agent."""
+        """Detect the environment's library from an observation, and convert the observation to the agent's library."""
         self._observe(observation)
         return self.libraries.to_agent(observation)
 

@@ -45,7 +45,7 @@ def traced() -> TracedValueError:
 
 @contextmanager
 def explaining_errors(x: AnyArray) -> Iterator[None]:
-    """Replace errors in this context by errors with a remedy, in a `FakeTensorMode` or for a composite tensor.
+    """In this context, replace errors of a `FakeTensorMode` or of a composite tensor by errors with a remedy.
 
     A composite tensor consists of other tensors. An example is a `DTensor`.
     """
