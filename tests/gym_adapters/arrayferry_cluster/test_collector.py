@@ -297,7 +297,7 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
     with Collector([CARTPOLE], drawing, num_steps=2, client=client) as collector:
         next(collector)
         with pytest.raises(
-            af.OptionError, match="a state, which does not contain ordinary environments"
+            af.OptionError, match="ordinary environments cannot be saved in a state"
         ):
             collector.load_state_dict(collector.state_dict())
 
