@@ -50,7 +50,7 @@ class Bound(Converter):
     """A converter whose `convert` calls the function that `bind` returns."""
 
     def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
-        # `convert` does not know `narrowing`: the general path handles dtypes that the target lacks
+        # `convert` has no argument `narrowing`: leave dtypes that the target lacks to the general path
         bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
         return NotImplemented if bound is None else bound(x)
 

@@ -75,7 +75,8 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != 13:  # 13: managed memory, often refused
+            # 13 is managed memory, which many libraries refuse
+            if cupy.empty(1).__dlpack_device__()[0] != 13:
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()

@@ -32,7 +32,7 @@ class TensorDicts(Container):
         at = {"device": moved.pop() if value.device and moved else value.device}
         if any(value.names):
             at["names"] = value.names
-        if children:  # in a block of a stream, children are shorter than those of `value`
+        if children:  # in a block of a stream, the batch is shorter than that of `value`
             at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
         if isinstance(value, td.TensorDictParams):

@@ -24,7 +24,7 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            # xarray may have turned an unsupported array into a NumPy array
+            # false if xarray has turned an unsupported array into a NumPy array
             if isinstance(new.data, cls):
                 return new
         except Exception as error:

@@ -117,7 +117,7 @@ class PluginManager(pluggy.PluginManager):
     Attributes:
         layers: for each hook that an installed layer announces, the entry point of the class of its parts.
         left_out: the installed plugins that are not used.
-        warn: a function that issues a warning, each text only one time.
+        warn: a function that issues a warning. It issues each text only one time.
 
     Examples:
         >>> import arrayferry as af

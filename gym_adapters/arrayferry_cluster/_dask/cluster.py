@@ -111,7 +111,7 @@ class Cluster:
         except Exception as error:
             raise SchedulerLostError(
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
-                remedy="Connect a new client to a scheduler in this process, and make another collector.",
+                remedy="Connect a new client to a scheduler, and make another collector with this client.",
             ) from error
         self._aliases |= {str(each.get("name")): each.get("name") for each in workers.values()}
         self.seen = sorted(at for at, worker in workers.items() if self._fits(at, worker))

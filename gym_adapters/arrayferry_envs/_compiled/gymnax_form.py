@@ -101,7 +101,7 @@ class GymnaxParams:
         return GymnaxParams.of(completed(fields, tree), tree, limit, self._pinned, fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy.copy looks up private names before `tree` works
+        if name.startswith("_"):  # copy.copy looks these names up before `self.tree` exists
             raise AttributeError(name)
         tree = self.tree
         return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)

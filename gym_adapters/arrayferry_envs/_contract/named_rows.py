@@ -19,7 +19,7 @@ class NamedRows(Random):
         names: the name of each row, integers (n,).
 
     Attributes:
-        comparable: whether results of batches are comparable, since all draws so far had an axis of rows, or no axes.
+        comparable: whether results of batches are comparable: True if all draws so far had an axis of rows, or no axes.
     """
 
     def __init__(self, seed: int, names: Any) -> None:

@@ -62,7 +62,7 @@ class SampledParams:
         sampled: list[Any] = []
         pinned = pinned or (False,) * len(leaves)
         for path, old, stays in zip(layout.paths, leaves, pinned, strict=True):
-            # values are found by path, since vmap of JAX changes the order of dicts
+            # find values by path, since vmap of JAX changes the order of dicts
             new = by_path[path]
             if new is old:
                 sampled.append(None)

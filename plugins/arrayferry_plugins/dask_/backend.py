@@ -51,7 +51,8 @@ class DaskBackend(Backend):
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         values = list(compute(xs))
-        seen: set[int] = set()  # equal arrays are one object in Dask, but must not share it
+        # if arrays are equal, Dask returns one object for all of them, but results must not share memory
+        seen: set[int] = set()
         for index, x in enumerate(xs):
             again = id(values[index]) in seen
             seen.add(id(values[index]))

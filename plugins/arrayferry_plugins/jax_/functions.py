@@ -24,7 +24,7 @@ waits forever. Small arrays are joined into one argument, since each argument ta
 
 
 def _whole(x: AnyArray) -> Any:
-    """Return an array that is not sharded over explicit axes of a mesh, for a callback, which needs all of it."""
+    """Return an array that is not sharded over explicit axes of a mesh, since a callback needs the whole array."""
     import jax
 
     sharding = _explicit(x)
