@@ -122,9 +122,12 @@ class SuiteContract:
         try:
             made = make_vec(f"{env_id}x-", 2)
         except UnknownEnvError as error:
-            assert env_id in error.nearest, str(error)
+            raised = error
         else:
-            pytest.fail(f"{env_id}x- made {made!r:.200}. load must raise an error for an unknown name")
+            pytest.fail(
+                f"{env_id}x- made {made!r:.200}. load must raise an error for an unknown name"
+            )
+        assert env_id in raised.nearest, str(raised)
 
     def test_environments_are_right(self) -> None:
         """`check_functional_env` finds no problem, and the audit of vector environments finds none in each mode."""

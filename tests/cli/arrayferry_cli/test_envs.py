@@ -45,7 +45,7 @@ def test_a_suite_whose_package_is_not_installed(run):
 
 CODE = {
     "ids": 'return ["Count"]',
-    "load": "from arrayferry_little_games_env import LittleGamesEnv\n\nreturn {\"Count\": LittleGamesEnv}[name](None, **options)",
+    "load": 'from arrayferry_little_games_env import LittleGamesEnv\n\nreturn {"Count": LittleGamesEnv}[name](None, **options)',
     "actions": "return Discrete(2)",
     "begin": "return jnp.zeros((), jnp.float32)",
     "advance": "after = kept + action\nreturn after, after, after >= 3, jnp.asarray(False)",
