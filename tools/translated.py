@@ -287,7 +287,8 @@ def _apart(found: dict[str, Any], what: str) -> float:
 
 
 def _number(x: float) -> str:
-    return f"{x:.0e}".replace("e-0", "e-") if x else "0"
+    digit = float(f"{x:.0e}")
+    return f"{digit:.0e}".replace("e-0", "e-") if 0 < digit < 1 else f"{digit:.0f}"
 
 
 def main() -> None:
