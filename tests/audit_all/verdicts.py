@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
 
 
 MASKS = "infos have no masks"
-AGENTS = 'SuperSuit: "a num_envs parameter equal to the max number of agents"'
+AGENTS = 'SuperSuit documents this: "a num_envs parameter equal to the max number of agents"'
 VERDICTS = [
     Verdict("CartPoleJax", "others_step_while_one_resets", "fault", "what others do in that step is lost", "phys2d_stands_still"),
     Verdict("CartPoleJax", "steps_that_only_reset_return_nothing_else", "fault", "it states NEXT_STEP", "phys2d_reset_pays"),

@@ -1,4 +1,4 @@
-"""The docstring describes an autoreset mode, but the metadata do not state it."""
+"""The docstring describes an autoreset mode, but the metadata does not state it."""
 
 import gymnasium as gym
 from agilerl.vector.dummy_vec_env import DummyVecEnv

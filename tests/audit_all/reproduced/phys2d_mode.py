@@ -1,4 +1,4 @@
-"""The metadata state no mode, although the metadata of the base class do."""
+"""The metadata states no mode, although the metadata of the base class does."""
 
 import gymnasium as gym
 
