@@ -94,7 +94,7 @@ def test_the_wheel_has_it(tmp_path):
     root = ROOT / "cli"
     expected = {str(p.relative_to(root)) for p in root.rglob("*") if p.suffix in (".py", ".txt")}
     assert expected <= set(names)
-    assert len([name for name in names if name.startswith("arrayferry_cli/template/")]) == 6
+    assert len([name for name in names if name.startswith("arrayferry_cli/template/")]) == 7
     metadata = zipfile.ZipFile(path)
     points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()

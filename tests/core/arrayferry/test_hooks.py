@@ -243,7 +243,7 @@ def test_metadata_that_cannot_be_read_breaks_nothing(install, folder):
 
 def test_a_layer_that_cannot_be_imported(install, folder):
     registry, _ = install(lib=part())
-    failed = "units, units_plugin:Units, cannot be imported: "
+    failed = "the parts that units returns, units_plugin:Units, cannot be imported: "
     for code, words in {
         "1 / 0": f"{failed}Zero", "raise SystemExit(3)": f"{failed}SystemExit: 3", "Units = 3": "is not a class: 3",
     }.items():  # fmt: skip

@@ -569,6 +569,14 @@ def test_persisted_arrays_of_any_client(clients):
     refused(af.ConversionError, r"it is cancelled, at \[0\]", [gone], "torch")
 
 
+def test_persisted_arrays_on_two_clusters(clients):
+    with distributed.Client(
+        processes=False, n_workers=1, dashboard_address=None, set_as_default=False
+    ) as far:
+        both = [owner.persist(da.ones(4, chunks=2)) for owner in (clients[0], far)]
+        refused(af.ConversionError, "on 2 clusters cannot be computed together", both, "torch")
+
+
 def in_a_task(x):
     return af.convert(da.full(4, x, chunks=2), "torch").tolist()
 

@@ -68,7 +68,7 @@ def test_what_a_library_lacks(register):
     ("method", "fault"),
     [
         (raising, "ZeroDivisionError: a fault"),
-        (lambda self, function: None, "TypeError: it returned a NoneType"),
+        (lambda self, function: None, "TypeError: it returned a NoneType instead of a function"),
     ],
 )
 def test_uncompiled(register, method, fault):

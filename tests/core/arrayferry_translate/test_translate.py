@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
+from jax.extend.random import define_prng_impl
 
 import arrayferry as af
 from arrayferry_translate import ProgramError, TranslationError, function_of, translate
@@ -115,6 +116,23 @@ def test_random_numbers_of_64_bits(x64):
     expected = jax.jit(function)(jax.random.key(3))
     found = translate(function, "numpy")(jax.random.key(3))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+
+
+def test_normal_numbers_of_64_bits_are_refused(x64):
+    with pytest.raises(TranslationError, match="only float32 and narrower floats are supported"):
+        translate(lambda key: jax.random.normal(key, (2,)), "numpy")(jax.random.key(0))
+
+
+def test_keys_of_an_unknown_generator_are_refused():
+    def split(key, shape):
+        return jnp.broadcast_to(key, (*shape, 1))
+
+    mine = define_prng_impl(
+        key_shape=(1,), seed=lambda seed: jnp.uint32(seed)[None], split=split, name="mine", tag="mine",
+        random_bits=lambda key, width, shape: jnp.zeros(shape, f"uint{width}"), fold_in=lambda key, data: key,
+    )  # fmt: skip
+    with pytest.raises(NotImplementedError, match="keys of key<mine> are not supported"):
+        translate(jax.random.split, "numpy")(jax.random.key(0, impl=mine))
 
 
 @pytest.mark.parametrize("partitionable", [True, False])
