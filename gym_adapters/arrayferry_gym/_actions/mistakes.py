@@ -15,7 +15,7 @@ class Place:
 
     Args:
         value: the part at this path, or the part around it if the path does not exist.
-        path: the path as text, such as "['a'][0]", or "" for the whole value.
+        path: the path as text, such as `"['a'][0]"`, or `""` for the whole value.
     """
 
     __slots__ = ("path", "value")
@@ -33,7 +33,7 @@ class Place:
 
     @property
     def clause(self) -> str:
-        """The end of a sentence, such as ", at ['a'][0]", or "" for the whole value."""
+        """The end of a sentence, such as `", at ['a'][0]"`, or `""` for the whole value."""
         return f", at {self.path}" if self.path else ""
 
 

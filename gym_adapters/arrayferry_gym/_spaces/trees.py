@@ -44,7 +44,7 @@ def keyed(
 
 
 def leaves(space: Space[Any]) -> Iterator[tuple[Space[Any], str]]:
-    """Yield each leaf of a space, and the path to it as text, such as "['move'][0]"."""
+    """Yield each leaf of a space, and the path to it as text, such as `"['move'][0]"`."""
     return ((leaf, "".join(f"[{key!r}]" for key in keys)) for leaf, keys in keyed(space))
 
 
