@@ -215,7 +215,7 @@ class _Function:
         return kept_conversion(backend, device=device_like(array, backend))(result)
 
     def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
-        """Convert columns and data sets among the arguments, as if each were passed to `convert`."""
+        """Convert columns and datasets among the arguments, as if each were passed to `convert`."""
 
         def read(place: Any, value: AnyTree) -> Any:
             if registry.kind(value).category != "source":
@@ -319,7 +319,7 @@ def _is_compiled(function: Function, backend: Backend) -> bool:
 
 
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
-    """Return the first array among arguments, its backend, and whether there are columns or data sets.
+    """Return the first array among arguments, its backend, and whether there are columns or datasets.
 
     Array and backend are None if there is no array. A NumPy number counts as an array only if there is no other array,
     since callers of any library pass NumPy numbers.

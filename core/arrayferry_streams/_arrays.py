@@ -119,7 +119,7 @@ def _streamed(x: AnyArray, kind: Kind) -> Any:
 def _streamed_array(
     x: AnyArray, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Return the `StreamedArray` of an array of a tree. Read columns and 0-d data sets of files into memory."""
+    """Return the `StreamedArray` of an array of a tree. Read columns and 0-d datasets of files into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:

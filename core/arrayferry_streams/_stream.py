@@ -35,7 +35,7 @@ class Stream(Generic[B]):
 
     `len(stream)` is the number of blocks, `stream[3]` is one block, and `stream[2:]` and `stream[1::4]` are streams of
     some of the blocks. An iteration reads ahead, and computes each part of the arrays once. Leaving the loop early
-    cancels pending reads. A stream is a map-style data set, so data loaders shuffle, divide and resume it.
+    cancels pending reads. A stream is a map-style dataset, so data loaders shuffle, divide and resume it.
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
     file, unless `copy=False`. The process that unpickles a stream makes a new client for the same scheduler, also if

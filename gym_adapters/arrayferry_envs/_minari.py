@@ -1,4 +1,4 @@
-"""`to_minari`: stores trajectories as a data set of whole episodes."""
+"""`to_minari`: stores trajectories as a dataset of whole episodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 class Stored(NamedTuple):
-    """The data set that `to_minari` stored, and the numbers of stored and omitted episodes.
+    """The dataset that `to_minari` stored, and the numbers of stored and omitted episodes.
 
     Attributes:
         dataset: the `MinariDataset`.
@@ -49,20 +49,20 @@ class Stored(NamedTuple):
 
 
 def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
-    """Store trajectories as a Minari data set of whole episodes.
+    """Store trajectories as a Minari dataset of whole episodes.
 
     Episodes are joined across consecutive trajectories, the segments. An episode of n steps has n + 1 observations, the
     last one from before the reset, and n actions, rewards, terminations and truncations. Dtypes are unchanged. Actions
     are stored as the policy chose them. Images are stored without loss. Infos are omitted.
 
     Episodes are in the order in which they end. Each segment is written before the next is read, so that `steps` may be
-    larger than memory. If an error occurs, the data set keeps the episodes written before.
+    larger than memory. If an error occurs, the dataset keeps the episodes written before.
 
     Args:
         steps: the `Trajectory` that `rollout` or a `Collector` returns, or an object with the same fields, which are
             arrays (time, environment, ...) of any library; or an iterable of consecutive trajectories. Trajectories of
             several groups of a `Collector` must be in the order in which it yields them.
-        name: the name of the data set, with a version: "cart_pole/random-v0".
+        name: the name of the dataset, with a version: "cart_pole/random-v0".
         env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored. Its
             spec is stored if it can be written as JSON.
         **metadata: further arguments of `minari.create_dataset_from_buffers`. Minari recommends `author`, `author_email`,
@@ -72,7 +72,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
         arrayferry.BackendUnavailableError: Minari, h5py or Pillow is not installed.
         arrayferry.OptionError: the steps do not fit the spaces, or have no final observations; segments are not
             consecutive; no episode is complete.
-        ValueError: a data set of this name exists.
+        ValueError: a dataset of this name exists.
 
     Examples:
         >>> import os, tempfile
@@ -116,7 +116,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
 
 
 def _minari() -> tuple[Any, Any]:
-    """Return the function that creates a data set, and the class of episode buffers.
+    """Return the function that creates a dataset, and the class of episode buffers.
 
     Raises:
         arrayferry.BackendUnavailableError: a package is not installed.

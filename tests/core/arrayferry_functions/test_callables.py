@@ -245,7 +245,7 @@ def test_result_like_gets_the_object_too():
     assert (a.tolist(), b.tolist()) == (X.tolist(), [1, 3])
 
 
-# Columns and data sets.
+# Columns and datasets.
 
 
 @pytest.mark.assumes_other("no_grad")

@@ -16,7 +16,7 @@ from arrayferry_envs import CartPole, Pendulum, rollout, to_minari
 
 @pytest.fixture
 def minari(monkeypatch, tmp_path):
-    """Minari, whose data sets are in a folder of the test."""
+    """Minari, whose datasets are in a folder of the test."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     return pytest.importorskip("minari")
 
@@ -55,7 +55,7 @@ def expected(parts):
 
 
 def same(episodes, wanted):
-    """Tell whether episodes of a data set are these, in some order."""
+    """Tell whether episodes of a dataset are these, in some order."""
     names = "observations", "actions", "rewards", "terminations", "truncations"
     episodes = [tuple(getattr(each, name) for name in names) for each in episodes]
     for parts in (*episodes, *wanted):
