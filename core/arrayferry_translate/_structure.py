@@ -8,7 +8,7 @@ kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -95,13 +95,20 @@ def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
     if kind == "object":
         return SimpleNamespace(**children)
     if kind == "namedtuple":
-        return _named(name, *children)(*children.values())
+        return _named_tuple(name, [*children], children.values())
     return None if kind == "none" else KINDS[kind](children.values())
+
+
+def _named_tuple(name: str, fields: Iterable[str], children: Iterable[Any]) -> Any:
+    return _named(name, *fields)(*children)
 
 
 @cache
 def _named(name: str, *fields: str) -> Any:
-    return namedtuple(name, fields, rename=True)
+    made: Any = namedtuple(name, fields, rename=True)
+    # the class is in no module, so that its objects are copied and pickled by this function
+    made.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))
+    return made
 
 
 def _other(path: str, expected: str, value: AnyTree) -> ProgramError:

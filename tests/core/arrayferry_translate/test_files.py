@@ -1,6 +1,8 @@
 """Programs in files: read without JAX, damaged, of a newer version, called with other arguments."""
 
+import copy
 import json
+import pickle
 import threading
 import types
 import zipfile
@@ -90,6 +92,19 @@ def test_structures(path):
     assert found["p"].y is None
     assert found["z"][1][0] == 3
     assert found["none"] == ()
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_named_tuples_are_copied_and_pickled(path, copied):
+    translate(lambda x: {"p": Point(x, None)}, "numpy").program(np.ones(2, np.float32)).save(path)
+    found = load(path, "numpy")(np.ones(2, np.float32))["p"]
+    again = copied(found)
+    assert type(again) is type(found)
+    assert again._fields == ("x", "y")
+    assert again.x.tolist() == [1, 1]
+    assert again.y is None
 
 
 def test_objects_come_as_namespaces(path):

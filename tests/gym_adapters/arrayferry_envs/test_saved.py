@@ -332,6 +332,24 @@ def test_copies_of_saved_environments_go_on_by_themselves(path):
                 assert_same(each, results[0])
 
 
+READ = """
+import pickle
+from arrayferry_envs import make_vec
+with open({path!r}, "rb") as file:
+    print(pickle.load(file).step([0, 1, 0, 1])[0].tolist())
+"""
+
+
+def test_pickles_of_environments_with_kernels(tmp_path, run_python):
+    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.RecordEpisodeStatistics())
+    envs = make_vec(saved(env, tmp_path / "x.afp"), 4)
+    assert_same(pickle.loads(pickle.dumps(envs)).reset(seed=4), envs.reset(seed=4))
+    envs.step([1, 1, 0, 0])
+    (tmp_path / "envs").write_bytes(pickle.dumps(envs))
+    again = json.loads(run_python(READ.format(path=str(tmp_path / "envs"))))
+    assert again == envs.step([0, 1, 0, 1])[0].tolist()
+
+
 def test_actions_and_closing(path):
     envs = make_vec(path, 4, xp="torch", check_actions="strict")
     for _ in range(2):
