@@ -468,6 +468,21 @@ def test_a_batch_of_one_waits_for_its_reset():
     assert following != env.reset(seed=1)[0]
 
 
+@pytest.mark.usefixtures("ours")
+def test_infos_of_a_batch_of_one_are_those_of_its_environment(monkeypatch):
+    told = {
+        "flag": np.bool_(True), "text": "a", "none": None, "list": [1, 2], "number": 1.5, "_own": 3,
+        "rows": np.ones((2, 3)), "inner": {"flag": np.bool_(False), "text": "b"},
+    }  # fmt: skip
+    step = Shut.step
+    monkeypatch.setattr(Shut, "step", lambda self, action: (*step(self, action)[:4], told))
+    env = make("batch/Shut")
+    env.reset(seed=1)
+    infos = env.step(0)[4]
+    assert infos.pop("rows").tolist() == np.ones((2, 3)).tolist()
+    assert infos == {name: x for name, x in told.items() if name != "rows"}
+
+
 @pytest.mark.parametrize(("change", "words"), [
     ({"package": ""}, "states no package"),
     ({"package": "no.such.package"}, "needs the package no.such.package"),

@@ -116,7 +116,7 @@ class OneEnv(gym.Env[Any, Any]):
         else:
             observation, infos = self.envs.reset(seed=seed, options=options)
         self._over = False
-        return _first((observation, infos))  # type: ignore[no-any-return]
+        return _first((observation, infos))
 
     def step(self, action: AnyTree) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
@@ -142,7 +142,16 @@ class OneEnv(gym.Env[Any, Any]):
         return f"<{type(self).__name__}({self.envs})>"
 
 
-def _first(results: AnyTree) -> Any:
+def _first(results: AnyTree) -> tuple[Any, ...]:
     """Return the results of the first environment of a batch, without the masks in infos."""
-    *rest, infos = map_arrays(lambda x: x[0], results)
-    return *rest, {name: x for name, x in infos.items() if f"_{name}" in infos or name[0] != "_"}
+    *rest, infos = results
+    return *map_arrays(lambda x: x[0], rest), _first_info(infos)
+
+
+def _first_info(infos: AnyTree) -> Any:
+    if isinstance(infos, dict):
+        kept = (x for x in infos if f"_{x}" in infos or not str(x).startswith("_"))
+        return {name: _first_info(infos[name]) for name in kept}
+    if isinstance(infos, np.ndarray):  # also of objects, which map_arrays would go through
+        return infos[0]
+    return map_arrays(lambda x: x[0], infos)
