@@ -355,6 +355,14 @@ def test_suites_of_others():
 
 
 @pytest.mark.usefixtures("ours")
+@pytest.mark.parametrize("env_id", ["shut/Shut", "batch/Shut"])
+def test_a_limit_of_a_suite_is_shown(env_id):
+    assert "max_episode_steps=50" in repr(make(env_id))
+    assert "max_episode_steps=50" in repr(make_vec(env_id, 2))
+    assert "max_episode_steps=7" in repr(make_vec(env_id, 2, max_episode_steps=7))
+
+
+@pytest.mark.usefixtures("ours")
 def test_a_suite_that_does_not_state_what_it_gives(monkeypatch):
     with pytest.raises(
         af.PluginError, match="returned a Shut for 'Shut', which is no FunctionalEnv"

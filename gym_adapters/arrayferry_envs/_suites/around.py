@@ -16,7 +16,7 @@ from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyTree
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.extending import RULES
+from arrayferry_gym.extending import RULES, step_limit
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
 
 
@@ -27,9 +27,8 @@ class Named:
 
     @never_raises
     def __repr__(self: Any) -> str:
-        inner = getattr(self.env, "envs", self.env)  # `envs` of a SyncVectorEnv is a list
-        one = inner[0] if isinstance(inner, list) else inner
-        limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
+        inner = self.env.envs if isinstance(self.env, OneEnv) else self.env
+        limit = getattr(inner, "max_episode_steps", None) or step_limit(inner)
         return described(
             self, self.suite_id or str(self.env), self.target_backend.name, self.device, limit
         )

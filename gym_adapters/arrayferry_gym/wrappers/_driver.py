@@ -39,7 +39,11 @@ def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
 
 
 def step_limit(env: Any) -> int | None:
-    """Return the number of steps after which episodes are truncated, or None if it is not known."""
+    """Return the number of steps after which episodes are truncated, or None if it is not known.
+
+    Args:
+        env: a single environment or a vector environment, with or without wrappers.
+    """
     limit: Any = getattr(env.spec, "max_episode_steps", None)
     while limit is None and isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
