@@ -181,6 +181,13 @@ def test_by_functions_of_gymnasium():
     )
     assert isinstance(envs, FunctionalVectorEnv)
     assert af.backend_of(envs.reset(seed=1)[0]).name == "torch"
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    for mode in ("SameStep", AutoresetMode.NEXT_STEP):
+        for env_id in ("arrayferry/CartPole-v0", "gymnasium/CartPole-v1"):
+            envs = gym.make_vec(
+                "arrayferry_envs:arrayferry/Suite-v0", num_envs=3, name=env_id, autoreset_mode=mode
+            )
+            assert envs.metadata["autoreset_mode"] is AutoresetMode(mode)
     env = gym.make("arrayferry_envs:arrayferry/Suite-v0", name="gymnasium/CartPole-v1", xp="jax")
     assert af.backend_of(env.reset(seed=1)[0]).name == "jax"
 

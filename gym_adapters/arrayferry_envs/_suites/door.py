@@ -107,7 +107,7 @@ def make_vec(
     *,
     xp: Target = "numpy",
     device: Device = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: AutoresetMode | str | None = None,
     max_episode_steps: Any = UNSET,
     seeds: Iterable[int] | None = None,
     **options: Any,
@@ -125,7 +125,7 @@ def make_vec(
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
         device: the device of the arrays, or None for the library's default.
-        autoreset_mode: when environments are reset after an episode.
+        autoreset_mode: when environments are reset after an episode. None means NEXT_STEP, or the mode of the file.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses a level, and
@@ -149,7 +149,8 @@ def make_vec(
         >>> observations.shape
         torch.Size([2, 4])
     """
-    count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
+    count = count_of("num_envs", num_envs)
+    mode = None if autoreset_mode is None else autoreset_mode_of(autoreset_mode)
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
@@ -187,9 +188,7 @@ def make(
         >>> observation.shape
         (4,)
     """
-    # the mode for suites of vector environments, which make a batch of one
-    mode = AutoresetMode.NEXT_STEP
-    return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
+    return _served(env_id, None, xp, device, None, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
 def _refuse(call: str, names: Iterable[str], options: dict[str, Any], remedy: str) -> None:
@@ -203,7 +202,7 @@ def _served(
     count: int | None,
     xp: Target,
     device: Device,
-    mode: AutoresetMode,
+    mode: AutoresetMode | None,
     max_episode_steps: Any,
     seeds: Iterable[int] | None,
     options: dict[str, Any],
@@ -213,9 +212,10 @@ def _served(
     if max_episode_steps is not UNSET:
         options["max_episode_steps"] = limit_of(max_episode_steps, None)
     if count is not None and str(env_id).endswith(ENDING):
-        options |= {} if mode is AutoresetMode.NEXT_STEP else {"autoreset_mode": mode.value}
+        options |= {} if mode is None else {"autoreset_mode": mode.value}
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
+    mode = mode or AutoresetMode.NEXT_STEP
     entry = find_id(env_id)
     # an "env" suite may have options of these names
     if count is None and entry.suite.gives != "env":

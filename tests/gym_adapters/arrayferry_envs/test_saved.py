@@ -18,6 +18,7 @@ import pytest
 import torch
 from functional_envs import Count
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from trajectories import PUSHES, assert_same, walked
 
 import arrayferry as af
@@ -253,6 +254,20 @@ def test_what_was_saved_cannot_be_changed(path):
     assert make_vec(path, 4, autoreset_mode="NextStep", max_episode_steps=500, translate=True)
     with pytest.raises(UnknownEnvError, match=r"there is no suite|names no suite"):
         make(path)
+
+
+def test_the_mode_is_that_of_the_file(tmp_path):
+    same = saved(CartPole(), tmp_path / "x.afp", autoreset_mode="SameStep")
+    for options in (
+        {},
+        {"autoreset_mode": "SAME_STEP"},
+        {"autoreset_mode": AutoresetMode.SAME_STEP},
+    ):
+        envs = make_vec(same, 4, **options)
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    for mode in ("NextStep", "NEXT_STEP", AutoresetMode.NEXT_STEP):
+        with pytest.raises(af.OptionError, match="saved with autoreset_mode='SameStep'"):
+            make_vec(same, 4, autoreset_mode=mode)
 
 
 def test_what_cannot_be_saved(tmp_path):
