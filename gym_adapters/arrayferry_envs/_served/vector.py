@@ -129,7 +129,9 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         """Write environments made with `translate=True` to a file, which `make_vec` serves without JAX.
 
         The file contains the steps and resets, the spaces, the autoreset mode, the step limit, the number of environments,
-        and the initial statistics of kernels. It contains no states.
+        and the initial statistics of kernels. It contains no states and no learnt statistics. To use learnt statistics, save
+        environments without the kernels that learn. Put wrappers of `arrayferry_gym.wrappers.vector` around the loaded
+        environments, and pass the `state_dict()` of the environments with statistics to `load_state_dict`.
 
         Args:
             path: the file, whose name ends in ".afp".

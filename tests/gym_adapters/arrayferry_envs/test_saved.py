@@ -347,6 +347,14 @@ def test_copies_of_saved_environments_go_on_by_themselves(path):
                 assert_same(each, results[0])
 
 
+def test_learnt_statistics_are_loaded_into_a_wrapper(tmp_path):
+    learning = wrap(CartPole(), kernels.NormalizeObservation()).make_vec(4, translate=True)
+    walked(learning, 20)
+    envs = vector.NormalizeObservation(make_vec(saved(CartPole(), tmp_path / "x.afp"), 4))
+    envs.load_state_dict(learning.state_dict())
+    assert_same(walked(envs, 5), walked(learning, 5))
+
+
 READ = """
 import pickle
 from arrayferry_envs import make_vec
