@@ -44,7 +44,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU compute in
             NumPy, which is faster, and tensors share the memory of NumPy's arrays.
         translate: whether JAX only traces resets and steps, which then run in the library `xp`. Random numbers and
-            episodes are the same as in JAX.
+            episodes are the same as in JAX, up to rounding.
 
     Attributes:
         functional: the environment.
