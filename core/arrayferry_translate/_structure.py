@@ -105,9 +105,9 @@ def _named_tuple(name: str, fields: Iterable[str], children: Iterable[Any]) -> A
 
 @cache
 def _named(name: str, *fields: str) -> Any:
-    made: Any = namedtuple(name, fields, rename=True)
-    # the class is in no module, so that its objects are copied and pickled by this function
-    made.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))
+    made = namedtuple(name, fields, rename=True)  # type: ignore[misc]
+    # no module has the class, so objects are copied and pickled as a call of `_named_tuple`
+    made.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))  # type: ignore[method-assign, arg-type]
     return made
 
 
