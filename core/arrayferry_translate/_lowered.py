@@ -156,6 +156,17 @@ def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
     return tangents.ravel().at[_selected(params, x)].get(mode="fill", fill_value=0)
 
 
+def _applied(params: AnyTree, x: AnyArray, indices: AnyArray, updates: Any) -> Any:
+    """Apply a function to each element as often as the indices contain it, as `x.at[...].apply(function)` does."""
+    function = jaxpr_as_fun(ClosedJaxpr(params["update_jaxpr"], params["update_consts"]))
+    apply = _over(lambda x: function(x, x)[0], x.ndim)
+    counts, ones = (jnp.full(shape, n, "int32") for n, shape in enumerate((x.shape, updates.shape)))
+    places = params["dimension_numbers"]
+    counts = lax.scatter_add(counts, indices, ones, places, mode=params["mode"])
+    turn = lambda n, x: jnp.where(n < counts, apply(x), x)  # noqa: E731
+    return lax.fori_loop(0, counts.max(initial=0), turn, x)
+
+
 def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
     """Run the primitives that a composite primitive of JAX 0.12 stands for."""
     primitive = params["_prim"]
@@ -191,6 +202,7 @@ LOWERED: Mapping[str, Lowered] = {
     "reduce_window_min": _reduce_window_by(lax.reduce_min, lax.min),
     "select_and_scatter_add": _select_and_scatter_add,
     "select_and_gather_add": _select_and_gather_add,
+    "scatter": _applied,
     "call_hi_primitive": _expanded,
 }
 """The primitives that have no rules, as functions of other primitives."""
@@ -260,6 +272,9 @@ def lowered(equation: Any) -> Lowered | None:
     primitive, ins = equation.primitive, [var.aval for var in equation.invars]
     keys = [aval for aval in (*ins, *(var.aval for var in equation.outvars)) if is_key(aval)]
     if not keys or primitive.name in INSIDE:
+        body = equation.params.get("update_jaxpr")
+        if primitive.name == "scatter" and (body is None or body.outvars[0] is body.invars[1]):
+            return None  # the updates replace elements
         return LOWERED.get(primitive.name)
     if primitive.name in OF_KEYS:
         return functools.partial(OF_KEYS[primitive.name], implementation(keys[0].dtype))

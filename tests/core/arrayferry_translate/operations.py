@@ -168,6 +168,14 @@ def changed(x, y, how, mode):
     return getattr(x.at[at[:, 0], at[:, 1]], how)(y[:, 0], mode=mode)
 
 
+def applied(x, y):
+    """Some places are outside, and some are equal."""
+    at = places(y)
+    half = x.at[at[:, 0]].apply(lambda v: v // 2)
+    same = x.at[0].apply(lambda v: v), x.at[1:3, 1].apply(lambda v: jnp.ones((), v.dtype))
+    return half, x.at[at[:, 0], at[:, 1]].apply(lambda v: v * 2 + 1, mode="clip"), same
+
+
 def convolved(x, y, lhs, rhs, **how):
     """Convolve arrays that are reshaped to have a batch, features and more axes."""
     how = {"window_strides": (1,) * (len(lhs) - 2), "padding": "VALID"} | how
@@ -391,6 +399,7 @@ def _operations():
     for how in ("set", "add", "subtract", "max", "min", "multiply"):
         for mode in ("drop", "clip"):
             yield f"{how} with {mode}", partial(changed, how=how, mode=mode), 2, ROUGH, True
+    yield "apply", applied, 2, ROUGH
     yield "rows", lambda x, y: x.at[jnp.array([3, 0])].add(y[:2]), 2, NUMBERS
     yield "windows", windows, 2, ALL
     yield "windows of rows", windows_in_rows, 2, INTEGERS
