@@ -65,21 +65,18 @@ def _top_k(params: AnyTree, x: AnyArray) -> Any:
     # lax.sort is ascending: flip its input and its result, so that the largest values come first,
     # and equal values stay in order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
-    values = lax.sort((x[..., ::-1], places[..., ::-1]), num_keys=1, is_stable=True)
+    flipped = (value[..., ::-1] for value in (_ranks(x), x, places))
+    _, *values = lax.sort((*flipped,), num_keys=1, is_stable=True)
     return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
 
 
-def _ordered(compare: Lowered) -> Lowered:
-    """Return a comparison like `compare`, but in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN."""
-
-    def lowered(params: AnyTree, x: AnyArray, y: AnyArray) -> Any:
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
-            bits = (lax.bitcast_convert_type(value, kind) for value in (x, y))
-            x, y = (jnp.where(b < 0, b ^ jnp.iinfo(kind).max, b) for b in bits)
-        return compare(x, y)
-
-    return lowered
+def _ranks(x: AnyArray) -> Any:
+    """Return integers in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN. Return others unchanged."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, kind)
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
 
 def _count_leading_zeros(params: AnyTree, x: AnyArray) -> Any:
@@ -189,9 +186,9 @@ LOWERED: Mapping[str, Lowered] = {
     "cbrt": lambda params, x: jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3)),
     "clamp": _clamp,
     "top_k": _top_k,
-    "eq_to": _ordered(lax.eq),
-    "lt_to": _ordered(lax.lt),
-    "le_to": _ordered(lax.le),
+    "eq_to": lambda params, x, y: lax.eq(_ranks(x), _ranks(y)),
+    "lt_to": lambda params, x, y: lax.lt(_ranks(x), _ranks(y)),
+    "le_to": lambda params, x, y: lax.le(_ranks(x), _ranks(y)),
     "population_count": lambda p, x: sum((x >> bit) & 1 for bit in range(8 * x.dtype.itemsize)),
     "clz": _count_leading_zeros,
     "reduce_xor": _reduce_xor,

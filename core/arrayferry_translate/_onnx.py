@@ -210,11 +210,13 @@ class OnnxLibrary(Library):
         return _widened(lambda x, updates: _recorded(scatter, x, indices, updates))(x, updates)
 
     def bitcast(self, x: AnyArray, old: str, new: str) -> Any:
-        if "float" not in old + new:
+        if "float" not in old + new or old == new:
             return self.cast(x, new)
-        if {"float32"} != {name for name in (old, new) if "float" in name}:
+        if "float" in old and "float" not in new:
+            return self.cast(_bits(x), new)
+        if new != "float32":
             raise NotImplementedError(f"the bits of {old} cannot be read as {new}")
-        return self.cast(_bits(x), new) if old == "float32" else _float(self.cast(x, "uint32"))
+        return _float(self.cast(x, "uint32"))
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
         return _convolution if dtype == "float32" and "transpose" not in name else None
@@ -298,22 +300,25 @@ def _float(bits: Any) -> Any:
 
 
 def _bits(x: AnyArray) -> Any:
-    """Return the bits of float32 numbers as uint32 numbers."""
+    """Return the bits of floats as signed integers, in int64."""
+    info = np.finfo(dtype_name(x.dtype))
+    unit, bias, infinity = 2**info.nmant, info.maxexp - 1, 2 ** (info.bits - 1) - 2**info.nmant
     size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
     positive = ndx.where(finite & (size > 0), size, 1.0)
-    guess = _clip(ndx.astype(ndx.floor(ndx.log(positive) / math.log(2)), ndx.int64), -126, 127)
-    powers = _number(2.0 ** np.arange(-127, 129), "float64")
+    guess = ndx.astype(ndx.floor(ndx.log(positive) / math.log(2)), ndx.int64)
+    guess = _clip(guess, 1 - bias, bias)
+    powers = _number([*2.0 ** np.arange(-bias, bias + 1), math.inf], "float64")
 
     def power(exponent: Any) -> Any:
-        return _recorded(op.gather, powers, exponent + 127)
+        return _recorded(op.gather, powers, exponent + bias)
 
     more, less = size >= power(guess + 1), size < power(guess)
     exponent = guess + ndx.astype(more, ndx.int64) - ndx.astype(less, ndx.int64)
-    exponent = _clip(exponent, -126, 127)
-    rest = ndx.astype(positive * 2.0**23 / power(exponent), ndx.int64)
-    bits = ndx.where(size == 0, 0, (exponent + 126) * 2**23 + rest)
-    bits = ndx.where(ndx.isnan(x), 0x7FC00000, ndx.where(finite, bits, 0x7F800000))
-    return ndx.astype(bits + ndx.astype(_signbit(x), ndx.int64) * 2**31, ndx.uint32)
+    exponent = _clip(exponent, 1 - bias, bias)
+    rest = ndx.astype(positive / power(exponent) * float(unit), ndx.int64)
+    bits = ndx.where(size == 0, 0, (exponent + bias - 1) * unit + rest)
+    bits = ndx.where(ndx.isnan(x), infinity + unit // 2, ndx.where(finite, bits, infinity))
+    return bits + ndx.astype(_signbit(x), ndx.int64) * -(2 ** (info.bits - 1))
 
 
 class _Operators:

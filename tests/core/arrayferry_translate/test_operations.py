@@ -112,6 +112,18 @@ def test_pools_in_onnx_keep_nan_infinities_and_signs():
     assert np.isnan(found).sum() == 2
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_onnx_has_the_bits_of_floats(dtype, enable_x64):
+    kind = f"int{8 * np.dtype(dtype).itemsize}"
+    limits = np.iinfo(kind)
+    bits = np.random.default_rng(0).integers(limits.min, limits.max, 500, kind, endpoint=True)
+    x = bits.view(dtype)
+    x = np.concatenate([x[~np.isnan(x)], [0, -0.0, np.nan, np.inf, -np.inf]]).astype(dtype)
+    with enable_x64(True):
+        found = in_onnx(lambda x: jax.lax.bitcast_convert_type(x, kind), [x])
+    assert found[0].tolist() == x.view(kind).tolist()
+
+
 @pytest.mark.parametrize(
     ("function", "most"),
     [

@@ -512,6 +512,18 @@ def test_top_k_along_an_axis():
         assert found.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_top_k_orders_zeros_and_nan_by_their_signs(to, dtype, x64):
+    x = np.array([-0.0, 0, 3, -3, np.nan, -np.nan, np.inf, 1e-4, -np.inf]).astype(jnp.dtype(dtype))
+    function = lambda x: lax.top_k(x, x.size)  # noqa: E731
+    expected, places = jax.jit(function)(x)
+    assert places.tolist() == [4, 6, 2, 7, 1, 0, 3, 8, 5]
+    found = af.convert(translate(function, to)(x), "numpy")
+    assert found[1].tolist() == places.tolist()
+    assert found[0].tobytes() == np.asarray(expected).tobytes()
+
+
 GRADIENTS = {
     "matrices": lambda x, y: jnp.tanh(x @ y).sum(),
     "abs and relu at 0": lambda x, y: (jnp.abs(x * 0) + jax.nn.relu(x * 0) + x * y).sum(),
