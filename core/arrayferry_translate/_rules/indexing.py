@@ -138,11 +138,13 @@ def _places(
     offsets: Any = sum((counts[other] * strides[axis] for axis, other in along), start)
     offsets = site.xp.broadcast_to(library.constant(offsets), full)
     limits = [(strides[axis], operand[axis] - sizes[axis]) for axis in index_map]
+    # int64 cannot hold all indices of this dtype
+    large = site.ins[1 if "scatter" in site.name else -1].dtype == "uint64"
 
     def places(indices: Sequence[Any]) -> tuple[Any, Any]:
         positions, inside = offsets, None
         for index, (stride, last) in zip(indices, limits, strict=True):
-            index = cast(index, "int64")
+            index = cast(clip(index, 0, last + 1) if large else index, "int64")
             if batch:
                 index = reshape(index, lengths)
             if drops:

@@ -108,6 +108,23 @@ def test_with_64_bits(x64):
         assert [x.tolist() for x in found] == [x.tolist() for x in expected]
 
 
+@pytest.mark.parametrize("to", ["numpy", "array_api_strict"])
+def test_large_unsigned_indices(to, x64):
+    def function(x, i):
+        return (
+            lax.dynamic_slice(x, (i[0],), (2,)),
+            lax.dynamic_update_slice(x, x[:2] - 9, (i[0],)),
+            jnp.take(x, i, mode="clip"),
+            x[i],
+            x.at[i].set(-1),
+            x.at[i].add(-1, mode="clip"),
+        )
+
+    x, i = np.arange(5.0), np.array([2**64 - 1, 3, 2**63, 5], np.uint64)
+    for found, expected in zip(translate(function, to)(x, i), jax.jit(function)(x, i), strict=True):
+        assert af.convert(found, "numpy").tolist() == expected.tolist()
+
+
 @pytest.mark.assumes_other("rbg")
 def test_random_numbers_of_64_bits(x64):
     def function(key):
