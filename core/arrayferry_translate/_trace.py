@@ -136,6 +136,11 @@ class _Maker:
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
+        # of lax.platform_dependent, take the branch for the CPU
+        for number, platforms in enumerate(params.get("branches_platforms", ())):
+            if platforms is None or "cpu" in platforms:
+                body = params["branches"][number]
+                return self.inline(body.jaxpr, body.consts, inputs[1:])
         try:
             function = lowered(equation)
             if function is not None:

@@ -304,6 +304,16 @@ except TranslationError as error:
 """
 
 
+@pytest.mark.parametrize("platforms", [("cpu", "tpu"), ("tpu", "default")])
+def test_of_branches_for_platforms_that_of_the_cpu_is_taken(platforms):
+    branches = dict(zip(platforms, (lambda x, y: x - 2 * y, lambda x, y: x + y), strict=True))
+    function = lambda x: lax.platform_dependent(x, x, **branches)  # noqa: E731
+    x = np.ones(2, np.float32)
+    assert translate(function, "numpy")(x).tolist() == jax.jit(function)(x).tolist()
+    other = lambda x: lax.platform_dependent(x, tpu=jnp.sin, cuda=jnp.cos)  # noqa: E731
+    assert "primitive cond of int32[], float32[2] (test_translate.py, line" in refuse(other, x)
+
+
 def test_scipy_is_named_where_it_is_needed(run_python):
     assert "erf needs SciPy: pip install scipy" in run_python(WITHOUT_SCIPY)
 
