@@ -148,8 +148,16 @@ def _quotient(site: Site) -> Run:
 
 @rule("pow")
 def _pow(site: Site) -> Run:
-    cast, dtype = site.library.cast, site.dtype
-    return lambda x, y: x ** cast(y, dtype)
+    cast, where, dtype = site.library.cast, site.library.function("where"), site.dtype
+    if site.kind(dtype) != "float":
+        return lambda x, y: x ** cast(y, dtype)
+
+    def power(x: AnyArray, y: AnyArray) -> Any:
+        y = cast(y, dtype)
+        # NumPy computes x ** 0.5 by sqrt, which keeps the signs of -0 and -inf
+        return where((y == 0.5) & (x + x == x), abs(x), x) ** y
+
+    return power
 
 
 @rule("shift_left shift_right_logical shift_right_arithmetic")

@@ -20,6 +20,8 @@ from jax.extend.random import define_prng_impl
 import arrayferry as af
 from arrayferry_translate import ProgramError, TranslationError, function_of, translate
 
+from .operations import close
+
 
 class Point(NamedTuple):
     x: object
@@ -549,6 +551,15 @@ def test_top_k_orders_zeros_and_nan_by_their_signs(to, dtype, x64):
     found = af.convert(translate(function, to)(x), "numpy")
     assert found[1].tolist() == places.tolist()
     assert found[0].tobytes() == np.asarray(expected).tobytes()
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch", "array_api_strict"])
+@pytest.mark.parametrize("power", [0.5, -0.5, 3.0])
+def test_powers_of_zeros_and_infinities(to, power):
+    x = np.array([-np.inf, np.inf, -0.0, 0, -1, 4, np.nan], np.float32)
+    for function in (lambda x: x**power, lambda x: lax.pow(x, jnp.full(x.shape, power, "float32"))):
+        found = af.convert(translate(function, to)(x), "numpy")
+        assert close(found, np.asarray(jax.jit(function)(x)), False)
 
 
 GRADIENTS = {
