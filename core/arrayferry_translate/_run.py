@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from arrayferry import ArrayFerryError, Backend
@@ -33,20 +34,26 @@ def bind(program: Program, library: Library) -> Lists:
     Arrays of a dtype in `library.wider` are in the wider dtype.
 
     Raises:
-        TranslationError: the library cannot compute one of the equations.
+        TranslationError: the library cannot compute one of the equations. The returned function may raise it too.
         ProgramError: the parameters or inputs of an equation do not fit its primitive.
     """
     steps, specs = [], program.specs
     for number, (name, inputs, outputs, params) in enumerate(program.equations):
         ins, outs = ([specs[n] for n in numbers] for numbers in (inputs, outputs))
         line = program.lines[number] if program.lines else ""
-        steps.append((step(library, name, params, ins, outs, line), inputs))
+        run = step(library, name, params, ins, outs, line)
+        steps.append((run, inputs, partial(_refused, library, name, ins, line)))
     constants = [library.constant(array) for array in program.constants]
 
     def run_all(arrays: list[Any]) -> list[Any]:
         values = arrays + constants
-        for run, inputs in steps:
-            results = run(*[values[n] for n in inputs])
+        for run, inputs, refused in steps:
+            try:
+                results = run(*[values[n] for n in inputs])
+            except (TypeError, NotImplementedError, RuntimeError) as error:
+                if type(error).__name__ == "OutOfMemoryError":  # of PyTorch
+                    raise
+                raise refused(error) from error
             if type(results) is list:
                 values += results
             else:
@@ -66,25 +73,13 @@ def step(
 ) -> Run:
     """Return the function that computes one equation. Errors contain `line`, its place in the user's code."""
 
-    def refused(error: Exception) -> TranslationError:
-        return TranslationError(
-            f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
-            remedy="Rewrite that part of the function, or choose another library.",
-        )
-
-    def recorded(*arrays: AnyTree) -> Any:  # operators of ONNX raise only when they are recorded
-        try:
-            return run(*arrays)
-        except NotImplementedError as error:
-            raise refused(error) from None
-
     try:
         for spec in outs:
             library.dtype(spec.dtype)
         site = Site(name, library, tuple(ins), tuple(outs), lambda inner: bind(inner, library))
         run = RULES[name].make(site, **params)
     except NotImplementedError as error:
-        raise refused(error) from None
+        raise _refused(library, name, ins, line, error) from None
     except ArrayFerryError:
         raise
     except Exception as error:
@@ -93,7 +88,17 @@ def step(
             f"({describe_error(error)})",
             remedy="Create it again with translate(...).program(...).",
         ) from error
-    return recorded if library.records else run
+    return run
+
+
+def _refused(
+    library: Library, name: str, ins: Sequence[Spec], line: str, error: Exception
+) -> TranslationError:
+    inputs, reason = ", ".join(map(str, ins)), str(error).strip(" .")
+    return TranslationError(
+        f"{library.backend.name} cannot compute {name} of {inputs}{line}: {reason}",
+        remedy="Rewrite that part of the function, or choose another library.",
+    )
 
 
 def owned(program: Program) -> list[bool]:

@@ -365,6 +365,20 @@ def test_what_a_library_lacks_is_refused():
     )
 
 
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: jnp.sort(x * (1 + 1j)), "sort of complex64"),
+        (lambda x: x.astype("int4"), "convert_element_type of float32"),
+        (lambda x: lax.map(lambda x: x.astype("int4"), x), "convert_element_type of float32"),
+    ],
+)
+def test_errors_of_libraries_are_named_with_their_line(function, name):
+    text = refuse(function, np.ones(2, np.float32), to="torch")
+    assert f"torch cannot compute {name}" in text
+    assert "(test_translate.py, line" in text
+
+
 def test_what_cannot_be_translated():
     with pytest.raises(af.OptionError, match="translate was given a int, which cannot be called"):
         translate(3, "numpy")
