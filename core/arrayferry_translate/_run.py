@@ -8,7 +8,7 @@ from typing import Any
 
 from arrayferry import ArrayFerryError, Backend
 from arrayferry.extending import describe_error
-from arrayferry.typing import AnyTree, Device
+from arrayferry.typing import Device
 
 from ._errors import ProgramError, TranslationError
 from ._library import Library, NumpyLibrary, TorchLibrary
@@ -72,7 +72,6 @@ def step(
     line: str = "",
 ) -> Run:
     """Return the function that computes one equation. Errors contain `line`, its place in the user's code."""
-
     try:
         for spec in outs:
             library.dtype(spec.dtype)
