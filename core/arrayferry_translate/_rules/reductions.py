@@ -95,17 +95,18 @@ def _sort(site: Site, dimension: int, num_keys: int) -> Run:
 @rule("dot_general", "out_sharding precision")
 def _dot_general(site: Site, dimension_numbers: Any, preferred_element_type: Any) -> Run:
     library, xp, dtype, shape = site.library, site.xp, site.dtype, site.shape
+    wide = max(dtype, *(spec.dtype for spec in site.ins), key=site.bits)
     first, second = (
         _matrices(*axes, contracted_last=not number)
         for number, axes in enumerate(zip(site.ins, *dimension_numbers, strict=True))
     )
 
     def matrices(x: AnyArray, order: Dims, sizes: Dims) -> Any:
-        return xp.reshape(xp.permute_dims(library.cast(x, dtype), order), sizes)
+        return xp.reshape(xp.permute_dims(library.cast(x, wide), order), sizes)
 
     def run(x: AnyArray, y: AnyArray) -> Any:
         product = library.matmul(matrices(x, *first), matrices(y, *second))
-        return library.wrapped(xp.reshape(product, shape), dtype)
+        return library.wrapped(xp.reshape(library.cast(product, dtype), shape), dtype)
 
     return run
 

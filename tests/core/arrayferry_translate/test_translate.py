@@ -421,6 +421,15 @@ def test_products_of_matrices_keep_their_dtype(to, dtype):
         assert (found == expected).all()
 
 
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_products_of_matrices_are_rounded_at_the_end(to):
+    x = np.array([[1.001, 2.003], [3.007, 300.9]], np.float32)
+    function = lambda x: lax.dot(x, x, preferred_element_type="bfloat16")  # noqa: E731
+    found = af.convert(translate(function, to)(x), "numpy")
+    assert found.dtype == "bfloat16"
+    assert found.tolist() == jax.jit(function)(x).tolist()
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("to", ["jax", "array_api_strict"])
 def test_libraries_without_a_class(to):
