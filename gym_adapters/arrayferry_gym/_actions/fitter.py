@@ -1,7 +1,8 @@
 """Actions in the form that an action space requires, by the same rules for all environments.
 
 An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the
-space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete.
+space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete, of the dtype that the
+library has for the space's dtype.
 
 An action may have more or fewer axes of length 1, and another dtype if a cast preserves its values. It may be an object
 array of numbers. For a Box, it may have NaN and numbers out of bounds. An action is refused before the step if
@@ -190,10 +191,8 @@ class Fitter:
                 return af.convert(cast, self.backend)
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")
-        name, wanted = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
-        # bool and uint8 are cast, since indices of these dtypes would be masks; other integers stay
-        index = name.startswith(("int", "uint")) and name != "uint8"
-        if fits and name != wanted and (isinstance(space, spaces.Box) or not index):
+        wanted = held_dtype(space.dtype, self.backend)
+        if fits and dtype_name(x.dtype) != wanted:
             xp = af.namespace_of(x)
             x = xp.astype(x, getattr(xp, wanted))
         return x

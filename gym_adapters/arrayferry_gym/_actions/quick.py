@@ -112,7 +112,7 @@ def quick_way(
     """
     if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
         return None  # arrays of a subclass may have masks, which a quick way would ignore
-    in_numpy = convert.target.name == "numpy"
+    in_numpy, is_box = convert.target.name == "numpy", isinstance(space, spaces.Box)
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):
         cls = type(action)
@@ -125,9 +125,12 @@ def quick_way(
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
     if not reads:
-        return convert
+        given, in_env = action.dtype, af.namespace_of(fitted)
+        if is_box or convert(action).dtype == fitted.dtype:
+            return convert
+        return lambda x: in_env.astype(convert(x), fitted.dtype) if x.dtype == given else None
     read = convert if in_numpy else af.converter("numpy", sparse="dense")
-    dtype, test, is_box = read(action).dtype, None, isinstance(space, spaces.Box)
+    dtype, test = read(action).dtype, None
     wanted: Any = fitted.dtype if in_numpy else dtype_named(dtype_name(fitted.dtype))
     stays = not in_numpy and backend is convert.target
     if is_box and dtype == wanted and (stays or not any_library):

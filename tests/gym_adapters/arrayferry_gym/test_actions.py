@@ -614,6 +614,35 @@ def test_a_second_action_of_a_dtype_takes_the_quick_way(agent, library, space):
             env.step(action)
 
 
+@pytest.mark.parametrize("space", [
+    spaces.Discrete(2), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.MultiDiscrete([2], np.int16),
+])  # fmt: skip
+@PAIRS
+def test_whole_numbers_have_the_dtype_of_the_space(agent, library, space):
+    held = af.convert(np.zeros((), space.dtype), library).dtype
+    for strict in ("fit", "strict"):
+        for dtype in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"):
+            env = adapted(space, library, agent, check_actions=strict)
+            action = of_dtype(agent, space.shape, 0, dtype)
+            for _ in range(3 * (action is not None)):
+                env.step(action)
+                assert env.env.taken.dtype == held
+                assert (np.asarray(env.env.taken - 1) == -1).all()
+
+
+def test_whole_numbers_of_traced_arrays_have_the_dtype_of_the_space():
+    env = adapted(spaces.MultiBinary(2), "jax", "jax")
+
+    def taken(action):
+        env.step(action)
+        return env.env.taken
+
+    for _ in range(2):
+        for dtype in ("int32", "int8", "uint16", "bool"):
+            assert jax.jit(taken)(jnp.ones(2, dtype)).dtype == "int8"
+    assert len(env._quick) == 1
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_mask_is_refused_after_an_array_of_its_class_without_one(library, dtype):
     env = adapted(BOX, library, "numpy")
