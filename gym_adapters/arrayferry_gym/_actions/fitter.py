@@ -176,18 +176,18 @@ class Fitter:
 
     def _values(self, x: AnyArray, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and cast it to the dtype that the environment expects."""
-        numpy, fits = isinstance(x, NUMPY), True
-        if numpy or not self.backend.is_traced(x):
-            host = x if numpy else af.convert(x, "numpy", sparse="dense")
+        source, fits = af.backend_of(x), True
+        if not source.is_traced(x):
+            host = x if isinstance(x, NUMPY) else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)
             except ValueError as error:
                 if self.strict or not isinstance(space, spaces.Box):
                     raise self._unfit(space, place, str(error)) from None
-                self.passed_on, cast, fits = f"{error}{place.clause}", x, False
-            if numpy and self.backend.name == "numpy":
+                self.passed_on, cast, fits = f"{error}{place.clause}", host, False
+            if self.backend.name == "numpy":
                 return cast[()] if isinstance(space, spaces.Discrete) else cast
-            if numpy:
+            if source is not self.backend:
                 return af.convert(cast, self.backend)
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")

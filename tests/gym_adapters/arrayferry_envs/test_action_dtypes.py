@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_envs import CartPole
+from arrayferry_gym.extending import held_dtype
 from arrayferry_gym.vector import JaxToTorch
 
 WHOLE = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
@@ -183,3 +184,37 @@ def test_large_actions_may_be_changed_after_the_step(agent):
         buffer[...] = 0
         wanted = twins.step(af.convert(given.astype(np.int32), "jax"))[0]
         assert np.array_equal(host(seen), host(wanted))
+
+
+class Holds(Shows):
+    """The state is the action too."""
+
+    def reset(self, xp, rng, n, params):
+        dtype = getattr(xp, held_dtype(self.action_space.dtype, af.backend_of(xp.zeros(1))))
+        held = xp.zeros((n, *self.action_space.shape), dtype=dtype)
+        return {**super().reset(xp, rng, n, params), "held": held}
+
+    def step(self, xp, rng, state, action, params):
+        state, reward, terminated = super().step(xp, rng, state, action, params)
+        return {**state, "held": action}, reward, terminated
+
+
+@pytest.mark.parametrize("check", ["fit", "strict"])
+@pytest.mark.parametrize(("library", "agent"), crossed(LIBRARIES, AGENTS))
+def test_whole_numbers_have_the_dtype_of_the_space(library, agent, check):
+    for name in ("Discrete", "MultiDiscrete", "MultiBinary", "Box of whole"):
+        space = SPACES[name]
+        for dtype in WHOLE:
+            envs = begun(Holds(space).make_vec(2, check_actions=check, **LIBRARIES[library]))
+            action = in_library(np.ones((2, *space.shape)), agent, dtype)
+            for _ in range(3 * (action is not None)):
+                assert (host(envs.step(action)[0]) == 1).all()
+
+
+@pytest.mark.parametrize(("library", "agent"), crossed(LIBRARIES, AGENTS))
+def test_numbers_of_each_library_are_checked_if_asked_for(library, agent):
+    envs = Shows(SPACES["MultiBinary"]).make_vec(2, check_actions="strict", **LIBRARIES[library])
+    begun(envs)
+    for _ in range(2):
+        with pytest.raises(af.ConversionError, match="2, at .* is out of its range"):
+            envs.step(in_library(np.full((2, 2), 2), agent, "int32"))
