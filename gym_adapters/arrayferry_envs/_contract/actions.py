@@ -151,14 +151,23 @@ class _ClippingFitter(Fitter):
         if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
-            # NaN is refused too, since NaN != NaN
-            if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():
-                raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
+            if _is_hosted(x):
+                host = x if isinstance(x, _NUMPY) else af.convert(x, "numpy", sparse="dense")
+                # NaN is refused too, since NaN != NaN
+                if (broken := np.floor(host) != host).any():
+                    what = f"{first_wrong(host, broken)} is no whole number"
+                    raise self._unfit(space, place, what)
         return caster(x, space, self._convert)(x)
 
 
 SMALL = 64 * 1024
 """The largest size in bytes of NumPy arrays that are passed to compiled code. Converting larger arrays is faster."""
+
+
+def _is_hosted(x: AnyArray) -> bool:
+    """Return whether the values of an array can be read from host memory."""
+    source = af.backend_of(x)
+    return not source.is_traced(x) and source.device_of(x) == "cpu"
 
 
 def caster(
@@ -177,9 +186,7 @@ def caster(
     """
     backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
-    hosted = isinstance(x, np.ndarray)
-    if source is not backend and not hosted:
-        hosted = not source.is_traced(x) and source.device_of(x) == "cpu"
+    hosted = isinstance(x, np.ndarray) or (source is not backend and _is_hosted(x))
     in_numpy = in_numpy and hosted
     if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
         return convert

@@ -43,7 +43,7 @@ class Shows(Bare):
     def step(self, xp, rng, state, action, params):
         action = xp.astype(action, xp.float32)
         seen = xp.stack([action] * 2, axis=1) if action.ndim == 1 else action
-        return {"seen": seen}, 0 * seen[:, 0], False
+        return {"seen": seen}, xp.zeros_like(seen[:, 0]), False
 
     def observe(self, xp, state, params):
         return state["seen"]
@@ -218,3 +218,19 @@ def test_numbers_of_each_library_are_checked_if_asked_for(library, agent):
     for _ in range(2):
         with pytest.raises(af.ConversionError, match="2, at .* is out of its range"):
             envs.step(in_library(np.full((2, 2), 2), agent, "int32"))
+
+
+@pytest.mark.parametrize("wrong", [1.7, np.nan, -0.5])
+@pytest.mark.parametrize(("library", "agent"), crossed(LIBRARIES, AGENTS))
+def test_fractions_are_refused_for_a_box_of_whole_numbers(library, agent, wrong):
+    for dtype in FLOATS:
+        envs = made(SPACES["Box of whole"], LIBRARIES[library], 1)
+        for number in (1, wrong, 1, wrong):
+            action = in_library(np.full((1, 2), number), agent, dtype)
+            if action is None:
+                continue
+            if number == 1:
+                assert host(envs.step(action)[0]).tolist() == [[1, 1]]
+            else:
+                with pytest.raises(af.ConversionError, match=r"at \[0, 0\], is no whole number"):
+                    envs.step(action)
