@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import check_actions_of
-from arrayferry.extending import dtype_name, dtype_named, observers
+from arrayferry.extending import dtype_info, dtype_name, dtype_named, observers
 from arrayferry.typing import AnyArray, AnyTree, Device
 from arrayferry_gym.extending import (
     ARRAYS,
@@ -176,7 +176,8 @@ def caster(
     """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
     If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite. Arrays of
-    any library in host memory are cast by NumPy, which is fast and can clip all dtypes.
+    any library in host memory are cast by NumPy, which is fast and can clip all dtypes. For them, the function raises a
+    NarrowingError if the library's dtype cannot represent a clipped number, such as 2**40 in JAX.
 
     Args:
         x: an example of the arrays. All of them must have its type, dtype and device.
@@ -186,15 +187,20 @@ def caster(
     """
     backend, source = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
-    hosted = isinstance(x, np.ndarray) or (source is not backend and _is_hosted(x))
+    source_dtype: Any = dtype_named(kind)
+    fits = np.can_cast(source_dtype, name)
+    narrows = not fits and name != space.dtype.name and _exceeds(space, name)
+    hosted = isinstance(x, np.ndarray) or ((narrows or source is not backend) and _is_hosted(x))
     in_numpy = in_numpy and hosted
     if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
         return convert
-    source_dtype: Any = dtype_named(kind)
-    edges = None if np.can_cast(source_dtype, name) else _safe_bounds(space, kind, name)
+    narrows = narrows and hosted
+    if narrows:
+        name = space.dtype.name
+    edges = None if fits else _safe_bounds(space, kind, name)
     if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
-        checked = "float" in kind and wanted.kind in "iu"
+        plain = not (narrows or ("float" in kind and wanted.kind in "iu"))
         low: Any = None
         high: Any = None
         with np.errstate(over="ignore"):
@@ -203,9 +209,12 @@ def caster(
 
         def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
-            if low is not None:  # on small arrays, much faster than np.clip
-                x = np.minimum(np.maximum(x, low), high)
-            x = cast_clipped(x, wanted) if checked else x.astype(wanted)
+            # on small arrays, these are much faster than np.clip
+            clipped = x if low is None else np.minimum(np.maximum(x, low), high)
+            if plain:
+                x = clipped.astype(wanted)
+            else:
+                x = af.fit_dtype(cast_clipped(clipped, wanted), backend, "checked")
             alone = in_numpy and not observers and not _is_guarded()
             return x if alone or backend.name == "numpy" else convert(x)
 
@@ -239,6 +248,13 @@ def _compiled_cast() -> Any:
     import jax
 
     return jax.jit(_cast, static_argnums=2)
+
+
+def _exceeds(space: Any, name: str) -> bool:
+    """Return whether a space has numbers beyond the limits of a dtype."""
+    limits = dtype_info(np.dtype(name)).limits
+    low, high = bounds_of(space)
+    return bool(np.any(low < limits.min) or np.any(high > limits.max))
 
 
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:

@@ -11,6 +11,8 @@ array of numbers. For a Box, it may have NaN and numbers out of bounds. An actio
 - numbers for a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
 - it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf returns False.
 
+As in conversions, a number that the library's dtype cannot represent raises a NarrowingError, such as 2**40 in JAX.
+
 Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, and for a Box numbers
 that its dtype cannot represent and, in single environments, arrays of another shape.
 """
@@ -189,6 +191,8 @@ class Fitter:
                 return cast[()] if isinstance(space, spaces.Discrete) else cast
             if source is not self.backend:
                 return af.convert(cast, self.backend)
+            if fits:
+                af.fit_dtype(cast, self.backend, "checked")  # raises an error, as conversions do
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")
         wanted = held_dtype(space.dtype, self.backend)

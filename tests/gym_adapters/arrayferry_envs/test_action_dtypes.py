@@ -234,3 +234,26 @@ def test_fractions_are_refused_for_a_box_of_whole_numbers(library, agent, wrong)
             else:
                 with pytest.raises(af.ConversionError, match=r"at \[0, 0\], is no whole number"):
                     envs.step(action)
+
+
+WIDE = spaces.Box(-3, 2**40, (2,), np.int64)
+REAL = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+
+@pytest.mark.parametrize("check", ["fit", "strict"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_numbers_that_jax_does_not_have_are_refused(agent, check):
+    cases = [(WIDE, dtype, 2**32 - 2**8) for dtype in (*WHOLE, "float32", "float64")]
+    for space, dtype, number in (*cases, (REAL, "float64", 1e300)):
+        action = in_library(np.full((1, 2), 1), agent, dtype)
+        if action is None or "32" not in dtype[3:] and "64" not in dtype or dtype == "int32":
+            continue
+        env = begun(Shows(space).make_vec(1, xp="jax", check_actions=check))
+        wrong = in_library(np.full((1, 2), number), agent, dtype)
+        for _ in range(2):
+            assert host(env.step(action)[0]).tolist() == [[1, 1]]
+            with pytest.raises(af.NarrowingError, match="jax has no .*64 here, and .* does not fit"):
+                env.step(wrong)
+        if check == "fit" and not dtype.startswith("u") and space is WIDE:
+            least = in_library(np.full((1, 2), -(2**31)), agent, dtype)
+            assert host(env.step(least)[0]).tolist() == [[-3, -3]]

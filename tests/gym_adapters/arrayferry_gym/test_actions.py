@@ -643,6 +643,19 @@ def test_whole_numbers_of_traced_arrays_have_the_dtype_of_the_space():
     assert len(env._quick) == 1
 
 
+@pytest.mark.parametrize("check", ["fit", "strict"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_numbers_that_jax_does_not_have_are_refused(agent, check):
+    env = adapted(spaces.Box(-(2**40), 2**40, (1,), np.int64), "jax", agent, check_actions=check)
+    for dtype in ("int64", "uint32", "uint64", "float32", "float64"):
+        right, wrong = (of_dtype(agent, 1, x, dtype) for x in (1, 2**32 - 2**8))
+        for _ in range(3 * (right is not None)):
+            env.step(right)
+            assert env.env.taken.dtype == "int32"
+            with pytest.raises(af.NarrowingError, match="jax has no .*64 here, and .* does not fit"):
+                env.step(wrong)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_mask_is_refused_after_an_array_of_its_class_without_one(library, dtype):
     env = adapted(BOX, library, "numpy")
