@@ -175,9 +175,10 @@ def caster(
 ) -> Callable[[Any], Any]:
     """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
-    If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite. Arrays of
-    any library in host memory are cast by NumPy, which is fast and can clip all dtypes. For them, the function raises a
-    NarrowingError if the library's dtype cannot represent a clipped number, such as 2**40 in JAX.
+    If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite, and infinite
+    ones infinite unless the space is bounded. Arrays of any library in host memory are cast by NumPy, which is fast and
+    can clip all dtypes. For them, the function raises a NarrowingError if the library's dtype cannot represent a
+    clipped number, such as 2**40 in JAX.
 
     Args:
         x: an example of the arrays. All of them must have its type, dtype and device.
@@ -198,9 +199,10 @@ def caster(
     if narrows:
         name = space.dtype.name
     edges = None if fits else _safe_bounds(space, kind, name)
+    infinite = "float" in kind and edges is not None and np.isinf(bounds_of(space)).any()
     if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
-        plain = not (narrows or ("float" in kind and wanted.kind in "iu"))
+        plain = not (narrows or infinite or ("float" in kind and wanted.kind in "iu"))
         low: Any = None
         high: Any = None
         with np.errstate(over="ignore"):
@@ -214,7 +216,8 @@ def caster(
             if plain:
                 x = clipped.astype(wanted)
             else:
-                x = af.fit_dtype(cast_clipped(clipped, wanted), backend, "checked")
+                x = np.where(np.isinf(x), x, clipped) if infinite else clipped
+                x = af.fit_dtype(cast_clipped(x, wanted), backend, "checked")
             alone = in_numpy and not observers and not _is_guarded()
             return x if alone or backend.name == "numpy" else convert(x)
 
@@ -229,7 +232,7 @@ def caster(
     elif edges is not None:
         edges = tuple(edge.item() for edge in edges)
     run = _compiled_cast() if source.name == "jax" else _cast
-    return lambda x: convert(run(x, edges, name))
+    return lambda x: convert(run(x, edges, name, infinite))
 
 
 def _is_guarded() -> bool:
@@ -237,17 +240,20 @@ def _is_guarded() -> bool:
     return sys.modules["jax"].config.jax_transfer_guard_host_to_device not in (None, "allow")
 
 
-def _cast(x: AnyArray, edges: Any, name: str) -> Any:
-    """Clip an array, and cast it to a dtype."""
+def _cast(x: AnyArray, edges: Any, name: str, infinite: bool) -> Any:
+    """Clip an array, except for its infinities if they may remain, and cast it to a dtype."""
     xp = af.namespace_of(x)
-    return cast_clipped(x if edges is None else xp.clip(x, *edges), getattr(xp, name))
+    if edges is not None:
+        clipped = xp.clip(x, *edges)
+        x = xp.where(xp.isinf(x), x, clipped) if infinite else clipped
+    return cast_clipped(x, getattr(xp, name))
 
 
 @functools.cache
 def _compiled_cast() -> Any:
     import jax
 
-    return jax.jit(_cast, static_argnums=2)
+    return jax.jit(_cast, static_argnums=(2, 3))
 
 
 def _exceeds(space: Any, name: str) -> bool:

@@ -220,6 +220,23 @@ def test_numbers_of_each_library_are_checked_if_asked_for(library, agent):
             envs.step(in_library(np.full((2, 2), 2), agent, "int32"))
 
 
+UNBOUNDED = spaces.Box(np.float32([-np.inf, -np.inf]), np.float32([np.inf, 1]))
+
+
+@pytest.mark.parametrize(("library", "agent"), crossed(LIBRARIES, AGENTS))
+def test_infinity_remains_where_the_bound_is_infinite(library, agent):
+    largest = np.finfo(np.float32).max
+    for dtype in FLOATS:
+        envs = made(UNBOUNDED, LIBRARIES[library], 1)
+        for number, seen in ((np.inf, [np.inf, 1]), (-np.inf, [-np.inf] * 2), (1, [1, 1])):
+            action = in_library(np.full((1, 2), number), agent, dtype)
+            for _ in range(2 * (action is not None)):
+                assert host(envs.step(action)[0]).tolist() == [seen], dtype
+        if dtype == "float64" and action is not None:
+            action = in_library(np.full((1, 2), -1e300), agent, dtype)
+            assert (host(envs.step(action)[0]) == -largest).all()
+
+
 @pytest.mark.parametrize("wrong", [1.7, np.nan, -0.5])
 @pytest.mark.parametrize(("library", "agent"), crossed(LIBRARIES, AGENTS))
 def test_fractions_are_refused_for_a_box_of_whole_numbers(library, agent, wrong):
