@@ -199,7 +199,7 @@ def caster(
     if narrows:
         name = space.dtype.name
     edges = None if fits else _safe_bounds(space, kind, name)
-    infinite = "float" in kind and edges is not None and np.isinf(bounds_of(space)).any()
+    infinite = "float" in kind and edges is not None and bool(np.isinf(bounds_of(space)).any())
     if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
         plain = not (narrows or infinite or ("float" in kind and wanted.kind in "iu"))

@@ -216,7 +216,7 @@ def test_numbers_of_each_library_are_checked_if_asked_for(library, agent):
     envs = Shows(SPACES["MultiBinary"]).make_vec(2, check_actions="strict", **LIBRARIES[library])
     begun(envs)
     for _ in range(2):
-        with pytest.raises(af.ConversionError, match="2, at .* is out of its range"):
+        with pytest.raises(af.ConversionError, match=r"2, at .* is out of its range"):
             envs.step(in_library(np.full((2, 2), 2), agent, "int32"))
 
 
@@ -260,16 +260,17 @@ REAL = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 @pytest.mark.parametrize("check", ["fit", "strict"])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_numbers_that_jax_does_not_have_are_refused(agent, check):
-    cases = [(WIDE, dtype, 2**32 - 2**8) for dtype in (*WHOLE, "float32", "float64")]
+    dtypes = "int64", "uint32", "uint64", "float32", "float64"
+    cases = [(WIDE, dtype, 2**32 - 2**8) for dtype in dtypes]
     for space, dtype, number in (*cases, (REAL, "float64", 1e300)):
         action = in_library(np.full((1, 2), 1), agent, dtype)
-        if action is None or "32" not in dtype[3:] and "64" not in dtype or dtype == "int32":
+        if action is None:
             continue
         env = begun(Shows(space).make_vec(1, xp="jax", check_actions=check))
         wrong = in_library(np.full((1, 2), number), agent, dtype)
         for _ in range(2):
             assert host(env.step(action)[0]).tolist() == [[1, 1]]
-            with pytest.raises(af.NarrowingError, match="jax has no .*64 here, and .* does not fit"):
+            with pytest.raises(af.NarrowingError, match=r"jax has no .*64 here, and .* does not"):
                 env.step(wrong)
         if check == "fit" and not dtype.startswith("u") and space is WIDE:
             least = in_library(np.full((1, 2), -(2**31)), agent, dtype)
