@@ -21,7 +21,6 @@ from arrayferry_gym._arrays import namespace
 from arrayferry_gym._episodes import ServesFunctional
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
-from ._kernels.actions import ClipAction
 from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
@@ -285,14 +284,7 @@ class Driver(HeldKernel):
             self.use(action)
         if self._rng is None:
             self._rng = Chain.rng(self.own.target, self._seed, self._place, self._inside)
-        try:
-            own = self.own(action)
-        except af.NarrowingError:
-            if not isinstance(self.kernel, ClipAction):
-                raise
-            box: Any = self.kernel.inside.action
-            own = self.own(np.clip(af.convert(action, "numpy"), box.low, box.high))
-        self.state, action = self.kernel.action(self.xp, self._rng, self.state, own)  # type: ignore[arg-type]
+        self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
 
     def read(self) -> dict[str, Any]:

@@ -644,20 +644,6 @@ def test_actions_of_each_dtype_are_clipped(dtype):
         assert (clipped.env.taken.item(), clipped.env.taken.dtype) == (taken, dtype)
 
 
-@pytest.mark.parametrize("agent", ["numpy", "torch"])
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_actions_that_the_library_does_not_have_are_clipped_too(library, agent):
-    env = wrappers.ClipAction(Takes(spaces.Box(2, 5, (1,), np.float32), library))
-    envs = vector_wrappers.ClipAction(SyncVectorEnv([lambda: Takes(env.unwrapped.action_space)]))
-    adapted = vector_wrappers.ClipAction(adapters.ArrayConversion(envs.env, "numpy", library))
-    for number, taken in ((1e300, 5), (2**40, 5), (-(2**40), 2)) * 2:
-        action = af.convert(np.array([number]), agent)
-        for clipped in (begun(env), begun(envs), begun(adapted)):
-            clipped.step(action if clipped is env else action[None])
-            one = env if clipped is env else envs.env.envs[0]
-            assert float(one.unwrapped.taken[0]) == taken
-
-
 def test_observations_that_are_no_arrays():
     def made():
         observed = spaces.Dict(said=spaces.Text(9), x=spaces.Discrete(4))
