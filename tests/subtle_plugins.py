@@ -407,7 +407,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         Correct(), direct("toy numpy", inline=written("{x}")), "inline() of", "an array of toy instead of numpy",
     ),
     "converts what does not fit": (
-        backend(dtypes=lambda self: {"float32"}), direct("numpy toy"), CONVERTS, "an array instead of an error",
+        backend(dtypes=lambda self: {"float32"}), direct("numpy toy"), CONVERTS, "returned an array instead of raising an error",
     ),
     "is wrong for many": (*made_together(misordered), "bind_many() of", "instead"),
     "is of one dtype for many": (*made_together(promoted), "bind_many() of", "dtype"),

@@ -96,7 +96,7 @@ PLANTED = {
         ),
         "claims to share what is constant": (
             backend(CorrectImmutable, to_numpy=lambda self, x: read_only(x.values.copy())),
-            "to_numpy_shares is True: it shares memory with another result",
+            "to_numpy_shares is True: two results for one array do not share memory",
         ),
         "shares when asked to copy": (
             backend(from_numpy_shares=False), "from_numpy() by convert(copy=True)", "from_numpy_shares is False",

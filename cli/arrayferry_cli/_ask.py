@@ -24,7 +24,7 @@ from ._result import CommandError, UsageError
 Announce = Callable[..., None]
 """The type of the argument `step` of a task.
 
-The task calls it before each step: with a description of the step, and what to do if the step fails.
+The task calls it before each step, with a description of the step and the remedy if the step fails.
 """
 MAX_TEXT = 2_000
 """The maximum number of characters of a text in the result or error of a task."""

@@ -284,7 +284,7 @@ def device_like(array: AnyArray, backend: Backend) -> Any:
 
 
 def portable(backend: Backend) -> str | Backend:
-    """Return the name of a backend, which can be pickled, or the backend itself if it is not registered.
+    """Return a backend's name, which can be pickled, or the backend itself if it is not registered.
 
     Examples:
         >>> import arrayferry as af

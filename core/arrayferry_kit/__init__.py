@@ -227,7 +227,7 @@ class SourceContract(LayerTests, Runner):
         return self.dtypes
 
     def test_to_numpy(self) -> None:
-        """`to_numpy` returns the same array each time. It shares memory if `to_numpy_shares` says so."""
+        """Each call of `to_numpy` returns equal values. The result shares memory as `to_numpy_shares` says."""
         mine, shares = self.tested, self.tested.to_numpy_shares
         ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
         call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")

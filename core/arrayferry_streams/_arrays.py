@@ -162,7 +162,9 @@ def _streamed_array(
 
 
 def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
-    """Return an array in memory. Convert it first if it cannot be sliced, such as a sparse tensor of PyTorch.
+    """Return an array in memory.
+
+    An array that cannot be sliced, such as a sparse tensor of PyTorch, is converted first.
 
     Raises:
         ConversionError: no array of this type can be converted, or the converted array cannot be sliced.

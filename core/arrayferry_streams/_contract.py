@@ -45,7 +45,7 @@ class StreamingTests:
             what = f"lengths of blocks(), for {case}: raised {describe_error(error)}"
             raise AssertionError(what) from error
         expected = [values[0].shape[axis]] * len(values)
-        what = f"lengths {lengths} of blocks(), for {case}: sums"
+        what = f"the sums of the lengths {lengths} of blocks(), for {case}"
         self.equal([*map(sum, lengths)], expected, what)
         ends = [np.cumsum(row)[:-1] for row in lengths]
         parts = [np.split(x, cuts, axis) for x, cuts in zip(values, ends, strict=True)]

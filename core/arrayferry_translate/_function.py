@@ -283,7 +283,7 @@ class Translated:
         return translated
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
-        """Return what the function computes for such arguments, as plain data.
+        """Return the program of the function for arguments of these structures, shapes and dtypes, as plain data.
 
         Args:
             *args: arguments, or `jax.ShapeDtypeStruct` in place of arrays. Of arrays, only shape and dtype matter.

@@ -259,7 +259,9 @@ class BridgeContract:
 
     def _problems(self, steps: int) -> list[VectorProblem]:
         make = functools.partial(_BridgedProbes, self)
-        also = {self._wrong: "Return the probe's. A time limit is no termination."}
+        also = {
+            self._wrong: "Return what the probe returns. At a time limit, set truncated, and not terminated."
+        }
         return Audit(None, make, steps, 0, together=self.together, also=also).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
@@ -289,7 +291,11 @@ class BridgeContract:
                             yield env, call, f"{name} is {x[env]}, not {wanted[env]}, {after}"
                             return
             for env in np.flatnonzero(began & (seen[:, 1] != 0)).tolist():
-                yield env, call, f"an episode begins with {seen[env]}, whose count must be 0"
+                yield (
+                    env,
+                    call,
+                    f"an episode begins with the observation {seen[env]}, but its second number must be 0",
+                )
                 return
             drawn += seen[began, 0].tolist()
             start, count = np.where(began, seen[:, 0], start), np.where(began, 0, count)

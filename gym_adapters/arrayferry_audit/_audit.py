@@ -22,8 +22,8 @@ SEEDS = 4
 """The number of seeds to test besides the seed of the first run."""
 
 SEED = "Make reset(seed=...) seed all random numbers, also of later episodes, and clear everything else."
-TELL = "Set a flag in the step that resets, and reset only episodes that have ended."
-OWN = "Seed each environment separately, for example by seed + its number."
+TELL = "Set terminated or truncated in the step that resets, and reset only environments whose episode has ended."
+OWN = "Seed each environment separately, for example by seed + its index."
 DRAW = "Draw a new first state for each environment at each reset, from seeded random numbers."
 
 OTHER_CHECKS = (
@@ -86,8 +86,8 @@ class Audit:
             self._mode = autoreset_mode_of(stated)
         except af.OptionError:
             self._mode = AutoresetMode.NEXT_STEP
-            what = "metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed"
-            self._add("modes_are_stated", what, "State the mode.")
+            what = "metadata['autoreset_mode'] is missing or is not an autoreset mode, so NEXT_STEP is assumed"
+            self._add("modes_are_stated", what, "Set it to a gymnasium.vector.AutoresetMode.")
         self._first = Recorder(envs, self._mode)
         self._table = self._first.drawn(self._seed, steps)
         calls: list[Call] = []
@@ -113,11 +113,11 @@ class Audit:
         if again is None:
             self._seeds()
         else:
-            what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
+            what = "the same seed and actions gave other results after a reset that followed the end of an episode"
             self._add("seeds_decide_all", what, SEED, again)
         if new is not None:
-            what = "new environments gave other results, while others were made, stepped and closed at the same time"
-            self._add("nothing_is_shared", what, f"Share nothing between them. {SEED}", new)
+            what = "new environments gave other results while further environments were made, stepped and closed"
+            self._add("nothing_is_shared", what, f"Share nothing between environments. {SEED}", new)
         first = len(self.problems)
         if again is None:
             self._hidden_resets()
@@ -173,7 +173,7 @@ class Audit:
         return None
 
     def _beside(self) -> Difference:
-        """Repeat the run in new environments, while other new environments are stepped, and closed halfway."""
+        """Repeat the run in new environments. Meanwhile, step other new environments, and close those halfway."""
         main, other = self._new(), self._new()
         half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
 
@@ -198,11 +198,11 @@ class Audit:
         if all(x == seeded[0] for x in seeded):
             alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][env] for env, x in later]
             if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
-                what = "other seeds gave the same run, though its episodes begin differently"
+                what = "other seeds gave the same run, although its episodes begin with different observations"
                 self._add("seeds_differ", what, SEED)
             return
         if rows > 1 and all(len(set(x)) == 1 for x in seeded):
-            what = "with one seed, all environments begin alike"
+            what = "with one seed, all environments begin with the same observation"
             self._add("seeds_differ", what, f"{DRAW} {OWN}")
         rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
         starts = {
@@ -213,7 +213,11 @@ class Audit:
         for how, firsts in starts.items() if rarely else ():
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
-                self._add("seeds_differ", f"{count} {how} began in only {unique} ways", DRAW)
+                self._add(
+                    "seeds_differ",
+                    f"{count} {how} returned only {unique} different observations",
+                    DRAW,
+                )
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
             # three seeds for the last environment, since two seeds may give equal first observations by chance
@@ -223,7 +227,7 @@ class Audit:
             return
         changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
-            what = "a seed for one environment does not affect it alone"
+            what = "its seed changes the observation of another environment, or does not change its own"
             self._add("seeds_differ", what, OWN, (first.n - 1, 0))
 
     def _limits(self, truncated: list[Episode]) -> None:
@@ -233,11 +237,11 @@ class Audit:
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             episode, limit = later[0], limits.pop()
             what = (
-                f"a later episode is truncated after {episode.length} steps, but the first one after "
-                f"reset() after {limit}"
+                f"a later episode is truncated after {episode.length} steps, but the first episodes "
+                f"after reset() are truncated after {limit}"
             )
             place = episode.env, episode.last.step
-            remedy = "Count the steps of each episode by itself."
+            remedy = "Count the steps of each episode separately."
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
@@ -256,7 +260,7 @@ class Audit:
             moves = [{x[1 - late].firsts[env]: x[2 - late].firsts[env] for x in y} for y in ends]
             one, two = (set(x.values()) for x in moves)
             if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
-                what = "it was reset in a step whose flags do not end its episode"
+                what = "it was reset in a step that sets neither terminated nor truncated"
                 self._add("resets_are_told", what, TELL, (env, None))
                 return
 
@@ -296,8 +300,10 @@ class Audit:
                 table[index] = [x if counts else y for counts, x, y in choices]
             return self._compared(recorder, table)
 
-        written = "it depends on what the agent writes to arrays that it has passed or received"
-        resetting = f"the action counts in a step that only resets ({self._mode.name})"
+        written = (
+            "the results depend on what the agent writes to arrays that it has passed or received"
+        )
+        resetting = f"the action affects a step that only resets ({self._mode.name})"
         effects: dict[Any, tuple[str, str, str]] = {}
         for some in [] if self._together else _parts(run.n):
             which = ", ".join(map(str, rows_in(some)))
@@ -308,7 +314,7 @@ class Audit:
         remedy = "Copy actions that are stored, and arrays that are read later."
         effects[of_writing] = "arrays_are_free", written, remedy
         if not all(call.counts.all() for call in run.steps):
-            remedy = "Ignore it; or state SAME_STEP, if the step resets."
+            remedy = "Ignore the action; or state SAME_STEP, if the step that ends an episode also resets."
             effects[of_resets] = "actions_of_resets_do_not_count", resetting, remedy
         for effect, (check, what, remedy) in effects.items():
             difference = effect(new())

@@ -34,7 +34,7 @@ def spaces_are_of_batches(run: Run) -> Iterator[Found]:
         batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
         has, needs = ([leaf.shape for leaf, _ in leaves(space)] for space in (batch, wanted))
         if has != needs or not hasattr(run.envs, f"single_{name}"):
-            yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
+            yield None, None, f"{name} is not batch_space(single_{name}, {run.n}): {batch}"
 
 
 def observations_are_in_their_space(run: Run) -> Iterator[Found]:
@@ -44,14 +44,14 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
             for env, row in enumerate(rows):
                 what = None if row is None else _unfit(run.observed, row, backend or "numpy")
                 if what is not None:
-                    yield env, call, f"{name} {what}"
+                    yield env, call, f"{name}{what}"
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Return why an observation is not in its space, or None if it is in the space."""
+    """Return what follows "the observation" in an error, if an observation is not in its space. Otherwise return None."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
-        return TypeError(f"is no {needed}{path}")
+        return TypeError(f"{path} is not {needed}")
 
     try:
         parts = split(space, observation, unlike)
@@ -61,12 +61,12 @@ def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
         if isinstance(leaf, ARRAYS):
             x, dtype = np.asarray(x), held_dtype(leaf.dtype, backend)
             if (str(x.dtype), x.shape) != (dtype, leaf.shape):
-                return f"is {x.dtype} of shape {x.shape}{path}, not {dtype} of shape {leaf.shape}"
+                return f"{path} is {x.dtype} of shape {x.shape}, not {dtype} of shape {leaf.shape}"
             if x.dtype.kind == "f" and np.isnan(x).any():
-                return f"is NaN{path}"
+                return f"{path} is NaN"
             x = leaf.dtype.type(x)
         if not leaf.contains(x):
-            return f"is outside of {leaf!s:.100}{path}: {' '.join(repr(x).split()):.100}"
+            return f"{path} is outside of {leaf!s:.100}: {' '.join(repr(x).split()):.100}"
     return None
 
 
@@ -74,14 +74,14 @@ def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
     for call in run.steps:
         reward, *flags = call.seen[1:4]
         if reward.dtype not in (np.float32, np.float64):
-            yield None, call, f"the reward is {reward.dtype}, not float32 or float64"
+            yield None, call, f"the reward has the dtype {reward.dtype}, not float32 or float64"
         elif np.isnan(reward).any():
             yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN"
         if set(reward.shape[1:]) == {1}:
             yield None, call, f"the reward has the shape {reward.shape}, not {(run.n,)}"
         for name, flag in zip(PARTS[2:4], flags, strict=True):
             if flag.dtype != bool:
-                yield None, call, f"{name} is {flag.dtype}, not bool"
+                yield None, call, f"{name} has the dtype {flag.dtype}, not bool"
 
 
 def results_are_of_one_library(run: Run) -> Iterator[Found]:
@@ -93,19 +93,23 @@ def results_are_of_one_library(run: Run) -> Iterator[Found]:
                 place = f"{backend.name} on {backend.device_of(array)}"
                 first = first or place
                 if place != first:
-                    yield None, call, f"{name} is in {place}, but the first observation in {first}"
+                    yield (
+                        None,
+                        call,
+                        f"{name} is an array of {place}, but the first observation is an array of {first}",
+                    )
 
 
 def infos_have_masks(run: Run) -> Iterator[Found]:
     for call in run.calls:
         if not isinstance(call.seen[4], dict):
-            yield None, call, f"infos are {type(call.seen[4]).__name__}, not a dict"
+            yield None, call, f"infos are a {type(call.seen[4]).__name__}, not a dict"
         arrays = {key: x for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}
         for key, x in arrays.items():
             masked, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
             paired = masked or (is_mask and str(key)[1:] in arrays)
             if (is_mask and x.dtype != bool) or (paired and len(x) != run.n):
-                yield None, call, f"the info {key!r} has rows or a dtype that do not fit masks"
+                yield None, call, f"the info {key!r} has a wrong dtype or number of rows"
             elif len(x) == run.n and not masked and not is_mask:
                 yield None, call, f"the info {key!r} has no mask"
 
@@ -121,7 +125,11 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
     for before, call in run.pairs:
         for env in rows_in(~call.began) if call.actions is None else ():
             if call.firsts[env] != before.firsts[env]:
-                yield env, call, "the reset of others (reset_mask) changed its observation"
+                yield (
+                    env,
+                    call,
+                    "the reset of other environments by reset_mask changed its observation",
+                )
 
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
@@ -132,7 +140,7 @@ def others_step_while_one_resets(run: Run) -> Iterator[Found]:
         still[bool(call.began.any())].append((env, call) if same else None)
     unchanged = [each for each in still[True] if each is not None]
     if len(unchanged) > 2 and len(still[False]) > 20 and not any(still[False]):
-        where = f"in {len(unchanged)} of {len(still[True])} steps in which another resets, and in no other step"
+        where = f"in {len(unchanged)} of {len(still[True])} steps in which another environment resets, and in no other step"
         yield *unchanged[0], f"its observation stays the same {where}"
 
 
@@ -140,7 +148,7 @@ def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
     for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
         told = [str(x[env]) for x in call.seen[1:4]]
         if any(np.any(x[env]) for x in call.seen[1:4]):
-            what = f"this step only resets ({run.mode.name}), but its reward and flags are "
+            what = f"this step only resets ({run.mode.name}), but it returns the reward and flags "
             yield env, call, what + ", ".join(told)
 
 
@@ -149,9 +157,13 @@ def ends_have_last_observations(run: Run) -> Iterator[Found]:
         has_final = call.infos.get("_final_obs", call.ended)
         for env in range(run.n):
             if call.ended[env] and (not has_final[env] or call.finals[env] is None):
-                yield env, call, "it has ended without 'final_obs': its last observation is lost"
+                yield (
+                    env,
+                    call,
+                    "its episode ended without 'final_obs', so the last observation is lost",
+                )
             elif has_final[env] and not call.ended[env]:
-                yield env, call, "'_final_obs' is true, but no episode has ended"
+                yield env, call, "'_final_obs' is true, but its episode has not ended"
 
 
 def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
@@ -166,7 +178,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
     matches = {
         "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
-        "that of another environment": [
+        "that of another environment in this step": [
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
     }
@@ -185,7 +197,11 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     for what, same in matches.items():
         if any(same) and (run.unique or (often and all(same))):
             end, _ = ends[same.index(True)]
-            yield end.env, end.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
+            yield (
+                end.env,
+                end.last,
+                f"final_obs is {what}, at {sum(same)} of {len(ends)} ends of episodes",
+            )
 
 
 def _always_moves(run: Run) -> bool:
@@ -236,11 +252,11 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
     how = None
     if far.any():
-        how = "it is farther from the previous observation than in any other step"
+        how = "its distance from the previous observation is larger than in any other step"
     elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
-        how = "it has another spread"
+        how = "its standard deviation differs by a factor of more than 2.5"
     if how is not None:
-        what = f"final_obs is unlike other observations, at {len(ends)} truncated ends"
+        what = f"final_obs is unlike other observations, at {len(ends)} ends of truncated episodes"
         yield ends[0].env, ends[0].last, f"{what}: {how}"
 
 
@@ -280,9 +296,7 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
-        where = (
-            f"all {len(lost)} steps that truncate an episode, and in no step that does not end one"
-        )
+        where = f"all {len(lost)} steps that truncate an episode, and in no step inside an episode"
         yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
 
 
@@ -319,7 +333,7 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
             leaks.append((env, call, x[leaked][0], int(np.argmax(leaked))))
     if len(leaks) > max(2, count / 2):
         env, call, number, element = leaks[0]
-        what = f"{len(leaks)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"
+        what = f"{len(leaks)} of {count} episodes begin with numbers of the previous episode, such as {number:.6g} in element {element}"
         yield env, call, f"{what} of the observation"
 
 
@@ -368,14 +382,18 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
         for call in run.steps:
             for env in rows_in(call.began):
                 if _infos(call, env).get(key, next(iter(first))) not in first:
-                    yield env, call, f"the info {key!r} is not of the episode that begins"
+                    yield env, call, f"the info {key!r} does not belong to the episode that begins"
             for env in () if told else rows_in(call.ended):
                 if _infos(call, env, inside).get(key) in first:
-                    yield env, call, f"the info {key!r} of the last step is that of a reset"
+                    yield (
+                        env,
+                        call,
+                        f"the info {key!r} of the last step has the value that it has after a reset",
+                    )
     always = set.intersection(*map(set, usual)) if usual else set()
-    what = f"an episode has ended, and final_info lacks {sorted(always, key=str)}"
+    what = f"its episode has ended, but final_info lacks {sorted(always, key=str)}"
     for episode in run.episodes if inside and always else ():
-        # single keys may be missing at the end of every episode, so only a missing `final_info` is reported
+        # some keys may be missing at the end of every episode, so a `final_info` is reported only if all of it is missing
         infos = episode.last.infos
         if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
             yield episode.env, episode.last, what
@@ -405,7 +423,7 @@ def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
     """Find episodes that are truncated and terminated, if all truncated episodes are, and episodes differ in length."""
     both = [each for each in run.truncated if each.last.seen[2][each.env]]
     if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
-        what = f"all {len(both)} episodes that were truncated were terminated in the same step"
+        what = f"all {len(both)} truncated episodes were also terminated in the same step"
         yield both[0].env, both[0].last, what
 
 
@@ -437,7 +455,7 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     if longest == limit or (count > 2 + 3 * others and not is_game):
         episode = next(each for each in run.episodes if each.length == longest)
         of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
-        told = f"{of} terminated after {longest} steps, the longest, and none was truncated"
+        told = f"{of} terminated after {longest} steps, the greatest length, and no episode was truncated"
         yield episode.env, episode.last, f"{told}: this seems to be a time limit"
 
 
@@ -476,18 +494,18 @@ def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
 
 
 CHECKS: dict[Check, str] = {
-    spaces_are_of_batches: "Make it by batch_space.",
-    observations_are_in_their_space: "Return observations of the space, or change the space.",
+    spaces_are_of_batches: "Compute it by gymnasium.vector.utils.batch_space.",
+    observations_are_in_their_space: "Return observations that the space contains, or change the space.",
     rewards_and_flags_have_their_dtypes: "Return floats as rewards, and booleans as flags, one for each environment.",
     results_are_of_one_library: "Return all results in one library, on one device.",
     infos_have_masks: "Return a dict of arrays. For each key 'x', add a mask '_x', bool (num_envs,), of the environments that have it.",
     infos_are_those_of_the_mode: "State SAME_STEP if the step resets; otherwise remove these infos.",
     resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
-    others_step_while_one_resets: "Change only the rows that are reset, in the state after the step.",
-    steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the previous step has reset.",
+    others_step_while_one_resets: "Step all environments, and then replace only the rows that are reset.",
+    steps_that_only_reset_return_nothing_else: "Return the reward 0 and flags that are False; or state SAME_STEP, if the previous step has already reset.",
     ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end an episode; or state another mode.",
-    last_observations_are_those_of_the_last_state: "Return a copy of the observation before the reset as final_obs, and as observation the first of the next episode.",
-    last_observations_are_like_others: "Process infos['final_obs'] like other observations, for example if these are normalised.",
+    last_observations_are_those_of_the_last_state: "Return a copy of the observation before the reset as final_obs, and the first observation of the next episode as the observation.",
+    last_observations_are_like_others: "Apply to infos['final_obs'] what is applied to other observations, such as normalisation.",
     first_observations_are_like_those_of_resets: "Make automatic resets clear everything that reset() clears.",
     first_observations_hold_nothing_of_the_last: "Make automatic resets clear everything that reset() clears.",
     last_rewards_are_told: "Return the reward of a step that ends an episode, like any other reward.",

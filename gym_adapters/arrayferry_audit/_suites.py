@@ -103,7 +103,9 @@ class SuiteContract:
         suite, text = self.stated, f"the suite {self.suite!r}"
         assert "/" not in suite.name, f"{text} has a slash in its name"
         suite.needed()  # raises an error if `gives` or `package` is wrong
-        assert suite.seeds in ("reset", "construction"), f"{text} seeds at {suite.seeds!r}"
+        assert suite.seeds in ("reset", "construction"), (
+            f"seeds of {text} must be 'reset' or 'construction', not {suite.seeds!r}"
+        )
         listed = suite.listed()
         assert listed, f"{text} lists no ids"
         assert len(listed) == len({*listed}), f"{text} lists an id twice"
@@ -114,7 +116,9 @@ class SuiteContract:
         """If the suite has `env_types`, at least one of the classes that they name exists."""
         suite = self.stated
         types = suite.env_types
-        assert not types or any(map(locate, types)), f"there is none of {list(types)}"
+        assert not types or any(map(locate, types)), (
+            f"none of the classes in env_types exists: {list(types)}"
+        )
 
     def test_another_name_is_told(self) -> None:
         """An unknown name raises an error with the nearest name."""
@@ -125,7 +129,7 @@ class SuiteContract:
             raised = error
         else:
             pytest.fail(
-                f"{env_id}x- made {made!r:.200}. load must raise an error for an unknown name"
+                f"make_vec('{env_id}x-') returned {made!r:.200}, but load must raise an error for an unknown name"
             )
         assert env_id in raised.nearest, str(raised)
 
@@ -136,7 +140,9 @@ class SuiteContract:
             functional = self.stated.gives == "functional"
             if functional:
                 env = make_functional(env_id)
-                assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
+                assert isinstance(env, FunctionalEnv), (
+                    f"{env_id} is a {type(env).__name__}, not a FunctionalEnv"
+                )
                 problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
             # audit functional environments in one mode: they share one engine, whose modes have
             # tests of their own, and each mode of each environment would be compiled again
@@ -162,7 +168,7 @@ class SuiteContract:
             env = make(env_id, xp=self.libraries[0], **self.options)
             observation, _ = env.reset(seed=1)
             assert env.observation_space.contains(observation), (
-                f"{env_id}: make() observes {observation!r:.200}"
+                f"{env_id}: the observation of make() is outside of its space: {observation!r:.200}"
             )
             env.step(env.action_space.sample())
             env.close()
@@ -172,7 +178,9 @@ class SuiteContract:
         seen = [envs.reset(seed=3)[0]]
         envs.action_space.seed(4)
         for _ in range(10):
-            assert envs.observation_space.contains(seen[-1]), f"{env_id} observes {seen[-1]!r:.200}"
+            assert envs.observation_space.contains(seen[-1]), (
+                f"{env_id}: an observation is outside of its space: {seen[-1]!r:.200}"
+            )
             observations, rewards, *flags, _ = envs.step(envs.action_space.sample())
             seen += [(rewards, *flags), observations]
         return seen
@@ -190,7 +198,7 @@ class SuiteContract:
                 continue
             copy = pickle.loads(pickle.dumps(envs))
             assert _same(envs.step(actions)[:4], copy.step(actions)[:4]), (
-                f"{env_id}: a copy continues in another way. State pickles = False if copies cannot"
+                f"{env_id}: an unpickled copy continues with other results. Set pickles = False if copies cannot continue"
             )
 
 

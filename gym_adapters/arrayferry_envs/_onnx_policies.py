@@ -238,7 +238,10 @@ def dotted(path: str) -> str:
 
 
 def named(tree: AnyTree) -> dict[str, Any]:
-    """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
+    """Return a dict of the arrays in a dict of trees.
+
+    Its keys are the paths of the arrays, written with dots, such as "state.position".
+    """
     arrays, layout = af.flatten(tree)
     by_name = dict(zip(map(dotted, layout.paths), arrays, strict=True))
     if len(by_name) < len(arrays):

@@ -257,7 +257,7 @@ class Bridged:
     def get(self, name: str, chosen: list[int]) -> list[Any]:
         """Return a list with an attribute of each chosen environment. Spaces are converted.
 
-        The environments of a batch share the attribute.
+        A batch without `get_attr` has one attribute for all its environments, which the list then repeats.
         """
         if name in ("action_space", "observation_space"):
             shared = getattr(self.envs, f"single_{name}")

@@ -43,8 +43,8 @@ class RandomTests:
             if self._has(dtype) and self._has("float32"):
                 first, again, other = (self._drawn(name, seed) for seed in (1, 1, 2))
                 call = f"make_rng(seed).{name}({', '.join(map(str, (_SHAPE, *arguments)))})"
-                self.equal(first[0].shape, _SHAPE, f"{call}: shape")
-                self.equal(first.dtype.name, dtype, f"{call}: dtype")
+                self.equal(first[0].shape, _SHAPE, f"the shape of {call}")
+                self.equal(first.dtype.name, dtype, f"the dtype of {call}")
                 pairs = (first, again), (first, other), (first[0], first[1])
                 same = [np.array_equal(x, y) for x, y in pairs]
                 which = "of one seed, of two seeds, and of two calls"
@@ -52,10 +52,14 @@ class RandomTests:
                 self.equal(same, [True, False, False], what)
                 measured = float(first.min()), float(first.max())
                 is_right = bounds[0] <= measured[0] <= measured[1] <= bounds[1]
-                assert is_right, f"{call}: from {measured} instead of {bounds}"
+                assert is_right, (
+                    f"the minimum and maximum of {call}: {measured} instead of {bounds}"
+                )
                 measured = float(first.mean()), float(first.std())
                 is_right = np.allclose(measured, moments, atol=0.06, rtol=0)
-                assert is_right, f"{call}: mean and deviation {measured} instead of {moments}"
+                assert is_right, (
+                    f"the mean and standard deviation of {call}: {measured} instead of {moments}"
+                )
 
     def test_random_numbers_are_on_the_requested_device(self: Any) -> None:
         """Random numbers can be drawn on each device."""
@@ -65,7 +69,7 @@ class RandomTests:
     def _draws_on(self: Any, device: str) -> None:
         drawn = self._rng(1, device).uniform((3,), 0.0, 1.0)
         on = self.tested.device_of(drawn)
-        self.equal(on, device, f"make_rng(1, {device!r}): device_of()")
+        self.equal(on, device, f"the device of numbers from make_rng(1, {device!r})")
 
     def _rng(self: Any, *arguments: Any) -> Any:
         maker, duty = _Maker(self.tested), ("an arrayferry_gym.Random", Random)

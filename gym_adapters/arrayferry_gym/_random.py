@@ -382,7 +382,7 @@ class HostRandom(Random):
 
 
 def _as_floats(bound: AnyArray) -> Any:
-    """Return a bound in floats. In a small integer dtype, `high - low` may overflow."""
+    """Return a bound as a float or an array of floats. In a small integer dtype, `high - low` may overflow."""
     is_float = type(bound) in (bool, int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")
 

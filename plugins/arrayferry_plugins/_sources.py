@@ -21,12 +21,12 @@ def refused(
 
     Args:
         what: the object, in words.
-        first: the call that makes an array of the object, for the remedy "Call ... first.", or "".
+        first: the call that makes an array of the object, for the remedy "First call ...", or "".
         dtype: the dtype of the object, if other libraries lack this dtype.
         why: text to append to the reason.
         remedy: how to fix the problem, in place of `first`.
     """
-    reason, remedy = f"{what} cannot be converted{why}", remedy or f"Call {first} first."
+    reason, remedy = f"{what} cannot be converted{why}", remedy or f"First call {first}."
     if dtype is None:
         return ConversionError(reason, remedy=remedy)
     return UnsupportedDtypeError(reason, remedy=remedy, dtype=str(dtype))

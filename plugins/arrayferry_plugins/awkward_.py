@@ -26,9 +26,9 @@ class AwkwardSource(Source):
             return read_only(ak.to_numpy(x, allow_missing=False))
         except ValueError as error:
             what = "it is ragged"
-            first = "ak.fill_none(ak.pad_none(x, n, clip=True), 0), for each ragged axis,"
+            first = "ak.fill_none(ak.pad_none(x, n, clip=True), 0) for each ragged axis"
             if any(ak.any(ak.is_none(x, axis=axis), axis=None) for axis in range(x.ndim)):
-                what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x),"
+                what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x)"
             array = f"an Awkward array of type {x.type!s:.80}"
             raise refused(array, first, why=f": {what}") from error
 

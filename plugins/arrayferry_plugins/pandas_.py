@@ -33,7 +33,7 @@ class PandasSource(Source):
         import pandas as pd
 
         if isinstance(x, pd.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or select a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
         elif isinstance(x, pd.MultiIndex):
             what, first = ", an index of several levels,", "x.get_level_values(0)"
         else:
@@ -45,7 +45,7 @@ class PandasSource(Source):
                 return read_only(x.to_numpy(dtype))
             number = "x.fillna(0), or "
             fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
-            what, first = " with missing values", f"{fill}x.dropna(),"
+            what, first = " with missing values", f"{fill}x.dropna()"
         raise refused(f"a pandas {type(x).__name__}{what}", first)
 
     def is_sparse(self, x: AnyArray) -> bool:
@@ -67,7 +67,7 @@ def _plain_dtype(x: AnyArray) -> Any:
     if is_known and plain.kind in "biufcmM" and zone is None:
         return plain
     name = "DatetimeTZDtype" if zone is not None else type(dtype).__name__
-    first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")
+    first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype)")
     if not isinstance(x, pd.Series):  # an Index has x.codes in place of x.cat.codes
         first = first.replace(".cat.", ".").replace(".dt.", ".")
     raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first, dtype)

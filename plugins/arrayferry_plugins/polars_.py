@@ -14,7 +14,7 @@ REMEDIES = {
     "Enum": "x.to_physical()",
     "Time": "x.to_physical()",
     "Datetime": "x.dt.convert_time_zone('UTC').dt.replace_time_zone(None)",
-    "List": "x.list.to_array(n), if all lists are of one length n,",
+    "List": "x.list.to_array(n), if all lists have the same length n",
     "Struct": "x.struct.field(name)",
     "Int128": "x.cast(polars.Int64)",
     "UInt128": "x.cast(polars.UInt64)",
@@ -35,7 +35,7 @@ class PolarsSource(Source):
         if isinstance(x, pl.LazyFrame):
             what, first = ", a frame that is not computed yet,", "x.collect()"
         elif isinstance(x, pl.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or select a column, x[name],"
+            what, first = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
         else:
             _refuse_dtype(x.dtype)
             inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
@@ -43,7 +43,7 @@ class PolarsSource(Source):
                 return x.to_numpy()
             name = inside.dtype.base_type().__name__
             value = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(name, "0")
-            what, first = " with missing values", "x.drop_nulls(),"
+            what, first = " with missing values", "x.drop_nulls()"
             if isinstance(x.dtype, pl.Array) and not x.null_count() and value:
                 first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
             elif value and not isinstance(x.dtype, pl.Array):
@@ -66,7 +66,7 @@ def _refuse_dtype(dtype: Any) -> None:
     number = "polars.Float64"
     if isinstance(dtype, pl.Array):
         number = "polars.Array(polars.Float64, x.dtype.shape)"
-    first = REMEDIES.get(name, f"x.cast({number}), if the values are numbers,")
+    first = REMEDIES.get(name, f"x.cast({number}), if the values are numbers")
     raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
 
 

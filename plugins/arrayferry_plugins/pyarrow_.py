@@ -103,13 +103,13 @@ def _refuse_missing(x: AnyArray, flat: str = "x") -> None:
         value = "False" if types.is_boolean(x.type) else "0"
         filled = types.is_primitive(x.type) and not types.is_temporal(x.type)
         first = f"{flat}.fill_null({value}), or " if filled else ""
-        end = "" if flat == "x" else " and reshape the result,"
+        end = "" if flat == "x" else ", and reshape the result"
         what = f"a pyarrow {type(x).__name__} with missing values"
-        raise refused(what, f"{first}{flat}.drop_null(),{end}")
+        raise refused(what, f"{first}{flat}.drop_null(){end}")
 
 
 def _ragged(x: AnyArray) -> Exception:
-    first = "pyarrow.compute.list_flatten(x), which has their values one after another,"
+    first = "pyarrow.compute.list_flatten(x), which joins the values of all lists"
     return refused(f"a pyarrow {type(x).__name__} of lists of different lengths", first)
 
 
@@ -140,9 +140,9 @@ def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
     if number or (date and getattr(kind, "tz", None) is None):
         return shape, axes or []
     name = str(kind).partition("[")[0].partition("<")[0]
-    first = REMEDIES.get(name, "x.cast('float64'), if the values are numbers,")
+    first = REMEDIES.get(name, "x.cast('float64'), if the values are numbers")
     if _is_list(arrow_type):
-        first = "pyarrow.compute.list_flatten(x), and convert the result,"
+        first = "pyarrow.compute.list_flatten(x), and convert the result"
     elif isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
     raise refused(f"a pyarrow array of type {arrow_type!s:.80}", first, arrow_type)

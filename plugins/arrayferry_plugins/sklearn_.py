@@ -49,7 +49,7 @@ class Estimators(Container):
 
 
 def _learned(estimator: Any) -> dict[str, Any]:
-    """Return the attributes of an estimator that contain numeric arrays, or estimators with such attributes."""
+    """Return the attributes of an estimator that contain numeric arrays or other estimators with such attributes."""
     supports = False
     # scikit-learn has no tags before 1.6, and estimators of other packages may raise an error
     with suppress(Exception):

@@ -564,7 +564,7 @@ def test_narrowing_that_the_library_cannot_do_on_the_device(machine, monkeypatch
 
     monkeypatch.setattr(simulated.Namespace, "astype", astype)
     x = machine.array("writing", np.array([1, 2, 3]))
-    words = "constant has no int64 here, and writing could not cast it.*through host memory"
+    words = "constant has no int64 here, and writing could not cast the array.*through host memory"
     with pytest.warns(af.PluginWarning, match=words):
         assert machine.values(af.convert(x, "constant")) == [1, 2, 3]
 

@@ -22,13 +22,13 @@ class Backend(Origin):
     """One array library, as described by its plugin. Subclass it.
 
     Attributes:
-        name: the name that users write, `"torch"`.
-        package: the module to import to get its arrays, `"torch"`.
-        array_types: dotted paths of its array types as a user would write them, `"torch.Tensor"`.
+        name: the name that users write, such as `"torch"`.
+        package: the module to import to get its arrays, such as `"torch"`.
+        array_types: dotted paths of its array types as a user would write them, such as `"torch.Tensor"`.
             They are looked up only after their top-level package has been imported.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
-        install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
+        install: the argument of `pip install` for the library. Without it, errors suggest no command, since a
             guessed name may belong to another project.
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
@@ -71,8 +71,8 @@ class Backend(Origin):
         """Make an array of this library from a NumPy array, of the same shape and dtype.
 
         Args:
-            x: a plain `numpy.ndarray`: native byte order, aligned, no negative strides, of a dtype
-                that `dtypes` names. If it is read-only, its memory must not become writable through the result.
+            x: a plain, aligned `numpy.ndarray` in native byte order, without negative strides, whose dtype `dtypes`
+                    names. If it is read-only, its memory must not become writable through the result.
             device: the device of the new array: a name from `devices.names`, or the library's own object. None leaves
                 the choice to the library.
         """

@@ -169,11 +169,11 @@ class Source(Origin):
     source cannot be a target.
 
     Attributes:
-        name: the name in messages, `"pandas"`.
-        package: the module that defines it, `"pandas"`.
-        array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
+        name: the name in messages, such as `"pandas"`.
+        package: the module that defines the types, such as `"pandas"`.
+        array_types: dotted paths of the types that are read, as a user would write them, such as `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
-        install: the argument of `pip install` that installs it. Without it, errors suggest no command, since a
+        install: the argument of `pip install` for the library. Without it, errors suggest no command, since a
             guessed name may belong to another project.
         memory: what the library guarantees about the values. "writable": they may change in place. "immutable": they
             never change. "lazy": they are read or computed on demand. "unknown": nothing is guaranteed or shared.

@@ -157,7 +157,7 @@ def _may_be(value: AnyTree, name: str, default: Any) -> bool:
 
 
 def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
-    """Return a part of a plugin, its `devices` and its `dlpack`, each with its base class.
+    """Return a part, and the part's `devices` and `dlpack`, each paired with its base class.
 
     The base class of a part that a layer's hook returned is `kind`.
     """

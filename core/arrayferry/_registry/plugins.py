@@ -454,7 +454,10 @@ class PluginManager(pluggy.PluginManager):
         return import_plugins(entries, self._user_blocked, self.warn)
 
     def take_choices(self, other: PluginManager) -> None:
-        """Copy from another manager which plugins users registered and blocked. Installed plugins are loaded later."""
+        """Copy another manager's record of the plugins that users registered, and of those that they blocked.
+
+        Installed plugins are loaded later.
+        """
         self._autoload = other._autoload
         self._registered = dict(other._registered)
         self._user_blocked = set(other._user_blocked)

@@ -126,7 +126,7 @@ class Exchange(NamedTuple):
         else:
             fitting = before.copy(x)
         if fitting is None:
-            raise TypeError(f"{refused}, and {before.name} could not cast it")
+            raise TypeError(f"{refused}, and {before.name} could not cast the array")
         note(before.name, after.name, "copied first:", refused)
         keep_source(before, x, fitting)
         return fitting

@@ -42,7 +42,7 @@ def to_host(
     Args:
         x: the array.
         source: the backend of the array.
-        options: the options of the conversion, of which `copy` is used.
+        options: the options of the conversion. Only `copy` is used.
         on_host: whether the array is in host memory. If False, the result is a copy.
         values: the result of `source.to_numpy(x)`, or None if it was not called yet.
     """

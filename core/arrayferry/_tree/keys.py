@@ -31,7 +31,10 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 }
 _OF_OBJECT: Any = getattr(copyreg, "__newobj__")  # noqa: B009
 _OWN = {"__reduce_ex__", "__reduce__"}
-"""`_OF_OBJECT` is the function that `object.__reduce_ex__` returns. Classes with a method in `_OWN` override it."""
+"""`_OF_OBJECT` is the first item of what `object.__reduce_ex__` returns.
+
+A class that defines a method in `_OWN` determines its reduced form itself.
+"""
 
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
 """Classes of structures of JAX and optree, compared by `==`, since equal objects may be pickled differently."""

@@ -222,7 +222,7 @@ class Runner:
         )
         what = name + (arguments[0].case if len(arguments) == 1 else many)
         ys: list[Any] = ask(lambda: list(call.function([each.x for each in arguments])), what=what)
-        equal(len(ys), len(arguments), f"{what}: the number of results")
+        equal(len(ys), len(arguments), f"the number of results of {what}")
         for argument, y, state in zip(arguments, ys, states, strict=True):
             what = name + argument.case
             assert _fingerprint(argument.x) == state, f"{what}: its argument was changed"
@@ -251,7 +251,7 @@ class Runner:
                 values = af.fit_dtype(values, call.target, "checked")
             except af.ConversionError as error:
                 raise AssertionError(
-                    f"{what}: an array instead of an error, although {error.reason}"
+                    f"{what}: returned an array instead of raising an error, although {error.reason}"
                 ) from error
         mismatch = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
         mismatch = mismatch or difference(self.values_of(call.target, y), values)
@@ -260,7 +260,7 @@ class Runner:
     def check_library(self, array: AnyArray, target: Origin | None, what: str) -> None:
         """Assert that an array is recognised as an array of `target`, or of any library if `target` is None."""
         library = library_of(array)
-        name, types = "another", ""
+        name, types = "a known library", ""
         if target is not None:
             name, types = target.name, f", whose array_types are {target.array_types}"
         assert library == name or (target is None and library != UNKNOWN), (
@@ -294,7 +294,9 @@ class Runner:
         """Write to the argument, and check that the result changed or not, as promised. Then do it in reverse."""
         what = f"{what}, {call.promise}"
         if call.shares is False and isinstance(y, np.ndarray):
-            assert y.flags.writeable, f"{what}: a read-only array instead of a writable copy"
+            assert y.flags.writeable, (
+                f"{what}: returned a read-only array instead of a writable copy"
+            )
         sides: list[tuple[Any, Any]] = [(call.source, argument.x), (call.target, y)]
         names, values = ("source", "result"), [argument.values] * 2
         for to, other in ((0, 1), (1, 0)):

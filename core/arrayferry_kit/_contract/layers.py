@@ -13,7 +13,7 @@ from arrayferry.extending import announced_hooks, describe_error
 def layer_tests() -> list[type]:
     """Return the tests of each hook that an installed package announces.
 
-    If a package cannot be imported, a test that is skipped takes the place of its tests.
+    If a package cannot be imported, one skipped test replaces its tests.
     """
     tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():

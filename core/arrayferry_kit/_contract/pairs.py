@@ -37,7 +37,7 @@ class PairTests(BackendTests):
             ys = self.run(call, *arguments)
             if method == "compute" and overrides(mine, Backend.compute):
                 for y in (y for y in ys if isinstance(y, np.ndarray)):
-                    what = "compute(): a read-only array instead of a writable one"
+                    what = "compute(): returned a read-only array instead of a writable one"
                     assert y.flags.writeable, what
                     y[...] = np.zeros((), y.dtype)
                 self.run(

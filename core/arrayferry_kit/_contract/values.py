@@ -56,7 +56,11 @@ class ValueTests(BackendTests):
             name = self.tested.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
             actual = None if dtype is None else dtype_info(dtype).kind
-            equal(actual, kind, f"number_dtype({kind!r}), which returned {name!r}: its kind")
+            equal(
+                actual,
+                kind,
+                f"number_dtype({kind!r}) returned {name!r}, whose kind must be the requested kind",
+            )
 
     def test_one_number(self) -> None:
         """If the type of an array is in `item_types`, its method `item` returns its number as a Python number."""
@@ -84,7 +88,7 @@ class ValueTests(BackendTests):
         """Converting an array that `unportable` returns raises a `ConversionError` with a reason and a remedy."""
         other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
-            what = f"to_numpy(), for {describe_value(array)} with more than values"
+            what = f"to_numpy(), for {describe_value(array)}, which contains more than values"
             try:
                 outcome, remedy = f"{af.convert({'x': array}, other)!r:.80}", ""
             except af.ConversionError as error:
@@ -106,8 +110,10 @@ class MemoryTests(BackendTests):
             with suppress(Exception):
                 BackendTests.write(self, array, -1)
         written = bool((self.read(array) == -1).any())
-        what = f"memory is {memory!r}: whether an array was changed by write()"
-        equal(written, memory == "writable", what)
+        did = "changed" if written else "did not change"
+        assert written == (memory == "writable"), (
+            f"memory is {memory!r}, but write() {did} an array"
+        )
 
     @pytest.mark.parametrize(("copy", "method"), [*STATED, *ASKED])
     def test_memory(self, method: str, copy: bool | str | None) -> None:
@@ -130,7 +136,7 @@ class MemoryTests(BackendTests):
             if call.method == "to_numpy" and call.shares and not y.flags.writeable:
                 shared = np.shares_memory(y, self.tested.to_numpy(argument.x))
                 what = f"to_numpy(), for {argument.case}, {call.promise}"
-                equal(shared, True, f"{what}: it shares memory with another result")
+                assert shared, f"{what}: two results for one array do not share memory"
 
     def test_results_outlive_their_sources(self) -> None:
         """A result keeps its values after its argument was deleted, even if new arrays reuse that memory."""
@@ -159,7 +165,7 @@ class DeviceTests(BackendTests):
         argument = Given(values, values, case_of(values))
         (array,) = self.run(self._call("from_numpy"), argument)
         on = self.ask("device_of", array, case="an array that was made without a device")
-        equal(on, default, "from_numpy(x) without a device: device_of(), and not devices.default()")
+        equal(on, default, "the device of from_numpy(x), which must be devices.default()")
         every(partial(self._check_device, device, devices[0], values) for device in devices)
 
     def _check_device(self, device: str, first: str, values: Values) -> None:
@@ -173,7 +179,7 @@ class DeviceTests(BackendTests):
         ):
             x = convert(x, self.tested, **options)
             on = self.ask("device_of", x, case=f"the result of {name}")
-            equal(on, place, f"{name}: device_of()")
+            equal(on, place, f"device_of(), for the result of {name}")
             same(self.values_of(self.tested, x), values, name)
             self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
             self._check_place(x, place, f"an array on {place}")
@@ -182,7 +188,7 @@ class DeviceTests(BackendTests):
         """Check the methods of `devices`: `place_of`, `is_on`, `fence` and `use`."""
         place = self.ask("devices.place_of", array, case=case)
         beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
-        what = f"devices.place_of(), for {case}: the device of another array that is put there"
+        what = f"the device of another array that is put at devices.place_of(), for {case}"
         equal(beside, device, what)
         if not isinstance(place, (str, NoneType)):
             both = f"{case} and the result of devices.place_of()"

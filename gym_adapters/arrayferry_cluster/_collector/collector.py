@@ -374,7 +374,7 @@ def _environments(
     if not makers or any(not callable(each) or isinstance(each, Env) for each in makers):
         raise af.OptionError(
             f"envs={envs!r:.80} is not a list of functions",
-            remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
+            remedy="Pass a list of functions that make one environment each, such as [lambda: gym.make(...)] * n, or pass a FunctionalEnv.",
         )
     has_env_options = limit is not UNSET or any(option is not None for option in env_options)
     if num_envs not in (None, len(makers)) or has_env_options:

@@ -208,12 +208,12 @@ def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> 
 
 
 class Sent:
-    """Bytes that several tasks need. They are the result of a task. If their worker is lost, Dask runs this task again.
+    """Bytes that several tasks need. A separate task returns them, so that Dask can run it again if their worker is lost.
 
     Args:
         cluster: the cluster whose tasks need the bytes.
         data: the bytes.
-        version: the version of the bytes, such as that of weights.
+        version: the version of the bytes, for example of the weights that they contain.
     """
 
     def __init__(self, cluster: Cluster, data: bytes, version: int = 0) -> None:

@@ -165,7 +165,7 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
     try:
         levels = seeds if isinstance(seeds, range) else tuple(seeds)
         ends = (levels[0], levels[-1]) if isinstance(levels, range) else levels
-        ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
+        ends = tuple(count_of("seed", seed, least=0) for seed in ends)
         valid = max(ends) <= LARGEST
     except Exception:  # seeds may be arrays of any library, so any error may occur
         levels, ends, valid = (), (), False

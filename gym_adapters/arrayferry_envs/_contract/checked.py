@@ -118,7 +118,7 @@ class CheckedEnv:
     def adopt(self, state: AnyTree) -> None:
         """Require all later states to have the structure and dtypes of these states."""
         self.layout = None
-        self._same(state, "the state", self.n)
+        self._same(state, "reading the state", self.n)
 
     def check(self, state: AnyTree, fit: Callable[[Any, Any, str], Any]) -> Any:
         """Check states that a user passed, and return them.
@@ -130,7 +130,7 @@ class CheckedEnv:
         Raises:
             EnvResultError: the states do not fit.
         """
-        return self._same(state, "the state that was set,", self.n, fit)
+        return self._same(state, "setting the state", self.n, fit)
 
     def step(
         self, rng: Any, state: AnyTree, action: AnyTree, params: AnyTree

@@ -266,7 +266,7 @@ def _refuse_change(env: FunctionalEnv, name: str) -> None:
     if not is_made(env):
         return
     raise ImpureError(
-        f"{type(env).__name__}.{name} was assigned to, but an environment cannot change once it is made: "
+        f"cannot set {type(env).__name__}.{name}, since an environment does not change after construction: "
         "its methods are pure functions, and compiled code would silently lose the change",
         remedy="Values that change in an episode belong in the state that reset() and step() return, and values "
         "that differ between runs in default_params.",

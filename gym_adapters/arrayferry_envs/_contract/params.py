@@ -86,7 +86,7 @@ class Params:
     Attributes:
         tree: the tree of parameters, for the methods of an environment.
         static_part: the static leaves, and the structure of the tree.
-        values: the values, in order: numbers, and arrays of the library.
+        values: the leaves that are not static, in the order of the tree: numbers, and arrays of the library.
         batched: for each value, whether it has an axis of environments.
         any_batched: whether any value is batched.
         arrays: the values that are arrays.

@@ -87,7 +87,7 @@ class Engine:
         before: EnvState | None = None,
         mask: AnyArray = None,
     ) -> tuple[EnvState, Any, dict[str, Any]]:
-        """Begin episodes in some environments. Return the environments, and the observations and infos of all.
+        """Begin episodes in some environments. Return the state, the observations and the infos of all environments.
 
         Args:
             state: the states of all environments, which are fresh where episodes begin.

@@ -258,7 +258,7 @@ class Served(ServesFunctional):
         stepper = self._stepper
         if stepper.env_state is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
-        stepper.refuse_traced("setting the state", state)
+        stepper.refuse_traced("the setter of `state`", state)
         stepper.state = self._checked_state(state, self._params)
 
     def _checked_state(self, state: AnyTree, params: Params, *, tell: bool = True) -> Any:

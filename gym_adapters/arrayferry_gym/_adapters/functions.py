@@ -32,30 +32,30 @@ def array_conversion(value: AnyTree, xp: Target, device: Device = None, **option
 
 
 def jax_to_numpy(value: AnyTree, **options: Any) -> Any:
-    """Convert a value of JAX arrays to NumPy. See `array_conversion`."""
+    """Convert the JAX arrays in a value to NumPy arrays. See `array_conversion`."""
     return array_conversion(value, "numpy", **options)
 
 
 def torch_to_numpy(value: AnyTree, **options: Any) -> Any:
-    """Convert a value of PyTorch tensors to NumPy. See `array_conversion`."""
+    """Convert the PyTorch tensors in a value to NumPy arrays. See `array_conversion`."""
     return array_conversion(value, "numpy", **options)
 
 
 def numpy_to_jax(value: AnyTree, device: Device = None, **options: Any) -> Any:
-    """Convert a value of NumPy arrays to JAX. See `array_conversion`."""
+    """Convert the NumPy arrays in a value to JAX arrays. See `array_conversion`."""
     return array_conversion(value, "jax", device, **options)
 
 
 def torch_to_jax(value: AnyTree, device: Device = None, **options: Any) -> Any:
-    """Convert a value of PyTorch tensors to JAX. See `array_conversion`."""
+    """Convert the PyTorch tensors in a value to JAX arrays. See `array_conversion`."""
     return array_conversion(value, "jax", device, **options)
 
 
 def numpy_to_torch(value: AnyTree, device: Device = None, **options: Any) -> Any:
-    """Convert a value of NumPy arrays to PyTorch. See `array_conversion`."""
+    """Convert the NumPy arrays in a value to PyTorch tensors. See `array_conversion`."""
     return array_conversion(value, "torch", device, **options)
 
 
 def jax_to_torch(value: AnyTree, device: Device = None, **options: Any) -> Any:
-    """Convert a value of JAX arrays to PyTorch. See `array_conversion`."""
+    """Convert the JAX arrays in a value to PyTorch tensors. See `array_conversion`."""
     return array_conversion(value, "torch", device, **options)

@@ -77,7 +77,7 @@ def refuse(x: AnyArray) -> None:
     elif torch.nn.parameter.is_lazy(x):
         what, first = "an uninitialized parameter", "the module of the parameter with an input"
     elif x.is_nested:
-        what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
+        what, first = "a nested tensor", "x.unbind() or torch.nested.to_padded_tensor(x, 0.0)"
     elif is_sparse(x):
         what, first = "a sparse tensor", "x.to_dense()"
     elif x.is_mkldnn:
@@ -86,15 +86,15 @@ def refuse(x: AnyArray) -> None:
         what, first = "a quantised tensor", "x.dequantize()"
     elif x.is_meta:
         what = "a meta tensor, which has no values,"
-        first = "x.to_empty(device='cpu'), and fill it,"
+        first = "x.to_empty(device='cpu'), and fill the result"
     elif freed(x):
         what = "a tensor whose storage was freed"
-        first = "what allocates it again, such as unshard(),"
+        first = "the method that allocates the storage again, such as unshard()"
     elif str(x.dtype).removeprefix("torch.") not in dtype_names():
-        bits = "x.view(torch.uint8), which has its bytes,"
+        bits = "x.view(torch.uint8), which returns the bytes"
         first = "x.to(torch.complex64)" if x.dtype.is_complex else bits
         what, why = f"a tensor of dtype {x.dtype}", ", since no other library has that dtype"
-        remedy = f'Call {first} first, or pass unsupported="keep".'
+        remedy = f'First call {first}, or pass unsupported="keep".'
         raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
     else:
         return

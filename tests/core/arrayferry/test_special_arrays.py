@@ -114,7 +114,7 @@ def test_dask_arrays():
     caught = refused(af.ConversionError, "one of 2 Dask", {"good": x, "bad": failing}, "numpy")
     assert caught.path == "['good'], ['bad']"  # all are computed at once, and only once
     masked = da.ma.masked_greater(x, 4)
-    words = r"masked blocks .*, at \['b'\]\[0\], from dask.*Call dask\.array\.ma\.filled"
+    words = r"masked blocks .*, at \['b'\]\[0\], from dask.*First call dask\.array\.ma\.filled"
     refused(af.ConversionError, words, {"a": da.ones(2), "b": [masked]}, "torch")
 
 
@@ -323,7 +323,7 @@ with jax.set_mesh(mesh):
     product = lambda a, b: jnp.einsum("i,ij->j", a, b, out_sharding=P(unreduced={"d"}))
     x = jax.jit(product)(a, b)
     whole = jax.reshard(x, P())
-words = r"^a JAX array that is not summed up over its devices .*at \[0\].*Call jax.reshard\(x, jax.P\(\)\) first.$"
+words = r"^a JAX array that is not summed up over its devices .*at \[0\].*First call jax.reshard\(x, jax.P\(\)\)\.$"
 for target, options in (("numpy", {}), ("torch", {"copy": True}), ("dask", {}), ("jax", {"device": "cpu"})):
     with pytest.raises(af.ConversionError, match=words) as caught:
         af.convert([x], target, **options)
@@ -514,7 +514,7 @@ def test_dtypes_of_a_few_bits_are_copied_or_refused_in_words(name):
         assert copy.data_ptr() != x.data_ptr()
         assert copy.view(torch.uint8).tolist() == x.view(torch.uint8).tolist()
         for to in ("numpy", "jax", "dask"):
-            refused(af.UnsupportedDtypeError, r"Call x.view\(torch.uint8\)", x, to)
+            refused(af.UnsupportedDtypeError, r"First call x.view\(torch.uint8\)", x, to)
             assert af.convert([x], to, unsupported="keep")[0] is x
 
 

@@ -305,7 +305,7 @@ def test_assigning_to_self_is_refused():
             self.setting = 3
 
     envs = begun(Impure().make_vec(2))
-    refused_step(envs, np.zeros(2, int), r"Impure\.setting was assigned to.*state", ImpureError)
+    refused_step(envs, np.zeros(2, int), r"cannot set Impure\.setting.*state", ImpureError)
     assert envs.functional.setting == 1
 
 

@@ -178,7 +178,7 @@ class Kernel(Immutable):
             super().__setattr__(name, value)
             return
         raise AttributeError(
-            f"{type(self).__name__}.{name} was assigned to, but a kernel does not change after construction. "
+            f"cannot set {type(self).__name__}.{name}, since a kernel does not change after construction. "
             "Put values that change into the state"
         )
 
