@@ -161,8 +161,8 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
             f"{package} has no backend, converter or container, so arrayferry check cannot test it"
         )
         remedy = (
-            "Test a source with arrayferry.testing.SourceContract in the tests of the plugin, whose method make() "
-            "says how an object is made."
+            "To test a source, subclass arrayferry.testing.SourceContract in the tests of the plugin. Its method "
+            "make() makes an object of the library."
         )
         raise UsageError(reason, remedy=remedy)
     return starts

@@ -54,7 +54,7 @@ class ArrayFerryError(Exception):
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    # only `OSError.__new__` can create an OSError, such as a TimeoutError
+    # only `OSError.__new__` can create an OSError, or an instance of a subclass such as TimeoutError
     make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = make(cls, reason)
     Exception.__init__(error, reason)
@@ -251,7 +251,7 @@ class TraceWarning(UserWarning):
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:
     if issubclass(_public, (ArrayFerryError, UserWarning)):
-        _public.__module__ = "arrayferry"  # so that tracebacks and pickles name the public module
+        _public.__module__ = "arrayferry"  # tracebacks and pickles then name the public module
 
 
 def describe_error(error: BaseException) -> str:

@@ -7,9 +7,10 @@
   `device_like` find the target of the option `like`. `copy_required` returns the error to raise if `copy=False` is
   impossible.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
-- Plugins: `call_backend` calls a backend's method. It and `raise_named` raise errors that name the plugin. `overrides` says whether a plugin has an optional
-  method. `has_item` says whether arrays of a type have `item()`. `portable` returns a backend's name, to pickle it.
-  `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` are for installed plugins and their parts.
+- Plugins: `call_backend` calls a backend's method. It and `raise_named` raise errors that name the plugin. `overrides`
+  says whether a plugin has an optional method. `has_item` says whether arrays of a type have `item()`. `portable`
+  returns a backend's name, to pickle it. `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` are for
+  installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
 - Observers: `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.

@@ -71,7 +71,7 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
 def contract_for(backend: Backend) -> type[BackendContract]:
     """Return the tests of a backend as a class for a test module. The author need not write `make`.
 
-    The library itself makes the arrays, such as by `asarray`, if NumPy reads the right values from them. Otherwise
+    The library itself makes the arrays, for example by `asarray`, if NumPy reads the right values from them. Otherwise
     the plugin makes them. `arrayferry check` runs these tests.
 
     Args:

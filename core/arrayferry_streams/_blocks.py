@@ -144,8 +144,8 @@ class Streaming(Part):
         """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks. Do not read data.
 
         Returns:
-            The tree. If the container can be rebuilt, the value itself: the stream then splits its children, and
-            rebuilds it for each block.
+            The tree, or the value itself if the container can be rebuilt. The stream then splits the children of the
+            container, and rebuilds the container for each block.
         """
         return value
 

@@ -146,10 +146,10 @@ class Stream(Generic[B]):
         with Reads(self._arrays, [self._cuts[number]], 0, self._timeout) as reads:
             if self._repeated.note(reads.work(), number):
                 warnings.warn(
-                    f"stream[{index}] computes or reads for the third time what several blocks need: single blocks "
-                    "share no results, so each of them repeats this work. Persist what blocks share, such as a mean "
-                    "(x.persist(), or x[:] of a file), and make each block of whole chunks: leave out block=, or "
-                    "rechunk. An iteration does this work once.",
+                    f"stream[{index}] computes or reads for the third time what several blocks need, since stream[i] "
+                    "stores no results for other blocks. Iterate over the stream, which does this work once. Or "
+                    "persist what blocks share, such as a mean (x.persist(), or x[:] of a file), and let each block "
+                    "consist of whole chunks: leave out block=, or rechunk.",
                     stacklevel=2,
                 )
             return self._block(reads, 0, number, "")

@@ -69,8 +69,8 @@ def check_vector_env(
 
     Args:
         envs: a vector environment, which stays open. Or a function without arguments that makes vector environments of
-            equal behaviour, which are closed. They are also compared while other environments are made, stepped and
-            closed, and need not repeat a run after a second reset with its seed.
+            equal behaviour, which are closed. Environments from a function are also compared while other environments
+            are made, stepped and closed, and need not repeat a run after a second reset with the same seed.
         steps: the number of steps of a run. The audit makes up to 14 runs, and stores one of them. Several episodes
             should end in a run. If there is a time limit, pass a multiple of it.
         seed: the seed of the first run, 0 or more.

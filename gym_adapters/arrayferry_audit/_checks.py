@@ -48,7 +48,7 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Return what follows "the observation" in an error, if an observation is not in its space. Otherwise return None."""
+    """Return the words to append to "the observation" if an observation is not in its space, or None if it is."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"{path} is not {needed}")
@@ -74,14 +74,14 @@ def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
     for call in run.steps:
         reward, *flags = call.seen[1:4]
         if reward.dtype not in (np.float32, np.float64):
-            yield None, call, f"the reward has the dtype {reward.dtype}, not float32 or float64"
+            yield None, call, f"the reward is of dtype {reward.dtype}, not float32 or float64"
         elif np.isnan(reward).any():
             yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN"
         if set(reward.shape[1:]) == {1}:
             yield None, call, f"the reward has the shape {reward.shape}, not {(run.n,)}"
         for name, flag in zip(PARTS[2:4], flags, strict=True):
             if flag.dtype != bool:
-                yield None, call, f"{name} has the dtype {flag.dtype}, not bool"
+                yield None, call, f"{name} is of dtype {flag.dtype}, not bool"
 
 
 def results_are_of_one_library(run: Run) -> Iterator[Found]:
@@ -393,7 +393,7 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     always = set.intersection(*map(set, usual)) if usual else set()
     what = f"its episode has ended, but final_info lacks {sorted(always, key=str)}"
     for episode in run.episodes if inside and always else ():
-        # some keys may be missing at the end of every episode, so a `final_info` is reported only if all of it is missing
+        # some keys may be missing at the end of every episode: report a `final_info` only if all keys are missing
         infos = episode.last.infos
         if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
             yield episode.env, episode.last, what

@@ -19,7 +19,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     """Register an environment under an id, for `gymnasium.make` and `gymnasium.make_vec`.
 
     Args:
-        env_id: the id, "mine/Walk-v0".
+        env_id: the id, such as "mine/Walk-v0".
         env: the class, or its path "package.module:Class", which is imported when an environment is made.
         **options: default options of `FunctionalVectorEnv`, except `num_envs`. Options that a single environment does not
             have apply to vector environments only.

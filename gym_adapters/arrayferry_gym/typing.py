@@ -1,7 +1,7 @@
 """Types for annotations of code that uses the adapters, and of classes derived from the adapters.
 
-- `ObsT`, `ActT` and `ArrT` are the type variables of the adapters. They stand for observations, actions, and rewards and
-  flags of a vector environment. Type checkers assume `Any` for a variable that is not stated.
+- `ObsT`, `ActT` and `ArrT` are the type variables of the adapters. They stand for observations, for actions, and
+  for rewards and flags of a vector environment. Type checkers assume `Any` for a variable that is not stated.
 - `CheckActions` is the option `check_actions`.
 
 Example:

@@ -155,7 +155,10 @@ def _gpus() -> tuple[int, str]:
 
 @cache
 def _dtypes() -> frozenset[str]:
-    """Return the names of the dtypes that CuPy has. It has bfloat16 from 14 on, with NumPy 2.1.2 and `ml_dtypes`."""
+    """Return the names of the dtypes that CuPy has.
+
+    CuPy 14 and newer have bfloat16, with NumPy 2.1.2 and `ml_dtypes`.
+    """
     import cupy
     import numpy as np
 

@@ -34,7 +34,7 @@ class H5pySource(StoredSource):
     def refuse(self, x: AnyArray) -> None:
         self.device_of(x)
         if x.shape is None:
-            what, remedy = "a dataset that is h5py.Empty", "Test for x.shape is None first."
+            what, remedy = "a dataset that is h5py.Empty", "First check whether x.shape is None."
             raise refused(what, why=": it has no values", remedy=remedy)
         super().refuse(x)
 

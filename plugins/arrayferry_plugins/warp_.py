@@ -30,7 +30,9 @@ class WarpDevices(Devices):
 
     def move(self, x: AnyArray, device: Device) -> Any:
         x = _array_in(x)
-        with _warp().ScopedStream(x.device.null_stream):  # it waits for work on all other streams
+        with _warp().ScopedStream(
+            x.device.null_stream
+        ):  # the null stream waits for work on all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
     def use(self, device: Device) -> Any:

@@ -96,8 +96,8 @@ class LazyPair(Pair):
     def _is_fresh(self, value: AnyTree) -> bool:
         """Return whether a result of `compute` may be shared.
 
-        It may if the plugin of the lazy arrays is built in, and arrays of the library of the result are writable. A
-        plugin that is not built in may still use the result.
+        It may be shared if the plugin of the lazy arrays is built in, and arrays of the library of the result are
+        writable. A plugin that is not built in may still use the result.
         """
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"

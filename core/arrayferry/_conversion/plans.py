@@ -210,8 +210,8 @@ class Plans:
     def _is_plain(self, tree: Tree) -> bool:
         """Return whether a value may have a plan.
 
-        It may not contain an object array, a lazy array, or a rebuilt container in two places. For lazy arrays, a plan
-        would save little compared with the time to compute them.
+        A value that contains an object array, a lazy array, or a rebuilt container in two places has none. For lazy
+        arrays, a plan would save little compared with the time to compute them.
         """
         return not any(
             branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)

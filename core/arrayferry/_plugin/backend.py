@@ -72,7 +72,7 @@ class Backend(Origin):
 
         Args:
             x: a plain, aligned `numpy.ndarray` in native byte order, without negative strides, whose dtype `dtypes`
-                    names. If it is read-only, its memory must not become writable through the result.
+                names. If it is read-only, its memory must not become writable through the result.
             device: the device of the new array: a name from `devices.names`, or the library's own object. None leaves
                 the choice to the library.
         """

@@ -97,7 +97,7 @@ def wrong_result(origin: Origin, method: str, result: str, duty: str) -> Contrac
 
 
 def overrides(part: object, default: Callable[..., Any]) -> bool:
-    """Return whether the class of a part overrides a default method: `overrides(backend.devices, Devices.fence)`."""
+    """Return whether a part overrides a default method, as in `overrides(backend.devices, Devices.fence)`."""
     return getattr(type(part), default.__name__) is not default
 
 

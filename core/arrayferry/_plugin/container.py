@@ -40,8 +40,8 @@ class Container(ABC):
         """Return whether this container also handles a class that is not derived from any of `types`.
 
         arrayferry calls this method for each class except those of arrays, of registered containers and of Python
-        itself. It calls it again for each object that stays unchanged, so the method must be fast. The method must
-        also work before the packages of `types` are imported.
+        itself. arrayferry calls the method again for each object that stays unchanged, so the method must be fast. The
+        method must also work before the packages of `types` are imported.
         """
         return False
 

@@ -47,8 +47,8 @@ class Origin(ABC):
             x: an array of this library, of any shape, dtype and device.
 
         Raises:
-            ConversionError: the array has more than values, such as units, which would be lost. The reason should say
-                what that is, and the remedy what the user can call first.
+            ConversionError: besides its values, the array contains information that would be lost, such as units. The
+                reason should name this information, and the remedy what the user can call first.
             TracedValueError: the array is a traced value.
         """
 
@@ -163,10 +163,10 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
 
 
 class Source(Origin):
-    """Objects that are not arrays, but that arrays are read from: table columns, datasets in files.
+    """Objects that are not arrays, but that arrays are read from, such as table columns and datasets in files.
 
-    Subclass it. Such an object is converted if it is the whole value, and in trees with `unknown="convert"`. A
-    source cannot be a target.
+    Subclass it. The objects of a source are converted if they are the whole value, and in trees with
+    `unknown="convert"`. A source cannot be a target.
 
     Attributes:
         name: the name in messages, such as `"pandas"`.

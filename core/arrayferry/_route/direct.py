@@ -164,7 +164,10 @@ class Direct:
 
     @property
     def is_checked(self) -> bool:
-        """Whether each result must be checked: if a GPU was requested, or for `copy=True` unless `trusted` is true."""
+        """Whether each result must be checked.
+
+        It must be if a GPU was requested, or for `copy=True` unless `trusted` is true.
+        """
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:

@@ -50,7 +50,10 @@ def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
 
 
 def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return a key that sorts smaller dtypes first. Of equal size, more digits are first: float16 before bfloat16."""
+    """Return a key that sorts smaller dtypes first.
+
+    Of two dtypes of equal size, the one with more digits is first: float16 before bfloat16.
+    """
     limits = dtype_info(dtype).limits
     return getattr(limits, "bits", 8), -getattr(limits, "nmant", 0)
 
@@ -61,7 +64,7 @@ def target_dtype(
     """Choose the dtype of the result for an array of the dtype `dtype`, without reading its numbers.
 
     Returns:
-        The dtype, and whether the numbers must be checked. They must if `narrowing` is "checked" and the
+        The dtype, and whether the numbers must be checked. They must be checked if `narrowing` is "checked" and the
         returned dtype cannot represent all numbers of `dtype`.
 
     Raises:

@@ -164,7 +164,8 @@ def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
     """Make later work of the library `before` wait for `y`, an array of `after`, as an exchange by DLPack does.
 
     Returns:
-        Whether all later work of `before` waits. None if an error occurred: then it is unknown whether any work waits.
+        Whether all later work of `before` waits. None if an error occurred, since it is then unknown whether any work
+        waits.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

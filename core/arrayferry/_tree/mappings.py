@@ -23,7 +23,8 @@ def _items(keys: Iterable[Any], children: list[Any]) -> dict[Any, Any]:
     items = dict(zip(keys, children, strict=True))
     if len(items) != len(children):
         raise StructureError(
-            f"of {len(children)} keys of a dict only {len(items)} differ, since a key was changed after it was added",
+            f"a dict has {len(children)} keys, of which only {len(items)} differ, since a key was changed after it was "
+            "added",
             remedy="Use keys that never change, such as text, or convert list(value.values()).",
         )
     return items
@@ -51,7 +52,7 @@ class DictContainer(Container):
 
 
 class OrderedDictContainer(DictContainer):
-    """For `OrderedDict`. Attributes are copied too, such as the `_metadata` of PyTorch's state dicts."""
+    """For `OrderedDict`. Attributes, such as the `_metadata` of PyTorch's state dicts, are copied too."""
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = OrderedDict(_items(value, children))

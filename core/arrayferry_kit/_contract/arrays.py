@@ -38,7 +38,7 @@ class BackendTests(Runner):
         )
 
     def unportable(self) -> list[tuple[Any, str]]:
-        """Return arrays that cannot be converted, because they contain more than values, such as masks or units.
+        """Return arrays that cannot be converted, because they also contain masks, units or the like.
 
         Each array is in a tuple with a word that the text of the `ConversionError` must contain.
         """

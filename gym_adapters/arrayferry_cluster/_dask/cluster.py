@@ -208,7 +208,7 @@ def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> 
 
 
 class Sent:
-    """Bytes that several tasks need. A separate task returns them, so that Dask can run it again if their worker is lost.
+    """Bytes that several tasks need. A separate task returns them, which Dask runs again if their worker is lost.
 
     Args:
         cluster: the cluster whose tasks need the bytes.

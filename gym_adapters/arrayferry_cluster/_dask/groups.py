@@ -173,7 +173,7 @@ class Group(ABC):
                 return self._failed(job, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del job  # otherwise, the traceback of the error would refer to its future
+                del job  # the traceback of the error must not refer to the future of the job
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
@@ -214,7 +214,7 @@ class Group(ABC):
         if deaths == self.most_deaths:
             reason = "" if error is None else f": {type(error).__name__}: {error}"
             raise EnvFailedError(
-                f"the workers died again and again in {self}{reason}",
+                f"the workers died repeatedly in {self}{reason}",
                 remedy="Look for the reason in the logs of the workers. The next call for trajectories tries again.",
                 indices=tuple(self.setup.indices),
             ) from error

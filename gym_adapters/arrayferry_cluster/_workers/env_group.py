@@ -91,7 +91,7 @@ class EnvGroup:
 
         Return None between calls.
         """
-        activity = self._activity  # another thread runs the calls and changes it
+        activity = self._activity  # another thread runs the calls and changes the activity
         since = activity.since
         return (
             None if since is None else (time.monotonic() - since, str(activity), activity.indices)

@@ -26,8 +26,8 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:
-        call: the environments and the policy. Its options are the number of episodes in each environment, and whether
-            to show progress.
+        call: the environments and the policy. The two options of the call are the number of episodes in each
+            environment, and whether to show progress.
         gamma: the discount factor.
         show: a function that is called with the number of episodes that have ended, to show progress.
     """

@@ -178,8 +178,8 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
             remedy=_PASS,
         )
     warnings.warn(
-        f"the policy uses arrays that are not among its values, such as global variables: {arrays}. It is compiled "
-        "once and would not see them change. Pass them in policy_params",
+        f"the policy uses arrays that are not arguments, such as arrays in global variables: {arrays}. Compiled code "
+        "would not see them change. Pass them in policy_params",
         stacklevel=caller_level(),
     )
 

@@ -125,8 +125,8 @@ def rollout(
         carry: the carry of another rollout, to continue from. None starts new episodes in all environments.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
-        policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
-            episode, a pytree of arrays (num_envs, ...). A carry already contains it: do not pass both.
+        policy_state: the state of a policy, for example of a recurrent one, at the first step of each episode: a
+            pytree of arrays (num_envs, ...). A carry already contains it, so do not pass both.
         wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
             of `env.state_dict(carry.env_state)`. The statistics continue from these values, unless `freeze` was called
             on them.
@@ -186,7 +186,7 @@ def first_carry(
 ) -> Carry:
     """Return the initial carry of a rollout. With it, the first rollout and those that continue share compiled code.
 
-    The arguments are those of the rollout. Its results are the same with and without this carry. The options are
+    The arguments are those of the rollout, which returns the same results with and without this carry. The options are
     `env_params`, `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
 
     Raises:

@@ -45,7 +45,7 @@ def check_policy(policy: Any) -> None:
     """
     if not callable(policy):
         remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
-        if hasattr(policy, "predict"):  # such as a model of Stable-Baselines3
+        if hasattr(policy, "predict"):  # the policy is probably a model of Stable-Baselines3
             remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
         raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
 

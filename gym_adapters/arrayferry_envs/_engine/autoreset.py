@@ -30,7 +30,7 @@ def without_weak_type(x: AnyArray) -> Any:
 
 
 def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> Any:
-    """Return initial states of kernels in their shapes after a step. These depend on the shape of rewards.
+    """Return initial states of kernels in their shapes after a step. These shapes depend on the shape of rewards.
 
     Args:
         engine: the engine of the environments and the kernels.

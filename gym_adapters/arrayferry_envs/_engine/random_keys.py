@@ -34,7 +34,9 @@ def as_key(value: AnyTree) -> Any:
     if value.dtype != jnp.uint32 or value.ndim != 1:
         return None
     for generator in (str(jax.config.jax_default_prng_impl), "threefry2x32", "rbg"):
-        with contextlib.suppress(TypeError):  # raised if keys of this generator have another length
+        with contextlib.suppress(
+            TypeError
+        ):  # JAX raises a TypeError if keys of this generator have another length
             return jax.random.wrap_key_data(value, impl=generator)
     return None
 

@@ -90,7 +90,7 @@ class Converted:
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: AnyTree) -> bool:
-        """Tell whether the space contains a value. Its arrays may be of any library."""
+        """Tell whether the space contains a value. The arrays in the value may be of any library."""
         try:
             parts = split(self.original, af.convert(x, "numpy"), TypeError)
             pairs = zip(leaves(self.original), parts, strict=True)

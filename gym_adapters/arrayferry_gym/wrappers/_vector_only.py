@@ -34,7 +34,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         env: the vector environment.
         buffer_length: the number of episodes in the queues.
         stats_key: the key of the statistics in infos.
-        gamma: the discount factor of discounted returns, "dr". None leaves out "dr".
+        gamma: the discount factor of the discounted returns, which have the key "dr". None leaves out "dr".
 
     Attributes:
         episode_count: the number of finished episodes.

@@ -92,13 +92,13 @@ class Clients:
         """Return whether a client works in this process. In a forked process, the threads of the client are missing."""
         if self._process != os.getpid() or self._connections:
             return False
-        if client.asynchronous:  # _check() raises an error for it
+        if client.asynchronous:  # _check() raises an error for an asynchronous client
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=PING)
         except TimeoutError:
             return False
-        except Exception:  # the client is closed: _check() raises an error for it
+        except Exception:  # the client is closed: _check() raises an error for a closed client
             pass
         return True
 
@@ -237,7 +237,10 @@ def _connect(address: str) -> Any:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
         remedy = "Start a scheduler, or pass the address that it prints."
         if isinstance(error, TypeError):  # the address is of TLS, but there are no certificates
-            remedy = "A pickle has names of files, but no keys: pass files to distributed.Security, or set distributed.comm.tls in Dask's configuration."
+            remedy = (
+                "A pickle contains the names of files, but no keys. Pass names of files to distributed.Security, or set "
+                "distributed.comm.tls in Dask's configuration."
+            )
         if named or isinstance(error, TypeError):
             raise ConversionError(why, remedy=remedy) from error
     text = f"a stream that used the cluster at {address} before it was pickled is computed by threads of this process: {why}"

@@ -154,7 +154,7 @@ def _client_of(future: Any) -> Any:
     if client is None:
         import distributed
 
-        with suppress(ValueError):  # get_client() raises it if there is no current client
+        with suppress(ValueError):  # get_client() raises a ValueError if there is no current client
             client = distributed.get_client()
     if client is None or client.status == "closed":
         why, remedy = "it has no open client", "Convert it before its client is closed."

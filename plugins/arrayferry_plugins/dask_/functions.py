@@ -49,8 +49,8 @@ def to_dask(
         sparse: as for `arrayferry.convert`.
 
     Returns:
-        A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty
-        array of their library, or of NumPy if Dask does not support that library, such as PyTorch.
+        A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty array of
+        the library of the blocks. If Dask does not support that library, as with PyTorch, it is an array of NumPy.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as in `arrayferry.converter`.

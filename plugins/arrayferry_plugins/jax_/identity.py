@@ -38,7 +38,10 @@ The number of parts in a slice is a power of two. After a tree with at most `CHU
 times, it is converted in one call instead.
 """
 CHUNK = 128
-"""The maximum number of arrays that a compiled function accepts. Its compilation takes a thirtieth of a second."""
+"""The maximum number of arrays that a compiled function accepts.
+
+Compiling such a function takes a thirtieth of a second.
+"""
 
 Signature = tuple[Any, ...]
 """The key of a compiled function: for each array, a value that identifies its shape and dtype."""

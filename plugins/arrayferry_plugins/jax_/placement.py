@@ -92,7 +92,7 @@ def first_device() -> Any:
 def device_name(device: Any) -> str:
     """Return the name of a device, or the names of the devices of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
-    if devices is not None:  # it is a sharding, not a device
+    if devices is not None:  # `device` is a sharding
         by_id = sorted(devices, key=lambda device: device.id)
         names = [place_name(member, device.memory_kind) for member in by_id]
         return ",".join(dict.fromkeys(names))

@@ -24,7 +24,7 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        # older versions of JAX have no public way to ask this
+        # older versions of JAX have no public function for this
         return cls in sys.modules["jax._src.tree_util"]._registry
 
     def children(self, value: AnyTree) -> Sequence[Any]:

@@ -158,7 +158,7 @@ class TorchBackend(Backend):
             numpy_dtype = numpy_dtypes().get(x.dtype, x)
             if numpy_dtype is None:
                 what, why = f"a tensor of dtype {x.dtype}", ": NumPy has it only with ml_dtypes"
-                remedy = "Install that: pip install --upgrade ml_dtypes. Or call x.float() first."
+                remedy = "Run: pip install --upgrade ml_dtypes. Or first call x.float()."
                 raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
             if numpy_dtype is x:
                 return x.numpy()
@@ -222,7 +222,7 @@ class TorchBackend(Backend):
     def is_traced(self, x: AnyArray) -> bool:
         import torch
 
-        if not isinstance(x, torch.Tensor):  # it is a torch.fx.Proxy, which records operations
+        if not isinstance(x, torch.Tensor):  # `x` is a torch.fx.Proxy, which records operations
             return True
         functorch = torch._C._functorch
         if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):

@@ -11,7 +11,10 @@ from arrayferry.extending import dtype_named
 EXTRA = (
     "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
-"""The dtypes of `ml_dtypes` that PyTorch supports. It has more of them, but hardly any functions for these."""
+"""The dtypes of `ml_dtypes` that PyTorch supports.
+
+PyTorch has more of these dtypes, but hardly any functions for them.
+"""
 
 
 @cache

@@ -67,7 +67,7 @@ def _is_inexact(x: AnyArray) -> bool:
 
 
 def _dense(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients as strided tensors. Some are sparse, such as those of `embedding(sparse=True)`."""
+    """Return gradients as strided tensors. Some gradients are sparse, such as those of `embedding(sparse=True)`."""
     return [x.to_dense() if is_sparse(x) else x for x in gradients]
 
 

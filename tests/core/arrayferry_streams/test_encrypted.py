@@ -88,7 +88,7 @@ def test_keys_in_memory_are_not_pickled(encrypted, files, elsewhere, given):
         for read in (chunks.first_values, forked):
             assert read(stream) == [process] * 2
         assert b"PRIVATE KEY" not in pickle.dumps(stream)
-        words = r"no scheduler .*tls://.*TLS expects.*names of files, but no keys: .*distributed\.comm\.tls"
+        words = r"no scheduler .*tls://.*TLS expects.*names of files, but no keys\. .*distributed\.comm\.tls"
         with pytest.raises(af.ConversionError, match=words):
             elsewhere(stream)
 

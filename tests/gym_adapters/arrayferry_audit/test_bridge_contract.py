@@ -47,15 +47,15 @@ CHANGES = {
     "the reward of the step before": (lambda x, r, *others: (x, r - 1, *others), "the reward is"),
     "a termination is a truncation": (lambda x, r, t, u, last: (x, r, t, u | t, last), "truncated is True, not False"),
     "all end at once": (lambda x, r, t, u, last: (x, r, t | t.any(), u, last), "terminated is True, not False"),
-    "the limit is a termination": (lambda x, r, t, u, last: (x, r, t | u, u, last), "terminated is True, not False.*no termination"),
+    "the limit is a termination": (lambda x, r, t, u, last: (x, r, t | u, u, last), "terminated is True, not False.*set truncated"),
     "exclusive flags": (lambda x, r, t, u, last: (x, r, t, u & ~t, last), "truncated is False, not True"),
     "only truncated": (lambda x, r, t, u, last: (x, r, t & ~u, u, last), "terminated is False, not True"),
     "no final observation": (lambda *results: (*results[:4], None), "without 'final_obs'"),
     "zeros as final observation": (lambda *results: (*results[:4], 0 * results[4]), "all zeros"),
     "final observations in double": (lambda *results: (*results[:4], results[4].astype(float)), "final_obs is float64"),
-    "rewards in half precision": (lambda x, r, *others: (x, r.astype(np.float16), *others), "reward is float16"),
+    "rewards in half precision": (lambda x, r, *others: (x, r.astype(np.float16), *others), "reward is of dtype float16"),
     "flags of infos, which have them at ends only": (
-        lambda x, r, t, u, last: (x, r, t, np.where(u, True, None) if u.any() else u, last), "truncated is object"),
+        lambda x, r, t, u, last: (x, r, t, np.where(u, True, None) if u.any() else u, last), "truncated is of dtype object"),
 }  # fmt: skip
 
 

@@ -432,7 +432,7 @@ OF_NEXT = final(lambda _, results: results[0].copy())
 WRONG = {
     "observations in double": (lambda: Changed(sync(SAME), of(0, np.float64)), "is float64 of shape"),
     "NaN": (lambda: Changed(sync(SAME), of(0, lambda x: np.where(PLACE, np.nan, x))), "environment 1, step 1: the observation is NaN"),
-    "flags are numbers": (lambda: Changed(sync(SAME), of(2, lambda x: x.astype(int))), "terminated has the dtype int64"),
+    "flags are numbers": (lambda: Changed(sync(SAME), of(2, lambda x: x.astype(int))), "terminated is of dtype int64"),
     "no masks": (lambda: Changed(sync(SAME), infos(lambda given: given.update(k=np.ones(3)))), "the info 'k' has no mask"),
     "no batch": (lambda: single(SAME), r"observation_space is not batch_space\(single_observation_space, 3\)"),
     "lost": (lambda: Changed(sync(SAME), infos(lost)), "the last observation is lost"),

@@ -350,7 +350,7 @@ def test_a_worker_that_answers_no_more(mortal):
 
 ENDING = [
     ("exit", "environment 0 raised SystemExit: 3"),
-    pytest.param("kill", "died again and again in segment 1 of group 0", marks=pytest.mark.long),
+    pytest.param("kill", "died repeatedly in segment 1 of group 0", marks=pytest.mark.long),
 ]
 
 

@@ -726,7 +726,7 @@ def test_parameters_in_a_state_that_cannot_be_meant(library):
     ]:
         with pytest.raises(af.ArrayFerryError, match=why):
             envs.state = wrong
-    with pytest.warns(UserWarning, match=r"params\['gravity'\].*It stays 2.0"):
+    with pytest.warns(UserWarning, match=r"params\['gravity'\].*The parameter stays 2.0"):
         envs.state = state._replace(params={**state.params, "gravity": 9.0})
     envs.reset(options={"params": {"gravity": 4.0}, "state": state})
     assert float(envs.state.params["gravity"]) == 4.0
