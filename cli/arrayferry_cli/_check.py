@@ -204,7 +204,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
     file.write_text(tests.format(backend=backend), encoding="utf-8")
-    Path("pytest.ini").touch()  # otherwise, pytest would read settings of other folders
+    Path("pytest.ini").touch()  # without this file, pytest would read settings of other folders
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])

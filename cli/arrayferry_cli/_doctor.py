@@ -1,4 +1,4 @@
-"""`arrayferry doctor`: shows which libraries and plugins are installed, which do not work, and how to fix these."""
+"""`arrayferry doctor`: shows which libraries and plugins are installed, which do not work, and the remedies."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTes
         others: names of the backends to convert to and from, an empty tuple for none, or None for the built-in ones.
             Libraries that cannot be used here are left out.
         dtypes: names of the dtypes to try, or None for all of `dtypes()`.
-        parts: for an instance, what other hooks of the plugin return: `{"arrayferry_gradients": MyAutodiff()}`.
+        parts: for an instance, what other hooks of the plugin return, such as `{"arrayferry_gradients": MyAutodiff()}`.
 
     Examples:
         >>> import numpy as np

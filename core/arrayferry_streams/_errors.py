@@ -40,4 +40,4 @@ class BlockTimeoutError(BlockError, TimeoutError):
 
 
 for _public in (BlockError, BlockTimeoutError):
-    _public.__module__ = "arrayferry"  # tracebacks and pickles contain this public name
+    _public.__module__ = "arrayferry"  # tracebacks and pickles then contain this public name

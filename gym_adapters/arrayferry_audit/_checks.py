@@ -230,7 +230,7 @@ def _zeros_are_usual(run: Run) -> bool:
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """Find last observations at time limits that are too far from the previous observation, or have another spread.
+    """Find last observations at time limits that are too far from the previous observation, or differ in spread.
 
     A step at a time limit should change observations and their spread no more than other steps.
     """
@@ -532,7 +532,7 @@ def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
 
 
 def _made(check: Check, run: Run) -> Iterator[Found]:
-    """Run a check. If it raises an error, since results are not as expected, yield this as a problem."""
+    """Run a check. If it raises an error, since results are not as expected, yield the error as a problem."""
     try:
         yield from check(run)
     except Exception as error:

@@ -98,7 +98,7 @@ def evaluate(
         env_params: as in `rollout`, for a `FunctionalEnv`.
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
-        wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
+        wrapper_state: for an environment made by `wrap`, `carry.env_state.wrappers` of another rollout, or the result
             of `env.state_dict(carry.env_state)`. The statistics are used but not updated. Without `wrapper_state`, the
             environment begins with new statistics, and a warning is issued.
         sharding: as in `rollout`.

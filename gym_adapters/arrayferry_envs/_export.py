@@ -75,12 +75,13 @@ def export(
             the environment's.
         autoreset_mode: when environments are reset after an episode: SAME_STEP, NEXT_STEP, or DISABLED (only by the
             input "reset").
-        wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.
+        wrapper_state: the statistics of wrappers, as the `state_dict` of an environment, or the `wrappers` of a
+        rollout.
             They become constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
-        observation_space: for a policy alone: the environment's own observation space, inside all kernels. Without
+        observation_space: for a policy alone, the environment's own observation space, inside all kernels. Without
             kernels, it defaults to the space of a Stable-Baselines3 model.
-        action_space: for a policy alone: the environment's own action space, inside all kernels. Without kernels, it
+        action_space: for a policy alone, the environment's own action space, inside all kernels. Without kernels, it
             defaults to the space of a Stable-Baselines3 model.
 
     Returns:

@@ -228,7 +228,7 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if old.kind == "float" else int
     ends = number(old.limits.min), number(old.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float and float(top := np.asarray(high, of)) > most:  # `high` was rounded up
+    if number is float and float(top := np.asarray(high, of)) > most:  # the dtype rounded `high` up
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None

@@ -81,7 +81,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Reset all environments, or in DISABLED mode those in `options["reset_mask"]`.
 
         Args:
-            seed: an integer below 2**31, or one for each environment. If given, a new batch is made.
+            seed: an integer below 2**31, or one for each environment. If a seed is passed, a new batch is made.
             options: "reset_mask", bool (n,), for DISABLED mode.
         """
         (mask,) = known_options("reset() of EnvPool", options, "reset_mask")

@@ -113,7 +113,9 @@ class CupyBackend(Backend):
     def copy(self, x: AnyArray) -> Any:
         import cupy
 
-        with cupy.cuda.Device(x.device.id):  # otherwise, the copy would be on the current GPU
+        with cupy.cuda.Device(
+            x.device.id
+        ):  # without this context, the copy would be on the current GPU
             return x.copy()
 
     def device_of(self, x: AnyArray) -> str:

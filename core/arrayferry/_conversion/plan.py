@@ -60,7 +60,7 @@ class Plan:
         code: the text of the code.
         readers: for each type of container in the structure, a function that returns the values inside.
         with_routes: whether the code also converts arrays that a direct converter does not handle.
-        next: the plan that converted the value after the last value of this structure, or None.
+        next: the plan of the value that was converted after the last value of this structure, or None.
     """
 
     run: Any

@@ -188,7 +188,8 @@ class Registry:
         Args:
             part: a module or object that implements hooks, or one part.
             name: the name of the plugin. Default: the name of the module or class.
-            parts: further parts, by the name of the layer's hook: `{"arrayferry_gradients": MyGradients()}`.
+            parts: further parts, by the name of the layer's hook, such as
+                `{"arrayferry_gradients": MyGradients()}`.
 
         Raises:
             PluginError: a part is faulty, its name or array type is already taken, or its hook does not exist.

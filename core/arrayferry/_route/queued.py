@@ -66,7 +66,9 @@ def _watch() -> None:
         import ctypes
 
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(2)))  # 2: "relaxed"
+        driver.cuThreadExchangeStreamCaptureMode(
+            ctypes.byref(ctypes.c_int(2))
+        )  # 2 is the "relaxed" mode
     idle = 0
     while idle < LINGER or _kept:
         time.sleep(PAUSE)

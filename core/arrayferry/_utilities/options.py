@@ -241,7 +241,7 @@ def known_options(what: str, options: Any, *names: str) -> list[Any]:
     """Return the values of the options of a reset, in the order of `names`. A missing option is None.
 
     Args:
-        what: what is reset, for errors.
+        what: the call that the options were passed to, for errors, such as "reset() of EnvPool".
         options: the options.
         names: the names of all valid options.
 

@@ -91,7 +91,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
             limit.
         infos: the names of the infos to return.
         final_observation: whether to return the observations before resets.
-        wrapper_state: for a `FunctionalEnv` made by `wrap`: the initial statistics of each group, as for `rollout`.
+        wrapper_state: for a `FunctionalEnv` made by `wrap`, the initial statistics of each group, as for `rollout`.
 
     Attributes:
         groups: the number of groups.

@@ -98,7 +98,7 @@ class EnvGroup:
         )
 
     def __del__(self) -> None:
-        if self._vector is None:  # otherwise, the EnvBatch closes its environments
+        if self._vector is None:  # an EnvBatch closes its environments itself
             for env in self._envs:
                 with contextlib.suppress(Exception):
                     env.close()

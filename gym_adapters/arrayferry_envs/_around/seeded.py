@@ -126,9 +126,9 @@ def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -
     """Make an environment whose episodes are levels with seeds, so that some levels can be reserved for tests.
 
     Each reset chooses one of the seeds at random. The seed and the parameters passed determine the first state of the
-    level and the parameters that the environment draws. The index of the environment, the number of environments and
-    earlier resets have no effect on them. `reset(seed=)` and the keys of rollouts seed the choice of levels and the
-    random numbers of steps. The latter are drawn for the whole batch.
+    level and the parameters that the environment draws. This first state and these parameters do not depend
+    on the index of the environment, the number of environments or earlier resets. `reset(seed=)` and the keys of
+    rollouts seed the choice of levels and the random numbers of steps, which are drawn for the whole batch.
 
     Infos contain "seed", the seeds of the current episodes, int32 (n,). States are pairs of the inner state and this
     seed.

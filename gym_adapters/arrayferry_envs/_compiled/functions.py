@@ -138,7 +138,7 @@ class Functions:
             key: a JAX key.
             num_envs: the number of environments.
             params: parameters, or a dict of the parameters that differ from the defaults.
-            wrapper_state: for a wrapped environment, statistics to continue from: `wrappers` of another `EnvState`, or
+            wrapper_state: statistics that a wrapped environment continues from: `wrappers` of another `EnvState`, or
                 the result of `env.state_dict` for it.
 
         Returns:

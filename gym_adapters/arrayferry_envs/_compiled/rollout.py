@@ -42,7 +42,7 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
             state.
         episode_return: the sum of the rewards of the episode up to this step. Its dtype is float32, or the dtype of the
-            rewards if that is wider. At the last step, it is the return.
+            rewards if that is wider. At the last step, the sum is the return.
         episode_length: the number of steps of the episode up to this one, int32.
         info: the result of `FunctionalEnv.info` for the state after the step, before any reset, or None if infos are
             not collected.
@@ -127,7 +127,7 @@ def rollout(
             the environment's.
         policy_state: the state of a policy, for example of a recurrent one, at the first step of each episode: a
             pytree of arrays (num_envs, ...). A carry already contains it, so do not pass both.
-        wrapper_state: for an environment made by `wrap`: `carry.env_state.wrappers` of another rollout, or the result
+        wrapper_state: for an environment made by `wrap`, `carry.env_state.wrappers` of another rollout, or the result
             of `env.state_dict(carry.env_state)`. The statistics continue from these values, unless `freeze` was called
             on them.
         collect: additional fields of the transitions: "info", "state" or both.

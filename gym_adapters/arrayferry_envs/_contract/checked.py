@@ -128,7 +128,7 @@ class CheckedEnv:
             fit: a function (array, dtype, name of the array for messages) that casts floats of another precision.
 
         Raises:
-            EnvResultError: the states do not fit.
+            EnvResultError: the structure, a shape or a dtype of the states is wrong.
         """
         return self._same(state, "setting the state", self.n, fit)
 

@@ -83,7 +83,7 @@ def policy_rows(state: AnyTree, count: int) -> tuple[list[Any], Any]:
     for path, x in zip(layout.paths, arrays, strict=True):
         if tuple(x.shape[:1]) != (count,):
             raise af.OptionError(
-                f"policy_state{path} has the shape {tuple(x.shape)}, which does not begin with {count} environments",
+                f"policy_state{path} has the shape {tuple(x.shape)}, but its first axis must have the length {count}",
                 remedy=f"Pass arrays of shape ({count}, ...), one row for each environment.",
             )
     return arrays, layout

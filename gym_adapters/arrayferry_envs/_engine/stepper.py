@@ -32,7 +32,7 @@ class Stepper:
 
     Attributes:
         env: the environments of the engine.
-        env_state: the environments between two steps, or None before the first reset.
+        env_state: the state of the environments between two steps, or None before the first reset.
     """
 
     rng: Any = None

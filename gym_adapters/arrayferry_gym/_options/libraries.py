@@ -67,7 +67,7 @@ class Libraries:
     ) -> None:
         if like is not None:
             target_xp, target_device = target_like(like, target_xp, target_device)
-        af.Options(scalars=scalars, **options)  # refuses invalid options
+        af.Options(scalars=scalars, **options)  # this call refuses invalid options
         self._options: Any = options
         self._scalars: Scalars = scalars
         self._env_device = env_device

@@ -38,7 +38,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     - NEXT_STEP: rows whose episode had not ended before the step. Other rows only begin a new episode.
     - SAME_STEP: all rows. Where an episode has ended, its final observation updates the state, and then a new episode
-        begins. If the environment loses final observations, kernels that use only observations skip these rows.
+        begins. If the environment loses final observations, kernels that use only observations skip the rows where an
+        episode has ended.
     - DISABLED: rows whose episode had not ended before the step. `reset` begins episodes in all rows, or in the rows of
         `reset_mask`.
 

@@ -1,7 +1,7 @@
 """How streams compute the chunks of Dask arrays along an axis, one after another.
 
-A client of a cluster or threads of this process compute them. A stream that was pickled finds its cluster again in
-another process.
+A client of a cluster or threads of this process compute the chunks. A stream that was pickled finds its cluster again
+in another process.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ class _Place(str):
 
 
 class _Formerly(_Place):
-    """The address of the cluster whose client was current when a stream was pickled. The user did not name it."""
+    """The address of the cluster whose client was current when a stream was pickled.
+
+    The user did not name the cluster.
+    """
 
 
 def _current_scheduler(xs: Sequence[Any]) -> Any:
@@ -164,7 +167,7 @@ def _current_client(xs: Sequence[Any]) -> Any:
     """Return the client that `x.compute()` would use, or None if it would use no cluster."""
     try:
         client = getattr(_current_scheduler(xs), "__self__", None)
-    except ConversionError:  # the current client is asynchronous
+    except ConversionError:  # raised if the current client is asynchronous
         import distributed
 
         client = distributed.default_client()
