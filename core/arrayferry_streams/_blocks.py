@@ -102,8 +102,9 @@ class Reader:
 
 
 class Streaming(Part):
-    """How `stream` reads the arrays of a plugin. The hook `arrayferry_blocks` returns an instance for a library or a
-    container.
+    """How `stream` reads the arrays of a plugin.
+
+    The hook `arrayferry_blocks` returns an instance for a library or a container.
 
     Attributes:
         name: the name of the backend or source, or the dotted path of the class of the container.

@@ -140,7 +140,7 @@ def others_step_while_one_resets(run: Run) -> Iterator[Found]:
         still[bool(call.began.any())].append((env, call) if same else None)
     unchanged = [each for each in still[True] if each is not None]
     if len(unchanged) > 2 and len(still[False]) > 20 and not any(still[False]):
-        where = f"in {len(unchanged)} of {len(still[True])} steps in which another environment resets, and in no other step"
+        where = f"in {len(unchanged)} of {len(still[True])} steps in which another environment resets, but in no other"
         yield *unchanged[0], f"its observation stays the same {where}"
 
 
@@ -333,7 +333,7 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
             leaks.append((env, call, x[leaked][0], int(np.argmax(leaked))))
     if len(leaks) > max(2, count / 2):
         env, call, number, element = leaks[0]
-        what = f"{len(leaks)} of {count} episodes begin with numbers of the previous episode, such as {number:.6g} in element {element}"
+        what = f"{len(leaks)} of {count} episodes begin with numbers of the previous episode: {number:.6g} in element {element}"
         yield env, call, f"{what} of the observation"
 
 

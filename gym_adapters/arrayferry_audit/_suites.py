@@ -198,7 +198,7 @@ class SuiteContract:
                 continue
             copy = pickle.loads(pickle.dumps(envs))
             assert _same(envs.step(actions)[:4], copy.step(actions)[:4]), (
-                f"{env_id}: an unpickled copy continues with other results. Set pickles = False if copies cannot continue"
+                f"{env_id}: an unpickled copy returns other results. Set pickles = False if copies cannot continue"
             )
 
 

@@ -164,11 +164,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             return
         several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
         if None in several or max(several) > LIMIT:
-            _refuse(
-                self._pool,
-                f"does not accept the seed {seed!r:.40}",
-                f"Pass integers from 0 to {LIMIT}.",
-            )
+            _refuse(self._pool, f"refuses seed={seed!r:.40}", f"Pass integers from 0 to {LIMIT}.")
         old, kind = self._pool, type(self._pool.spec)
         config = {**old.config, "seed": several[0], "env_seed": several}
         with warnings.catch_warnings(action="ignore"):

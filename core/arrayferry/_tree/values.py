@@ -88,7 +88,7 @@ def hides_items(value: AnyTree, count: int) -> bool:
 
 
 def is_plain(value: AnyTree) -> bool:
-    """Return whether an object is plain data of Python or NumPy, such as text or a date, and never meant as an array."""
+    """Return whether an object is plain data of Python or NumPy, such as text or a date, that is not meant as an array."""
     cls = type(value)
     if issubclass(cls, _PYTHONS):
         return True

@@ -23,7 +23,7 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
 
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
-        arrayferry.ConversionError: an array, such as a masked array, has no equivalent in JAX; or a number does not fit.
+        arrayferry.ConversionError: an array, such as a masked one, has no equivalent in JAX; or a number does not fit.
     """
     if state is None:
         return None

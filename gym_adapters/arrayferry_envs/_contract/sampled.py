@@ -132,8 +132,8 @@ class SampledParams:
                 sampled[path] = passed[path]
             elif tell and passed[path] is not None and not equal(passed[path], value):
                 warnings.warn(
-                    f"the state that was set has {passed[path]!r:.60} for params{path}, which {self._name} does not draw. The "
-                    f'parameter stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
+                    f"the state that was set has {passed[path]!r:.60} for params{path}, which {self._name} does not draw. "
+                    f'The parameter stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
                     stacklevel=4,
                 )
         return WithParams(state.state, layout.unflatten([sampled[path] for path in layout.paths]))

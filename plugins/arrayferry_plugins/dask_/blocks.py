@@ -241,8 +241,8 @@ def _connect(address: str) -> Any:
         remedy = "Start a scheduler, or pass the address that it prints."
         if isinstance(error, TypeError):  # the address is of TLS, but there are no certificates
             remedy = (
-                "A pickle contains the names of files, but no keys. Pass names of files to distributed.Security, or set "
-                "distributed.comm.tls in Dask's configuration."
+                "A pickle contains the names of files, but no keys. Pass names of files to distributed.Security, or "
+                "set distributed.comm.tls in Dask's configuration."
             )
         if named or isinstance(error, TypeError):
             raise ConversionError(why, remedy=remedy) from error

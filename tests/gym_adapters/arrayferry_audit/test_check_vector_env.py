@@ -440,7 +440,7 @@ WRONG = {
     "the one before": (lambda: Changed(sync(SAME), final(lambda envs, _: envs.before)), "final_obs is the observation before"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step has the value that it has after a reset"),
     "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), scaled(9)), "final_obs is unlike other observations"),
-    "old frames": (lambda: Changed(each(lambda: Stacked(gym.make("CartPole-v1"), 2)), reset=marked), "episodes begin with numbers of the previous episode, such as"),
+    "old frames": (lambda: Changed(each(lambda: Stacked(gym.make("CartPole-v1"), 2)), reset=marked), "episodes begin with numbers of the previous episode: "),
     "a limit sets both flags": (lambda: Changed(sync(SAME, max_episode_steps=16), both_flags), "truncated episodes were also terminated"),
     "a reset keeps the time": (lambda: Changed(each(lambda: LateTime(gym.make("CartPole-v1"))), reset=marked), "begins with .* in element 4 .* but episodes after .* begin with 0"),
     "returns of several episodes": (lambda: Changed(sync(NEXT), statistics("r")), r"infos\['episode'\]\['r'\] of an episode is"),
