@@ -285,7 +285,7 @@ FRAME = {"a": [1, 2], "b": [1.5, 2.5]}
 NULLS: tuple[Any, ...] = ([1, None], [[1, None]], [None, [1, 2]])
 REFUSED = {
     # pandas
-    "pandas frame": (lambda: pd.DataFrame(FRAME), "frame", "x.to_numpy(), or select a column, x[name]", [1, 2]),
+    "pandas frame": (lambda: pd.DataFrame(FRAME), "frame", "x.to_numpy(), or select a column: x[name]", [1, 2]),
     "pandas levels": (lambda: pd.MultiIndex.from_tuples([(1, 2)]), "levels", "x.get_level_values(0)", [1]),
     "pandas nulls": (lambda: pd.Series([1, None], dtype="Int64"), "missing", "x.fillna(0)", [1, 0]),
     "pandas bool nulls": (lambda: pd.array([True, None], "boolean"), "missing", "x.fillna(False)", [True, False]),
@@ -304,7 +304,7 @@ REFUSED = {
     "pandas Arrow text": (lambda: in_arrow(["a"]), "string", "x.astype(dtype)"),
     "pandas decimals": (lambda: in_arrow([decimal.Decimal(1)]), "decimal", "x.astype(dtype)", [1]),
     # Polars
-    "polars frame": (lambda: pl.DataFrame(FRAME), "frame", "x.to_numpy(), or select a column, x[name]", [1, 2]),
+    "polars frame": (lambda: pl.DataFrame(FRAME), "frame", "x.to_numpy(), or select a column: x[name]", [1, 2]),
     "polars lazy frame": (lambda: pl.LazyFrame(FRAME), "not computed", "x.collect()"),
     "polars nulls": (lambda: pl.Series([1, None]), "missing", "x.fill_null(0)", [1, 0]),
     "polars bool nulls": (lambda: pl.Series([True, None]), "missing", "x.drop_nulls()", [True]),
@@ -505,7 +505,7 @@ def test_remedies(name):
     case = Refused(name.split()[0], *REFUSED[name])
     names = {"x": case.make(), "n": 1, "name": "a", "dtype": "float64"}
     modules = {"ak": ak, "numpy": np, "pandas": pd, "polars": pl, "pyarrow": pa}
-    code = case.remedy.rpartition(", or select a column, ")[2]
+    code = case.remedy.rpartition(", or select a column: ")[2]
     found = af.convert(eval(code, {**names, **modules}), "numpy")
     expected = found.astype("M8[D]").astype(str) if found.dtype.kind == "M" else found
     assert expected.tolist() == case.values
