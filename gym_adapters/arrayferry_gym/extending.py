@@ -69,11 +69,11 @@ rule of each mode, and `autoreset_mode_of` parses a mode. `checked_reset` checks
 returns observations from before resets, and `summed` adds up values within episodes. `Episodes.final_infos` returns the
 infos that a step adds where an episode has ended, and `Episodes.FINAL` has their keys. `ServesFunctional` is the base
 class of vector environments around a `FunctionalEnv`. `reset_mask_of` checks the mask of a reset. `refuse_batch` refuses
-a batch of environments that is not a `VectorEnv`. `step_limit` returns the step limit of environments.
+a batch of environments that is not a `VectorEnv`.
 
     >>> import gymnasium as gym
     >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
-    >>> from arrayferry_gym.extending import ServesFunctional, refuse_batch, reset_mask_of, step_limit, summed
+    >>> from arrayferry_gym.extending import ServesFunctional, refuse_batch, reset_mask_of, summed
     >>> envs = gym.make_vec("CartPole-v1", 2)
     >>> episodes, (observations, infos) = Episodes(envs), checked_reset(envs, envs.reset(seed=1))
     >>> step = episodes.step(envs.step(np.array([0, 1])))
@@ -86,8 +86,8 @@ a batch of environments that is not a `VectorEnv`. `step_limit` returns the step
     (['final_obs', '_final_obs'], ['_final_info', '_final_obs', 'final_info', 'final_obs'])
     >>> reset_mask_of([True, False], 2), refuse_batch("mine", envs)
     (array([ True, False]), None)
-    >>> isinstance(envs, ServesFunctional), step_limit(envs)
-    (False, 500)
+    >>> isinstance(envs, ServesFunctional)
+    False
 
 **Kernels.** A `Chain` calls nested kernels. A `HeldKernel` is a kernel together with its state. `HasKernels` is a mixin
 for environments with kernels inside. It adds the attributes of the kernels' wrappers. `Moments` are the statistics in a
@@ -151,7 +151,7 @@ from ._spaces.batches import batch_of_actions
 from ._spaces.foreign import gymnasium_space, space_of
 from ._spaces.trees import ARRAYS, build, leaves, split
 from .wrappers._attributes import HasKernels
-from .wrappers._driver import HeldKernel, step_limit
+from .wrappers._driver import HeldKernel
 from .wrappers._kernels.kernel import Chain
 from .wrappers._kernels.moments import Moments
 
@@ -194,7 +194,6 @@ __all__ = [
     "select",
     "space_of",
     "split",
-    "step_limit",
     "summed",
     "to_shape",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyTree
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.extending import RULES, step_limit
+from arrayferry_gym.extending import RULES
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
 
 
@@ -28,7 +28,12 @@ class Named:
     @never_raises
     def __repr__(self: Any) -> str:
         inner = self.env.envs if isinstance(self.env, OneEnv) else self.env
-        limit = getattr(inner, "max_episode_steps", None) or step_limit(inner)
+        singles = getattr(inner, "envs", inner)  # `envs` of a SyncVectorEnv is a list
+        one = singles[0] if isinstance(singles, list) else singles
+        limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
+        name = "_max_episode_steps"  # of a TimeLimit, which may be inside other wrappers
+        if limit is None and isinstance(one, gym.Env) and one.has_wrapper_attr(name):
+            limit = one.get_wrapper_attr(name)
         return described(
             self, self.suite_id or str(self.env), self.target_backend.name, self.device, limit
         )
