@@ -190,7 +190,7 @@ def even_lengths(
         itemsize: the size of an element in bytes.
         axis: the axis.
         multiple: the number that divides all lengths except the last, such as the length of a chunk in a file.
-        wanted: the block length that the user requested, rounded up to a multiple. None stands for about 64 MiB.
+        wanted: the block length that the user requested, or None for about 64 MiB. It is rounded up to `multiple`.
     """
     length = shape[axis]
     if not length:

@@ -217,7 +217,7 @@ def _always_moves(run: Run) -> bool:
     ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
     last = [digest(_action(x.last, x.env)) for x in ends]
     usual = {digest(_action(call, env)) for _, call, env in run.usual}
-    # if many episodes end with the same action, but other actions occur too, that action ends episodes
+    # if all of many episodes end with one action, and other actions occur inside episodes, that action ends episodes
     is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
     happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
     return bool(np.all(moved)) and happens and not is_chosen
@@ -338,7 +338,10 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """Find lengths of `RecordEpisodeStatistics` that are too small, and values that are sums over several episodes."""
+    """Find lengths that are too small, and lengths or returns that are sums over several episodes.
+
+    These are the statistics of `RecordEpisodeStatistics`.
+    """
     for key in ("l", "r"):
         before: dict[int, Any] = {}
         sums, later = [], 0

@@ -52,7 +52,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     """Store trajectories as a Minari dataset of whole episodes.
 
     Consecutive trajectories are called segments. Episodes are joined across segments. An episode of n steps has n + 1
-    observations, the last one from before the reset, and n actions, rewards, terminations and truncations. Dtypes are
+    observations (the last is the one before the reset), and n actions, rewards, terminations and truncations. Dtypes are
     unchanged. Actions are stored as the policy chose them. Images are stored without loss. Infos are omitted.
 
     Episodes are in the order in which they end. Each segment is written before the next is read, so that `steps` may be

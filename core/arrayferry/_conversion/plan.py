@@ -18,8 +18,8 @@ to PyTorch is, in short:
         return {k1: from_numpy(v1), k2: (v3, from_numpy(v4))}
     return miss(v0)
 
-In each call, a plan checks all that it relies on: types, lengths, the properties of an array that a direct converter
-needs (layout, writability), and that no container is in two places. Keys are not checked, since the result has the keys
+In each call, a plan checks types, lengths, and the properties of arrays that a direct converter needs (layout,
+writability). It also checks that no container occurs twice. Keys are not checked, since the result has the keys
 of the value. A value that fails a check or raises an error is passed to `miss`, which converts every valid value and
 raises the errors of all others.
 

@@ -12,7 +12,7 @@ from arrayferry._types import AnyArray
 class Devices:
     """The devices of a library. The attribute `devices` of a backend is an object of this class.
 
-    Subclass it for a library with arrays outside host memory. The methods of this class are for host memory alone.
+    Subclass it for a library with arrays outside host memory. The methods of this class itself support only host memory.
 
     Examples:
         >>> import arrayferry as af

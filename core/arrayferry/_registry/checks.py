@@ -116,7 +116,7 @@ def check_part(item: Any, kind: type = object) -> None:
 
 
 def _refuse_moved(item: Any, kind: type) -> None:
-    """Raise an error for a member that has moved. If `kind` has an attribute of that name, only a method is refused."""
+    """Raise an error for a member that has moved. If `kind` still has such an attribute, only a method is refused."""
     names, attributes = {*dir(item)}, _known(kind)
     for old, place in _MOVED.get(kind, {}).items():
         actual = getattr_static(item, old, None) if old in names else None

@@ -46,7 +46,7 @@ class Kinds:
         warn: a function to call with the text of a warning.
 
     Attributes:
-        arrays: the kinds of the registered types of backends and sources, by type.
+        arrays: maps each registered type of a backend or source to its kind.
         cached: the kinds of the types of previous values, by type.
         fresh: True until the first value is classified. While it is True, registered types are not looked up again.
     """
@@ -112,7 +112,10 @@ class Kinds:
         )
 
     def may_have_changed(self, cls: type) -> bool:
-        """Return whether a container accepts a class of the kind "other", for example after its registration in JAX."""
+        """Return whether a container now accepts a class that had the kind "other".
+
+        This happens, for example, if the class has been registered as a pytree in JAX.
+        """
         return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: AnyTree) -> Kind:

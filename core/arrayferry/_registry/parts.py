@@ -54,7 +54,7 @@ class Parts(Named):
     """The parts that plugins return for one hook, by name, in the order in which pluggy calls plugins.
 
     Attributes:
-        left_out: the parts that are not used, since other parts have their names.
+        left_out: the parts that are not used because another part already has the same name.
 
     Examples:
         >>> import arrayferry as af

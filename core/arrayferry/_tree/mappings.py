@@ -198,7 +198,7 @@ def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
 
 
 MAPPING = MappingContainer()
-"""The container for mappings of all other types."""
+"""The container for mappings that neither `MAPPINGS` nor `MAPPINGS_BY_BASE` has."""
 
 MAPPINGS: dict[type, Container] = {
     dict: DictContainer(),

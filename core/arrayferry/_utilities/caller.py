@@ -10,7 +10,10 @@ from traceback import walk_tb
 from typing import Any
 
 CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
-"""Packages whose conversions have the options that the user's code passed."""
+"""Packages that convert with the options of their caller.
+
+If only these are between the user's line and a conversion, its options are those that the user passed.
+"""
 OURS = frozenset(
     (
         *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
@@ -37,7 +40,7 @@ def caller_level() -> int:
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
     """Return the last line of a traceback that is outside all libraries, or in a file of `codes`, as "file.py:12".
 
-    If there are `codes`, only lines in them, or called by them, count. None if there is no such line.
+    With `codes`, only lines of these functions, and of functions that they call, count. None if there is no such line.
     """
     others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"

@@ -78,14 +78,14 @@ class ValueTests(BackendTests):
 
     @pytest.mark.parametrize("method", METHODS)
     def test_values(self, method: str) -> None:
-        """For every layout, a method returns the same values, shape and dtype each time it is called."""
+        """In every layout, the result of a method has the values, shape and dtype of its argument, also if it is repeated."""
         call = self._call(method)
         for dtype in self._dtypes(method):
             for arguments in self._samples(method, dtype):
                 self.run(call, *arguments)
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
-        """Converting an array that `unportable` returns raises a `ConversionError` with a reason and a remedy."""
+        """The conversion of an array from `unportable` raises a `ConversionError` with a reason and a remedy."""
         other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
             what = f"to_numpy(), for {describe_value(array)}, which contains more than values"

@@ -282,7 +282,10 @@ class TaskGroup(Group):
 
 
 class ActorGroup(Group):
-    """A group of ordinary environments, which is an actor. If its worker is lost, a new actor gets derived seeds."""
+    """A group of ordinary environments, which is an actor.
+
+    If its worker is lost, a new actor replaces it, with seeds that are derived from the original ones.
+    """
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
         status, first = self.status, self.under_way

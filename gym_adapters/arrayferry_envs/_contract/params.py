@@ -67,7 +67,7 @@ class DYNAMIC:
 def partitioned(
     layout: af.TreeSpec, leaves: list[Any], defaults: list[Any]
 ) -> tuple[StaticPart, list[Any]]:
-    """Return the static part of parameters, and their values. The types of the defaults determine which are values.
+    """Return the static part of parameters, and their dynamic leaves, which the types of the defaults determine.
 
     Raises:
         arrayferry.OptionError: a static parameter is an array, or cannot be hashed.

@@ -269,7 +269,7 @@ def _served(
 
 
 def _wrappers(env: Any) -> Iterator[Any]:
-    """Yield an environment and all environments inside it in this process."""
+    """Yield an environment, and all environments inside it that are in this process."""
     yield env
     if isinstance(env, (Wrapper, VectorWrapper)):
         yield from _wrappers(env.env)

@@ -258,7 +258,7 @@ def _write_to_shared_memory(space: Any, index: int, value: AnyTree, shared_memor
 
 
 def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
-    """Return arrays for the agent that share memory with NumPy arrays: tensors for PyTorch, else these NumPy arrays.
+    """Return the agent's arrays over shared memory: tensors for PyTorch, or else the NumPy arrays themselves.
 
     Immutable arrays, as in JAX, would not show observations that processes write to the memory later.
     """

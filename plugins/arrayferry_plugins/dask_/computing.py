@@ -223,7 +223,7 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
 
 def _is_alone(values: AnyTree) -> bool:
-    """Return whether an array is writable, and is all or most of the memory that it or its base owns."""
+    """Return whether an array is writable, and fills a buffer, or most of it, that the array or its base owns."""
     import numpy as np
 
     whole = values if values.base is None else values.base
@@ -240,7 +240,7 @@ def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
 
 
 def synchronized(x: AnyArray) -> Any:
-    """Wait until a copy by CuPy is complete. Its source may be written to, and the copy read, on other streams."""
+    """Wait until a copy by CuPy is complete. Otherwise, other streams could change its source or read it too early."""
     if backend_of(x).name == "cupy":
         import cupy
 

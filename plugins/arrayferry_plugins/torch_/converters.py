@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 FIRST = 1 << 16
-"""The lowest address that memory can have. The storage of a tensor with a lower one is freed, or not allocated."""
+"""The lowest address that memory can have. A tensor with a lower address has a storage that was freed, or never
+allocated.
+"""
 
 
 @cache

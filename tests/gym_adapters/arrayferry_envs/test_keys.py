@@ -296,7 +296,9 @@ def test_a_policy_that_uses_global_arrays_warns(added, recwarn, monkeypatch):
         return constant(TABLE[0] + added)
 
     policy = policy if added is None else closure
-    with pytest.warns(UserWarning, match=r"such as arrays in global variables: int32\[4\]") as caught:
+    with pytest.warns(
+        UserWarning, match=r"such as arrays in global variables: int32\[4\]"
+    ) as caught:
         assert chosen(policy) == 5
     assert caught[0].filename == __file__
     assert chosen(policy) == 5

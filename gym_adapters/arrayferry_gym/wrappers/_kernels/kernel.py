@@ -54,10 +54,10 @@ class State(NamedTuple):
 class Kernel(Immutable):
     """A wrapper as pure functions of a batch of environments, for arrays of any library.
 
-    One kernel works around single environments, around vector environments, and inside `jit`. The library resets the
-    state of a kernel where an episode begins, so a kernel cannot lose a final observation or a statistic. A kernel is
-    immutable, and all changes go into the state. Subclasses override the methods that they need. By default, a kernel
-    changes nothing.
+    One kernel works around single environments, around vector environments, and inside `jit`. A kernel does not reset
+    its state. arrayferry_gym does this where an episode begins, after the kernel has received the final observation, so
+    that no kernel can lose final observations or statistics. A kernel is immutable, and all changes go into the state.
+    Subclasses override the methods that they need. By default, a kernel changes nothing.
 
     Attributes:
         parts: the fields of a `Step` that `step` reads or changes besides `info`: some of "observation", "reward", and

@@ -54,7 +54,7 @@ class Moments(NamedTuple):
         Its keys are "count", "mean" and "var".
 
         Raises:
-            arrayferry.OptionError: the moments are traced, or have an additional axis of runs.
+            arrayferry.OptionError: the moments are traced, or are those of several runs, with an axis that `jax.vmap` added.
         """
         count, backend = af.first_array(self.count)
         if backend is not None and backend.is_traced(count):
@@ -93,7 +93,7 @@ class Moments(NamedTuple):
     def given(
         self, xp: Namespace, values: AnyTree, device: Device, *, any_shape: bool = False
     ) -> Moments:
-        """Return moments with the values of a result of `read`, and with the shape and dtype of these moments.
+        """Return moments with the values that `read` returned, in the shape and dtype of `self`.
 
         Args:
             xp: the namespace.
