@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
-"""Returns the dtype of NumPy or `ml_dtypes` with a name, which must be known."""
+"""Returns the NumPy or `ml_dtypes` dtype with a name. The name must be known."""
 
 
 class Library:

@@ -31,7 +31,7 @@ INLINED = {
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
 """The possible names of the parameter of an `INLINED` primitive that contains its jaxpr."""
 LARGEST = 1 << 16
-"""The maximum number of elements of the results of an equation that is computed during tracing."""
+"""An equation is computed during tracing only if its results have at most this many elements in total."""
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Program, Any]:

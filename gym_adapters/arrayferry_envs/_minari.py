@@ -224,8 +224,8 @@ def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[st
 def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
     """Return (arrays to store, keys of the environments, done, began, lengths) of a trajectory, in NumPy.
 
-    `done` and `began` are true at the last and the first step of an episode. `lengths` numbers the steps of an episode,
-    from 1.
+    `done` and `began` are true at the last and the first step of an episode. `lengths` is the
+    number of each step in its episode, counted from 1.
     """
     for name in FIELDS:
         if getattr(trajectory, name, None) is None:

@@ -55,7 +55,7 @@ _NAMES = "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__deepc
 
 
 def _ask_for_reset(env: Any, place: str) -> None:
-    """Make steps of an environment fail until a reset, if it is an `EzPickle`, whose copies lose the episode."""
+    """If an environment is an `EzPickle`, whose copies lose the episode, make its steps fail until it is reset."""
     methods = [
         [getattr(cls, name, None) for name in _NAMES] for cls in (type(env), gym.utils.EzPickle)
     ]

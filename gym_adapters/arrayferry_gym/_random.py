@@ -138,7 +138,9 @@ class Random(ABC):
             pairs = zip(reversed(rows), reversed(sizes), strict=False)
             if len(rows) > len(sizes) or any(a not in (1, b) for a, b in pairs):
                 wrong = f"the shape {sizes} with an array of shape {extents}, which does not broadcast to it"
-                remedy = "Pass the shape of all numbers, or another array."
+                remedy = (
+                    "Pass the shape of the whole result, or an array that broadcasts to the shape."
+                )
             elif method == "categorical":
                 check_integers(0, extents[-1] if extents else 0, name)
         if wrong:

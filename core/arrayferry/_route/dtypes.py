@@ -36,7 +36,7 @@ _NOUNS = {
 def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
     """Return the dtype to use, or None if none is suitable, and whether it can represent every value of `dtype`.
 
-    If the name of `dtype` is in `names`, the dtype to use is `dtype` itself, in either byte order.
+    If `names` contains the name of `dtype`, the dtype to use is `dtype` itself, whatever its byte order.
     """
     if dtype.name in names:
         return dtype, True

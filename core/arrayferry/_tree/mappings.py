@@ -92,7 +92,7 @@ class DictSubclassContainer(DictContainer):
 
 
 class FrozenDictContainer(DictContainer):
-    """For `frozendict` of Python 3.15, and classes derived from it, whose methods are not called."""
+    """The container for `frozendict` of Python 3.15 and its subclasses. It calls no method that a subclass overrides."""
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         return list(_frozendict.values(value))

@@ -139,7 +139,7 @@ _unconverted: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def warn_of_unconverted(value: AnyTree, path: Callable[[], str]) -> None:
-    """Warn, once for each class, that an object of numbers, which a source could read, stays unchanged in a tree."""
+    """Warn, once for each class, that an object stays unchanged in a tree although a source could read its numbers."""
     cls = type(value)
     if cls not in _unconverted and _holds_numbers(value):
         warnings.warn(

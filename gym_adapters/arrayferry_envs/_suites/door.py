@@ -215,7 +215,7 @@ def _served(
         options |= {} if mode is None else {"autoreset_mode": mode.value}
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
-    mode = mode or AutoresetMode.NEXT_STEP
+    chosen: Any = AutoresetMode.NEXT_STEP if mode is None else mode
     entry = find_id(env_id)
     # an "env" suite may have options of these names
     if count is None and entry.suite.gives != "env":
@@ -224,7 +224,9 @@ def _served(
     if entry.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
         env = _functional(entry, seeds, options)
-        call: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
+        call: Any = (
+            env.make if count is None else partial(env.make_vec, count, autoreset_mode=chosen)
+        )
         envs = call(xp=xp, device=device, **served)
     else:
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
@@ -236,18 +238,18 @@ def _served(
                     "seeds",
                     remedy="Leave it out, or use a suite with functional or single environments.",
                 )
-            envs = entry.load(count or 1, autoreset_mode=mode, **options)
-            if (envs.metadata or {}).get("autoreset_mode") is not mode:
+            envs = entry.load(count or 1, autoreset_mode=chosen, **options)
+            if (envs.metadata or {}).get("autoreset_mode") is not chosen:
                 raise af.PluginError(
-                    f"load of {entry.suite!r} was called with the mode {mode.name}, but metadata['autoreset_mode'] of "
+                    f"load of {entry.suite!r} was called with the mode {chosen.name}, but metadata['autoreset_mode'] of "
                     f"{envs!r:.80} is another mode, or is missing. Set it to the mode that load received"
                 )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:
             envs = one()
         else:
-            autoreset_mode_of(mode, AutoresetMode, "batches of Gymnasium")
-            envs = RewardedBatch([one] * count, autoreset_mode=mode)
+            autoreset_mode_of(chosen, AutoresetMode, "batches of Gymnasium")
+            envs = RewardedBatch([one] * count, autoreset_mode=chosen)
         envs = around(envs, target_xp=xp, target_device=device, **checks)
     envs.suite_id = env_id
     return envs

@@ -180,7 +180,7 @@ class Fitter:
         """Check the numbers of an array, and cast it to the dtype that the environment expects."""
         source, fits = af.backend_of(x), True
         if not source.is_traced(x):
-            host = x if isinstance(x, NUMPY) else af.convert(x, "numpy", sparse="dense")
+            host: Any = x if isinstance(x, NUMPY) else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)
             except ValueError as error:
