@@ -76,8 +76,7 @@ def export(
         autoreset_mode: when environments are reset after an episode: SAME_STEP, NEXT_STEP, or DISABLED (only by the
             input "reset").
         wrapper_state: the statistics of wrappers, as the `state_dict` of an environment, or the `wrappers` of a
-        rollout.
-            They become constants, which no step updates.
+            rollout. They become constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
         observation_space: for a policy alone, the environment's own observation space, inside all kernels. Without
             kernels, it defaults to the space of a Stable-Baselines3 model.
