@@ -118,7 +118,7 @@ TRIED = {
     "lying": (
         "return Array(x)",
         "return Array(x + 1)",
-        "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]]",
+        "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 was converted and came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]]",
     ),
     "nothing": ("return Array(x)", "Array(x)", "returned a NoneType"),
     "blind": ("blind_plugin.Array", "blind_plugin.Grid", "which is not one of its array_types"),
