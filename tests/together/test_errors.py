@@ -56,7 +56,7 @@ CAUSES = {
     af.ConversionError: (
         lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),
         "ValueError",
-        "a JAX PRNG key array cannot be converted, at ['k'][0], from jax to numpy. Call jax.random.key_data(x) first.",
+        "a JAX PRNG key array cannot be converted, at ['k'][0], from jax to numpy. First call jax.random.key_data(x).",
     ),
     af.CopyRequiredError: (
         lambda: af.convert({"a": jnp.ones(2)}, "torch", copy=False),

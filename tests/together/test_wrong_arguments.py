@@ -109,7 +109,7 @@ WRONG = [
     ("ordinary", {"policy": Model()}, r"model\.predict\("),
     ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
     ("ordinary", {"policy": lambda *_: np.zeros(2)}, "not an action and extras"),
-    ("ordinary", {"policy": lambda *_: None, "policy_state": np.zeros(3)}, "2 environments"),
+    ("ordinary", {"policy": lambda *_: None, "policy_state": np.zeros(3)}, "first axis must have the length 2"),
     ("ordinary", {"policy": lambda p, o, k, s: (np.zeros(2, int), None, [s]), "policy_state": np.zeros(2)}, "the policy got the policy_state .*but returned"),
     ("evaluate", {"policy_xp": "none"}, "none", af.UnknownBackendError),
     ("record", {"policy": Agent}, r"record calls policy\(.*, but Agent does not"),
