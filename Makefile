@@ -325,13 +325,13 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 
 # Environments of many suites, each in a process of its own: tools/suites.py. Results are in build/suites.
 SUITES := build/suites
-suites: $(BRIDGES) $(FUNCTIONAL)  ## make, step and audit one environment of each family of each suite
-	@for each in bridges functional; do \
+suites: $(BRIDGES) $(FUNCTIONAL) .venv-mjlab/.ready  ## make, step and audit one environment of each family of each suite
+	@for each in bridges functional mjlab; do \
 		.venv-$$each/bin/python tools/suites.py run $(SUITES)/$$each.json $$(cat tools/suites-$$each.txt); \
 	done; $(BIN)/python tools/suites.py table $(SUITES)/*.json
 
-suites-all: $(BRIDGES) $(FUNCTIONAL)  ## the same for each environment that suites list; this takes a day
-	@for each in bridges functional; do \
+suites-all: $(BRIDGES) $(FUNCTIONAL) .venv-mjlab/.ready  ## the same for each environment that suites list; this takes a day
+	@for each in bridges functional mjlab; do \
 		.venv-$$each/bin/python tools/suites.py run $(SUITES)/all-$$each.json; \
 	done; $(BIN)/python tools/suites.py table $(SUITES)/all-*.json
 

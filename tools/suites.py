@@ -39,7 +39,7 @@ def try_one(env_id: str) -> dict[str, Any]:
     found: dict[str, Any] = {"id": env_id, "version": suite.version, "status": "works", "why": ""}
     try:
         seen, problems = [], []
-        actions = make_vec(env_id, 2).action_space
+        actions = make_vec(env_id, 2, autoreset_mode="SameStep").action_space
         for xp in ("numpy", "torch"):
             envs = make_vec(env_id, 2, xp=xp, autoreset_mode="SameStep")
             actions.seed(1)

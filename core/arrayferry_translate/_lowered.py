@@ -117,8 +117,18 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
     function = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
     arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
     combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
-    outs = _windows(params, combine, arrays, fills)
-    return combine([jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)], outs)
+
+    def inside(first: Any, second: Any) -> Any:
+        """Combine two lists of arrays, of which the last are masks. XLA does not combine elements of the padding."""
+        (*first, one), (*second, other) = first, second
+        triples = zip(combine(first, second), first, second, strict=True)
+        chosen = [jnp.where(one & other, x, jnp.where(one, y, z)) for x, y, z in triples]
+        return [*chosen, one | other]
+
+    mask = jnp.ones(arrays[0].shape, bool)
+    *outs, mask = _windows(params, inside, [*arrays, mask], [*fills, False])
+    fills = [jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)]
+    return [jnp.where(mask, *pair) for pair in zip(combine(fills, outs), fills, strict=True)]
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:

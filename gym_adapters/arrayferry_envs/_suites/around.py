@@ -158,4 +158,4 @@ def _first_info(infos: AnyTree) -> Any:
         return {name: _first_info(infos[name]) for name in kept}
     if isinstance(infos, np.ndarray):  # also of objects, which map_arrays would go through
         return infos[0]
-    return map_arrays(lambda x: x[0], infos)
+    return map_arrays(lambda x: x[0] if x.ndim else x, infos)

@@ -360,6 +360,7 @@ def _operations():
         yield f"pool {name}", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
         sizes |= {"base_dilation": (2, 1), "window_dilation": (1, 2)}
         yield f"pool {name} apart", partial(pooled, how=how, fill=least, **sizes), 1, ROUGH, True
+    yield "pool from 2", partial(pooled, how=lax.add, fill=2, **sizes), 1, ("int32",)
     yield (
         "pool of none",
         lambda x: lax.reduce_window(x, 0, lax.add, (7, 1), (2, 1), "VALID"),
