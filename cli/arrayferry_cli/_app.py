@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CommandError as error:
         parser.exit(error.status, f"Error: {error}\n")
     except OSError as error:
-        # at exit, Python would write the rest of the output, and fail again
+        # replace stdout: at exit, Python would write the rest of the output to it, and fail again
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
         # print nothing for a broken pipe, which means that the reader of the output has exited
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(
         run: Callable[[Arguments], Result], timeout: int, limited: str
     ) -> Callable[..., object]:
-        """Add a command, whose help is the docstring of `run`. Return the function that adds arguments to it."""
+        """Add a command, whose help is the docstring of `run`. Return the function that adds its arguments."""
         name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
         line = text.partition("\n")[0]
         command = commands.add_parser(name, help=line, description=text, allow_abbrev=False)
@@ -112,12 +112,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("it must be 1 or more")
+        raise argparse.ArgumentTypeError("it must be a whole number of 1 or more")
     return int(text)
 
 
 def _seconds(text: str) -> float:
     number = float(text)
     if not 0.1 <= number <= 86_400:
-        raise argparse.ArgumentTypeError("it must be between 0.1 and 86400")
+        raise argparse.ArgumentTypeError("it must be between 0.1 and 86400 seconds")
     return number

@@ -24,7 +24,7 @@ from ._result import CommandError, UsageError
 Announce = Callable[..., None]
 """The type of the argument `step` of a task.
 
-The task calls it before each step, with a description of the step and the remedy if the step fails.
+The task calls `step` before each of its steps, with a description of the step and the remedy if the step fails.
 """
 MAX_TEXT = 2_000
 """The maximum number of characters of a text in the result or error of a task."""
@@ -42,8 +42,8 @@ def ask(
     """Call a function in a child process, and return its result.
 
     Args:
-        task: the function. Its first argument is an `Announce`. The task calls it before anything that may end the
-            process, such as an import.
+        task: the function. Its first argument is an `Announce`. The task calls this argument before anything that may
+            end the process, such as an import.
         timeout: the time limit in seconds.
         plugins: the names of the plugins to load. None loads the plugins that the user has chosen.
         output: the file descriptor of this process, 1 or 2, to which the child's standard output goes. With None,
@@ -81,7 +81,7 @@ def ask(
 
 
 def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
-    """Wait for a process, end all processes that it has started, and return how it ended."""
+    """Wait for a process, and end all processes that it has started. Return words for how it ended."""
     try:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:

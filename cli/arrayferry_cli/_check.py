@@ -52,7 +52,7 @@ def check(args: Arguments) -> Result:
     """
     if importlib.util.find_spec("pytest") is None:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
-        raise CommandError("the tests need pytest", remedy=remedy)
+        raise CommandError("the tests need pytest, which is not installed", remedy=remedy)
     facts = survey(args.timeout)
     if args.package in suite_names(args.timeout):
         return _check_suite(args)
@@ -98,10 +98,10 @@ def _check_suite(args: Arguments) -> Result:
 
 
 def _matching(package: str, facts: Facts) -> list[Facts]:
-    """Return the plugins that `package` names: by a backend, an entry point, a distribution or a module.
+    """Return the plugins that have a backend, an entry point, a distribution or a module named `package`.
 
     Raises:
-        CommandError: there is no such plugin, or it cannot be used.
+        CommandError: there are no such plugins, or one of them cannot be used.
     """
     owners = {library["plugin"] for library in facts["libraries"] if package in library["names"]}
     wanted = _normal(package)
@@ -132,10 +132,10 @@ def _normal(name: str) -> str:
 
 
 def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
-    """Return the names of the installed backends of plugins, or only of the backend named `package` if there is one.
+    """Return the names of the installed backends of plugins. If a backend is named `package`, return only its name.
 
     Raises:
-        CommandError: none of these backends is installed.
+        CommandError: the plugins have backends, but none is installed.
     """
     owners = [plugin["name"] for plugin in plugins]
     backends = [x for x in facts["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
@@ -147,9 +147,9 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
 
 
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
-    """Return the names of what to test for plugins without a backend.
+    """Return names of what to test for plugins without a backend.
 
-    These are the source backends of the plugins' converters, or else the first container.
+    These are the names of the source backends of the plugins' converters, or else the name of the first container.
 
     Raises:
         CommandError: there is nothing to test.
@@ -181,7 +181,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
     """
     import pytest
 
-    warnings.resetwarnings()  # `answer` ignores warnings, but pytest shall show them
+    warnings.resetwarnings()  # `answer` ignores warnings, but pytest must show them
     step(f"testing {backend}")
     for point in all_points():
         if point.name in registered:
@@ -204,7 +204,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
     file.write_text(tests.format(backend=backend), encoding="utf-8")
-    Path("pytest.ini").touch()  # without this file, pytest would read settings of other folders
+    Path("pytest.ini").touch()  # else pytest would read settings from parent folders
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])

@@ -53,7 +53,7 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
     Args:
         step: a function that is called before each step, with its description.
         name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or "module:function" with
-            a function that makes them.
+            a function that makes vector environments.
         folder: the current folder of the command.
         steps: the number of steps of an audit of vector environments, or None to try an environment.
 
@@ -90,7 +90,9 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
 
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, gym.error.Error) as error:
-        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
+        raise UsageError(
+            f"the environment {name!r:.80} cannot be made: {describe_error(error)}"
+        ) from error
     rows = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
     texts = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
     description = "".join(descriptions[:1])
@@ -115,13 +117,13 @@ def _named(module: str, attribute: str) -> Any:
 
 def _imported(name: str) -> Any:
     path = Path(name).resolve()
-    # if `name` is that of a module, this parent is the current folder
+    # if `name` is the name of a module, `path.parent` is the current folder
     sys.path.insert(0, str(path.parent))
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    # without this prefix, the file could replace a module with the same name
+    # without this prefix, the file could replace a module of the same name in `sys.modules`
     own_name = f"checked_env_{path.stem}"
-    # the spec would be None only for a file that is not Python code
+    # the spec would be None only for a name that does not end with .py
     spec: Any = importlib.util.spec_from_file_location(own_name, path)
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -28,7 +28,7 @@ def envs(args: Arguments) -> Result:
 
 
 def suite_names(timeout: float) -> list[str]:
-    """Return the names of all suites. Return an empty list if packages that they need are missing."""
+    """Return the names of all suites. Return an empty list if `arrayferry_envs` cannot be imported."""
     try:
         return [suite["name"] for suite in ask(list_envs, timeout, None, suite=None)["suites"]]
     except CommandError:

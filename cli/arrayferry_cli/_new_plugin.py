@@ -100,7 +100,7 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
 
 
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
-    """Return the texts of the files of the distribution, by their paths in its folder."""
+    """Return the files of the distribution: a dict from their paths in its folder to their texts."""
     distribution, kind = distribution_of(package), "Suite" if suite else "Backend"
     camel, modules = "".join(part.capitalize() for part in backend.split("_")), [f"{module}.py"]
     whole = f"`{module}.py` is the whole plugin"
@@ -139,7 +139,7 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
-    """Write files into a new folder, by their paths in it. If this fails, remove the folder."""
+    """Write files into a new folder. `texts` maps paths in the folder to texts. After an error, remove the folder."""
     try:
         folder.mkdir(parents=True)
         try:

@@ -1,4 +1,4 @@
-"""Finds out which plugins and libraries are installed, and whether each works, in child processes."""
+"""Finds out in child processes which plugins and libraries are installed, and which of them work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._ask import Announce, ask
 from ._result import CommandError, Facts, working
 
 LOADING = "loading the plugin "
-"""The description of a step that loads a plugin, without the name of the plugin, which follows."""
+"""The start of the description of a step that loads a plugin. The name of the plugin follows."""
 _homes = functools.cache(packages_distributions)
 
 
@@ -29,10 +29,10 @@ def survey(timeout: float, *names: str) -> Facts:
         names: the names of up to two libraries to look for: a source, and then a target.
 
     Returns:
-        The result of `look`, and with the key `chosen` the names of the plugins that neither crash nor hang.
+        The result of `look`, with one more key, `chosen`: the names of the chosen plugins that neither crash nor hang.
 
     Raises:
-        CommandError: no library has such a name, or the plugins cannot be loaded together.
+        CommandError: no library has one of the names, or the plugins cannot be loaded together.
     """
     chosen, crashed = extending.chosen_plugins(), dict[str, Facts]()
     while True:
@@ -81,9 +81,9 @@ def all_points() -> list[EntryPoint]:
 
 
 def distribution_of(package: str) -> str | None:
-    """Return the name of a distribution that contains a package: the package's own name, if possible.
+    """Return the name of a distribution that contains a package, or None if there is no such distribution.
 
-    Return None if there is no such distribution.
+    If several contain it, prefer a distribution with the name of the package.
     """
     top = package.partition(".")[0]
     homes = _homes().get(top, [])
@@ -106,11 +106,12 @@ def find_origin(name: str) -> extending.Origin:
 
 
 def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
-    """Return entries for all plugins, all libraries and the libraries in `names`, and texts of other warnings.
+    """Return entries for all plugins, all libraries and the libraries in `names`, and a list of other problems.
 
     Args:
         step: a function that is called before each step, with its description.
-        crashed: for each plugin that crashes or hangs, by name, what to add to its entry. Such plugins are not loaded.
+        crashed: for the name of each plugin that crashes or hangs, the values to add to its entry. Such plugins are not
+            loaded.
         names: the names of up to two libraries to look for: a source, and then a target.
 
     Raises:

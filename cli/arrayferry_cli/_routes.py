@@ -60,7 +60,7 @@ def _unusable(part: Facts) -> Facts:
 def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) -> list[Facts]:
     """Return the routes of pairs of libraries. `ask` calls this function in a child process.
 
-    No library is imported, since `try_libraries` has found their devices before.
+    No library is imported, since `try_libraries` has found the devices of the libraries before.
 
     Args:
         step: a function that is called before each step, with its description.
@@ -119,7 +119,7 @@ def _by(step: Step) -> str:
 
 
 def _module(name: str) -> str:
-    """Return a text with the plugin and the distribution that the module `name` belongs to, or else `name`."""
+    """Return a text with the module and the distribution of the plugin that has the module `name`, or else `name`."""
     for point in all_points():
         # if the module of an entry point is a package, `name` may be a module in it
         if f"{name}.".startswith(f"{point.module}.") and point.dist:

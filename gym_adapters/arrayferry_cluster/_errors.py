@@ -13,7 +13,7 @@ class DistributedEnvError(ArrayFerryError):
     Attributes:
         indices: the indices of the affected environments, or () if there are none or they are not known.
         worker: the address of the worker, or "" if it is not known.
-        original: the class name of the environment's or policy's error, or "" without such an error.
+        original: the name of the class of the error that an environment or a policy raised, or "" if neither did.
         module: the name of the module that the worker lacks, or "" if it lacks none.
     """
 

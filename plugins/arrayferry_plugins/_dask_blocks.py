@@ -1,16 +1,16 @@
-"""The module that Dask loads in each process by an entry point, so that blocks of other libraries work in it."""
+"""Dask loads this module in each process by an entry point, so that it can join blocks of other libraries."""
 
 from importlib.metadata import entry_points
 from typing import Any
 
 
 def know_lazily(sizeof: Any) -> None:
-    """Register the arrays of a library with Dask when it first needs the size of such an array.
+    """Register the functions that join blocks when Dask first needs the size of an array of a library.
 
-    Workers need the size of each value, so each worker registers the arrays in time.
+    Workers need the size of each value, so each worker registers the functions before it joins blocks.
 
     Args:
-        sizeof: Dask's function for sizes, with its registry.
+        sizeof: the dispatch object `dask.sizeof.sizeof`.
     """
     plugins = entry_points(group="arrayferry")
     others = {plugin.name for plugin in plugins if plugin.dist and plugin.dist.name != "arrayferry"}

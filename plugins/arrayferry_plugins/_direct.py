@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALL = 1024 * 1024
-"""The maximum size in bytes of an array that is moved together with others."""
+"""The maximum size in bytes of an array that is moved together with other arrays."""
 TOGETHER = 32 * 1024 * 1024
-"""The size in bytes at which a batch of arrays is complete, so that the next array begins a new batch."""
+"""The size in bytes above which a batch of arrays is complete. The next array begins a new batch."""
 ALIGNMENT = 256
-"""The alignment in bytes of each array in the common memory: that of arrays that CUDA allocates."""
+"""The alignment in bytes of each array in the memory of its batch. CUDA aligns allocated memory in the same way."""
 
 Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
-"""For each array, its start and stop in the common memory, in elements, and its shape."""
+"""For each array of a batch: its start and stop in the memory of the batch, in elements, and its shape."""
 
 
 def cut(flat: Any, parts: Parts) -> list[Any]:
@@ -36,13 +36,13 @@ def cut(flat: Any, parts: Parts) -> list[Any]:
 
 
 def is_capturing() -> bool:
-    """Return whether PyTorch is capturing a CUDA graph in this thread. A query of the device would end the capture."""
+    """Return whether PyTorch captures a CUDA graph in this thread. If so, a query of the GPU would end the capture."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
 
 
 def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that calls `done`, or returns False while a CUDA graph is captured. See `is_capturing`."""
+    """Return a function that returns False while PyTorch captures a CUDA graph, and otherwise returns `done()`."""
     return lambda: not is_capturing() and done()
 
 
@@ -56,7 +56,7 @@ class Bound(Converter):
 
 
 class Packed(Bound):
-    """Moves the small arrays of a tree to a GPU in one transfer for each dtype. It declines single arrays."""
+    """Moves the small arrays of a tree to a GPU in one transfer for each dtype. A single array is not converted."""
 
     source: str = "numpy"
     cost: Cost = "transfer"
@@ -72,7 +72,8 @@ class Packed(Bound):
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
         """Split a group of arrays of one dtype into batches to move together.
 
-        A batch ends with the array with which it exceeds `TOGETHER` bytes. A single array at the end is left out.
+        A batch ends with the first array that makes it larger than `TOGETHER` bytes. A last batch of one array is
+        left out.
         """
         batch: list[tuple[int, Any]] = []
         size = 0
@@ -86,11 +87,11 @@ class Packed(Bound):
             yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
-        """Return a function that splits an array on the device, or None to move the arrays one by one."""
+        """Return a function that splits a batch on the device into arrays, or None to move the arrays one by one."""
         return partial(cut, parts=parts)
 
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
-        """Return new host memory twice: as a NumPy array to write to, and as the argument `staged` of `transfer`."""
+        """Return host memory of `size` elements twice: as a NumPy array, and as the argument `staged` of `transfer`."""
         import numpy as np
 
         flat: np.ndarray[Any, Any] = np.empty(size, dtype)
@@ -122,7 +123,7 @@ class Packed(Bound):
         return many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
-        """Return the array in a dtype of the target. Return None if it is large or cannot be in such a dtype."""
+        """Return the array in a dtype of the target. Return None if there is no such dtype, or the array is large."""
         if x.nbytes > SMALL or not dtype_info(x.dtype).kind:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Code that is shared by plugins with sources, such as files and stores, which are read whole or in stored parts."""
+"""Code that is shared by plugins with sources. Sources such as files and stores are read as a whole or by chunks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def refused(
     """Return the error for an object that cannot be converted.
 
     Args:
-        what: the object, in words.
+        what: the words for the object, such as "a dataset".
         first: the call that makes an array of the object, for the remedy "First call ...", or "".
-        dtype: the dtype of the object, if other libraries lack this dtype.
+        dtype: the dtype of the object for an `UnsupportedDtypeError`, or None for a `ConversionError`.
         why: text to append to the reason.
         remedy: how to fix the problem, in place of `first`.
     """
@@ -40,12 +40,12 @@ def read_only(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class StoredSource(Source):
-    """A source of arrays in files or stores, which are read once when they are converted.
+    """A source of arrays in files or stores, which are read once, when they are converted.
 
     Attributes:
         what: the words for an array in errors, such as "a dataset".
         remedy: how to read an array of text or objects.
-        unportable: the reason why a stream of the arrays cannot be pickled, or "" if it can be.
+        unportable: the reason why a stream of the arrays cannot be pickled, or "" if streams can be pickled.
     """
 
     what: str
@@ -55,14 +55,14 @@ class StoredSource(Source):
     to_numpy_shares: bool | None = False
 
     def refuse(self, x: AnyArray) -> None:
-        """Raise an error if an array cannot be converted. By default, arrays of text and objects cannot be."""
+        """Raise an error if an array cannot be converted. By default, arrays of text or objects are refused."""
         if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
             what, why = f"{self.what} of dtype {x.dtype}", ": it contains text or objects"
             raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 
     @abstractmethod
     def stored(self, x: AnyArray) -> Sequence[int] | None:
-        """Return the shape of the chunks of the file or store, each of which is read as a whole.
+        """Return the shape of the chunks in which the file or store has the array. A chunk is read as a whole.
 
         Return None if the array has no chunks, so that any slice of it can be read alone.
         """
@@ -75,7 +75,7 @@ class StoredSource(Source):
             return np.asarray(x[()])
         except MemoryError:
             raise
-        except Exception as error:  # the file is damaged, for example, or the connection lost
+        except Exception as error:  # libraries raise many types of errors, as for a damaged file
             raise ConversionError(
                 f"{self.what} could not be read ({describe_error(error)})",
                 remedy="Check whether its file or store is damaged or out of reach.",
@@ -86,8 +86,8 @@ class GroupSource(Source):
     """A source of groups of arrays, which cannot be converted. The error says how to convert the arrays in a group.
 
     Attributes:
-        what: the words before the name of the class in errors, such as "a Zarr".
-        inside: the arrays in a group, and the expressions that return them, for errors.
+        what: the words before the name of the class in errors, such as "a Zarr" in "a Zarr Group".
+        inside: the words for the arrays in a group in remedies, with the expressions that return the arrays.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""How streams read arrays in stores, and what they yield for containers that cannot be rebuilt."""
+"""How streams read arrays in files and stores, and how they read containers as trees of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._sources import StoredSource
 
 
 class StoredStreaming(Streaming):
-    """Reads arrays of a file or store by blocks of whole chunks.
+    """Reads arrays of a file or store in blocks of whole chunks.
 
     Args:
         source: the source of the arrays.
@@ -57,11 +57,11 @@ class _StoredSlices(Slices):
 
 
 class ContainerStreaming(Streaming):
-    """Streams a tree of arrays in place of a value that a container handles.
+    """Streams a tree of arrays in place of a value of a type that a container handles.
 
     Args:
         container: the class of the container.
-        streamed: returns the tree for a value.
+        streamed: a function that returns the tree for a value.
     """
 
     def __init__(self, container: type[Container], streamed: Callable[[Any], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Awkward Array: rectangular arrays, as read-only views where Awkward can return one."""
+"""Awkward Array: rectangular arrays, as read-only views where Awkward can return a view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AwkwardSource(Source):
     name = "awkward"
     package = install = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
-    # `memory` stays "writable", since Awkward arrays often wrap NumPy arrays that users write to.
+    # `memory` keeps its default "writable": users often write to the NumPy arrays in Awkward arrays
 
     def to_numpy(self, x: AnyArray) -> Any:
         import awkward as ak
@@ -55,7 +55,7 @@ def _refuse_type(x: AnyArray) -> None:
             what, remedy = "records", "Select a field first: x[name]."
         elif part.is_union:
             what = "values of several types"
-            remedy = "Select those of one type first, and call ak.enforce_type(x, type)."
+            remedy = "First select the values of one type, and call ak.enforce_type(x, type)."
         elif part.is_list or part.is_option or part.is_indexed:
             part = part.content
         else:

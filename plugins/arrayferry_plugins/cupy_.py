@@ -35,9 +35,9 @@ class CupyDevices(Devices):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # copy now: CuPy would copy after `source.record()` below
+            if not x.flags.c_contiguous:  # copy here, so that `source.record()` includes the copy
                 x = x.copy()
-        # CuPy copies on the stream of the target GPU, which must wait for work on the source
+        # cupy.array() copies on the stream of the target GPU, which must wait for the source GPU
         with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())
@@ -64,7 +64,7 @@ class CupyDLPack(DLPack):
     def export(self, x: AnyArray) -> Any:
         import cupy
 
-        # an export waits for the current GPU only, so let that GPU wait for the GPU of the array
+        # an export waits only for the current GPU, so let this GPU wait for the GPU of the array
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
                 written = cupy.cuda.get_current_stream().record()
@@ -75,7 +75,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            # 13 is managed memory, which many libraries refuse
+            # DLPack's device type 13 is managed memory, which many libraries refuse
             if cupy.empty(1).__dlpack_device__()[0] != 13:
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
@@ -88,7 +88,7 @@ class CupyDLPack(DLPack):
 
 
 class CupyBackend(Backend):
-    """`cupy.ndarray`. On a machine without a GPU it may be installed, but cannot be used."""
+    """`cupy.ndarray`. On a machine without a GPU, CuPy may be installed, but cannot be used."""
 
     name = "cupy"
     package = "cupy"
@@ -145,7 +145,7 @@ def _index(device: Device) -> int:
 def _gpus() -> tuple[int, str]:
     """Return the number of usable GPUs, and the reason if it is 0.
 
-    The result is cached, since a forked process cannot ask CUDA again.
+    The result is cached, since a forked process cannot call CUDA again.
     """
     import cupy
 
@@ -159,7 +159,7 @@ def _gpus() -> tuple[int, str]:
 def _dtypes() -> frozenset[str]:
     """Return the names of the dtypes that CuPy has.
 
-    CuPy 14 and newer have bfloat16, with NumPy 2.1.2 and `ml_dtypes`.
+    CuPy 14 and newer have bfloat16 if `ml_dtypes` and NumPy 2.1.2 or newer are installed.
     """
     import cupy
     import numpy as np

@@ -1,4 +1,4 @@
-"""h5py: datasets in files, which are read once when they are converted."""
+"""h5py: datasets in files, which are read once, when they are converted."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class H5pySource(StoredSource):
     remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
     unportable: str = (
         "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
-        "file and make the stream in the process that uses it, or fork that process"
+        "file and make the stream in the process that reads the stream, or start that process by fork"
     )
 
     def device_of(self, x: AnyArray) -> str:
-        # for a closed file, all other methods would raise an error of h5py, which has no remedy
+        # the errors that h5py itself raises for a closed file have no remedy
         if not getattr(x, "_dset", x):
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")

@@ -1,4 +1,4 @@
-"""pandas: columns, indexes and extension arrays, as read-only views where pandas can return one."""
+"""pandas: columns, indexes and extension arrays, as read-only views where pandas can return a view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polars: columns, as read-only views where Polars can return one."""
+"""Polars: columns, as read-only views where Polars can return a view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pyarrow: arrays, as read-only views where Arrow and NumPy store values in the same way, and tensors."""
+"""pyarrow: tensors, and arrays, which become read-only views where Arrow and NumPy store values in the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMEDIES = {
 
 
 class ArrowSource(Source):
-    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, or of lists of these with equal lengths."""
+    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, or of equally long lists of such elements."""
 
     name = "pyarrow"
     package = install = "pyarrow"
@@ -79,7 +79,7 @@ class TensorSource(Source):
 
 
 class DatasetSource(GroupSource):
-    """Data sets and columns of Hugging Face's `datasets`. Users choose the format of their arrays first."""
+    """Data sets and columns of Hugging Face's `datasets`. They are not converted: users first choose a format."""
 
     name = "datasets"
     package = install = "datasets"
@@ -114,14 +114,15 @@ def _ragged(x: AnyArray) -> Exception:
 
 
 def _is_list(kind: Any) -> bool:
-    return hasattr(kind, "value_field")  # the attribute of all list types of pyarrow
+    return hasattr(kind, "value_field")  # all list types of pyarrow have this attribute
 
 
 def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
     """Raise an error for a type that NumPy lacks.
 
     Returns:
-        For a type of tensors, their shape, and the order of their axes if it is permuted. Otherwise None and [].
+        For a type of tensors, their shape, and the permutation of their axes, or [] if there is none. For other
+        types, None and [].
     """
     import pyarrow as pa
     from pyarrow import types

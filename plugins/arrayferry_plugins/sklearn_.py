@@ -13,7 +13,7 @@ from arrayferry.typing import AnyArray, AnyTree
 class Estimators(Container):
     """Fitted estimators, also in pipelines. The result is a copy with other arrays.
 
-    An estimator that does not support the Array API is returned unchanged, since it can use no other arrays. If an
+    An estimator that does not support the Array API is returned unchanged, since it cannot use other arrays. If an
     estimator has `__sklearn_array_api_convert__`, scikit-learn's own method for conversions, this method replaces the
     arrays.
     """
@@ -63,7 +63,7 @@ def _holds_arrays(value: AnyTree, supports: bool) -> bool:
         return any(_holds_arrays(part, supports) for part in parts)
     if hasattr(value, "get_params") and not isinstance(value, type):
         return hasattr(value, "__sklearn_array_api_convert__") or bool(_learned(value))
-    # do not convert arrays of strings, such as the names of classes: only NumPy has them
+    # do not convert arrays of strings, such as names of classes: other libraries have no strings
     return (
         supports and hasattr(value, "__dlpack__") and getattr(value.dtype, "kind", "f") in "biufc"
     )

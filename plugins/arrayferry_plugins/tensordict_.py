@@ -1,4 +1,4 @@
-"""tensordict: containers of tensors. They become dicts if their tensors become arrays of another library."""
+"""tensordict: containers of tensors. A container becomes a dict if its tensors become arrays of another library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TensorDicts(Container):
         at = {"device": moved.pop() if value.device and moved else value.device}
         if any(value.names):
             at["names"] = value.names
-        if children:  # in a block of a stream, the batch is shorter than that of `value`
+        if children:  # a block of a stream has a shorter batch than `value`
             at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
         if isinstance(value, td.TensorDictParams):
@@ -50,7 +50,7 @@ class TensorDicts(Container):
 
 
 class TensorClasses(Container):
-    """Tensorclasses. They are rebuilt without their constructors. The child of `NonTensorData` is the value in it."""
+    """Tensorclasses. They are rebuilt without their constructors. The only child of a `NonTensorData` is its value."""
 
     types: tuple[Any, ...] = ("tensordict.TensorClass",)
     transparent: bool = True
@@ -73,7 +73,7 @@ class TensorClasses(Container):
         if isinstance(tensors, dict):
             items = tensors | fields
             names = () if data else value.__dataclass_fields__
-            # TensorDict 0.15 does not store fields that are None
+            # add fields that are None, which TensorDict 0.15 does not store
             return items | {name: None for name in names if name not in items}
         new = object.__new__(type(value))
         vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
@@ -129,7 +129,7 @@ def _as_dict(value: AnyTree) -> Any:
 
 
 def _streamed(value: AnyTree) -> Any:
-    """Return a tensordict of stacked tensors in place of a lazy stack, whose own tensors lack the stacked axis."""
+    """Return a lazy stack as a tensordict of stacked tensors, since the tensors in the stack lack the stacked axis."""
     import tensordict as td
 
     if not _is_lazy(value):

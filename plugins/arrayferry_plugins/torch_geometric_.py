@@ -40,7 +40,7 @@ class Graphs(Container):
 
 
 def _step(store: Any, key: Any) -> str:
-    """Return the path from a graph to a value in one of its stores: `.x`, or `['paper'].x` with node types."""
+    """Return the path from a graph to a value in one of its stores: `.x`, or `['paper'].x` for a node type."""
     of_type = vars(store).get("_key")
     place = "" if of_type is None else f"[{of_type!r}]"
     return f"{place}.{key}" if str(key).isidentifier() else f"{place}[{key!r}]"

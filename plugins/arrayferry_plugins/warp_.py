@@ -1,6 +1,6 @@
 """NVIDIA Warp: shares host memory with NumPy, and GPU memory by DLPack.
 
-In other libraries, the components of Warp's vectors and matrices are further axes at the end.
+If an array contains vectors or matrices, their axes are the last axes of the array in other libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._sources import refused
 
 
 class WarpDevices(Devices):
-    """The CPU and the GPUs, the current one first."""
+    """The CPU and the GPUs, the current device first."""
 
     def names(self) -> tuple[str, ...]:
         default, names = self.default(), [str(d) for d in _warp().get_devices()]
@@ -119,7 +119,7 @@ def _warp() -> Any:
 
 
 _setting_level = threading.Lock()
-"""The lock for changes of Warp's log level. Without it, a thread could restore the level that another had set."""
+"""The lock for changes of Warp's log level. Without it, a thread could restore the level that another thread set."""
 
 
 def _array_in(x: AnyArray) -> Any:
@@ -128,7 +128,7 @@ def _array_in(x: AnyArray) -> Any:
 
 
 def _shaped(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array of Warp with its original shape `()`, without the axis that Warp adds to 0-d arrays."""
+    """Return an array of Warp. If `shape` is `()`, first remove the axis that Warp adds to 0-d arrays."""
     if not shape:
         x.shape, x.strides, x.ndim = (), (), 0
     return x

@@ -13,7 +13,7 @@ from ._sources import StoredSource
 
 
 class DataArrays(Container):
-    """`DataArray` and `Variable`. Their child is the array in them."""
+    """`DataArray` and `Variable`. Each has one child: its array."""
 
     types: tuple[Any, ...] = ("xarray.DataArray", "xarray.Variable")
 
@@ -91,7 +91,7 @@ class Views(Container):
 
 
 class Stored:
-    """An array whose values are in a file. An index reads them from the file each time.
+    """An array whose values are in a file. Each indexing reads them from the file again.
 
     Args:
         variable: the `xarray.Variable`.

@@ -1,4 +1,4 @@
-"""Zarr: arrays in stores, which are read once when they are converted."""
+"""Zarr: arrays in stores, which are read once, when they are converted."""
 
 from __future__ import annotations
 

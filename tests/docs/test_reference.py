@@ -61,7 +61,7 @@ PROMISES = {
     "computes each part of the arrays once": "core/arrayferry_streams/test_stream.py::test_each_chunk_is_computed_once",
     "once for each structure": "core/arrayferry_translate/test_translate.py::test_it_is_traced_once_for_each_form",
     "once until": "core/arrayferry/test_discovery.py::test_a_broken_plugin_is_named_once_and_affects_no_other",
-    "reports it once": "gym_adapters/arrayferry_cluster/test_collector_losses.py::test_each_segment_comes_once_and_each_loss_is_told_once",
+    "reports the restart once": "gym_adapters/arrayferry_cluster/test_collector_losses.py::test_each_segment_comes_once_and_each_loss_is_told_once",
     "compiles once for each": "gym_adapters/arrayferry_envs/test_rollouts.py::test_policy_and_step_are_traced_once",
     "counts once": "gym_adapters/arrayferry_gym/test_kernels.py::test_each_observation_counts_once",
 }

@@ -35,7 +35,7 @@ from .runner import Runner
 from .segments import joined
 
 _inherited: list[Any] = []
-"""In a forked process, the runners of its parent. Their deletion would close connections of the parent."""
+"""The runners that a forked process has from its parent. Their deletion would close connections of the parent."""
 
 
 @uncompiled
@@ -46,17 +46,17 @@ class Collector(Iterator[Trajectory[ArrT]]):
     iteration over the collector yields trajectories of `num_steps` steps, which are called segments. If an episode
     ends, its environment is reset in the same step.
 
-    The seed, the groups and the weights determine the results, whichever workers the groups run on. They also determine
-    the numbers that a policy of PyTorch draws from PyTorch's global generator, as by `Categorical.sample`, but not
-    numbers from `numpy.random` or `random`.
+    The seed, the groups and the weights determine the results, whichever workers the groups run on. This includes
+    numbers that a policy of PyTorch draws from PyTorch's global generator, as by `Categorical.sample`, but not numbers
+    from `numpy.random` or `random`.
 
     If a worker dies, Dask runs the segment of a `FunctionalEnv` again, with the same result. A group of ordinary
     environments is made again on another worker, with seeds derived from its original seeds. Its unfinished segment is
-    collected again, and `Trajectory.restarted` reports it once.
+    collected again, and `Trajectory.restarted` reports the restart once.
 
     Args:
-        envs: functions that make one environment each; or a `FunctionalEnv`, with which each group runs a compiled
-            `rollout`.
+        envs: a list of functions that make one environment each, or a `FunctionalEnv`. Each group of a
+            `FunctionalEnv` runs a compiled `rollout`.
         policy: a function as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
@@ -75,13 +75,13 @@ class Collector(Iterator[Trajectory[ArrT]]):
         seed: the seed of all random numbers. None uses a seed from the operating system, and stores it in
             `collector.seed`.
         client: the client of a Dask cluster, or the address of its scheduler. None uses the current client. If there
-            is none, the collector starts workers on this machine.
+            is no current client, the collector starts workers on this machine.
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the first segment
             that is ready, while collection continues. A group then has at most two segments that are in progress, or
             ready but not yet returned.
         xp: the library of the trajectories.
         device: the device of the trajectories, or None for the library's default.
-        timeout: the maximum number of seconds for a step, or for a segment of a `FunctionalEnv` with its compilation.
+        timeout: the maximum number of seconds for a step, or for a segment of a `FunctionalEnv` and its compilation.
             After that, the worker is restarted.
         policy_xp: the library of the policy's observations and parameters. None stands for JAX for a `FunctionalEnv`,
             PyTorch for a module, and NumPy otherwise.
@@ -97,8 +97,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups: the number of groups.
         num_envs: the number of environments.
         num_steps: the number of steps of a segment.
-        seed: the seed that was passed, or else one from the operating system.
-        version: the number of calls of `update`, which is the version of the newest weights.
+        seed: the seed that was passed, or else a seed from the operating system.
+        version: the version of the newest weights, which each call of `update` increases by 1.
         single_observation_space: the space of one observation.
         single_action_space: the space of one action.
 
@@ -217,7 +217,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
 
         Raises:
             NotReadyError: the collector is closed, or was made before this process was forked.
-            arrayferry.OptionError: this is the thread of the client's event loop.
+            arrayferry.OptionError: the call is in the thread of the client's event loop, or the groups returned arrays
+                that cannot be concatenated.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
                 next call continues with the collected segments, and restarts the groups that failed.
         """
@@ -227,7 +228,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
         trajectories: Trajectory[ArrT] = self._convert(joined(groups))
-        try:  # after Ctrl-C, the old positions are restored, so that no segment is lost
+        try:  # if Ctrl-C interrupts the return, no segment may be lost
             runner.positions = after
             return trajectories
         except BaseException:
@@ -251,12 +252,12 @@ class Collector(Iterator[Trajectory[ArrT]]):
 
     @property
     def version(self) -> int:
-        """The number of calls of `update`, which is the version of the newest weights."""
+        """The version of the newest weights, which each call of `update` increases by 1."""
         return self._runner.weights.version
 
     @property
     def stats(self) -> CollectorStats:
-        """The numbers of steps and segments so far, the time, and the number of lost workers."""
+        """The progress so far: steps, segments, seconds and lost workers."""
         runner = self._runner
         numbers = [position.number for position in runner.positions]
         steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
@@ -267,7 +268,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def statistics(self) -> list[dict[str, Any]]:
         """Return the statistics of the kernels of each group, after the trajectories returned so far.
 
-        Each element of the list is a dict like that of `env.state_dict`. If `wrapper_state` was None,
+        Each element of the list is a dict like the result of `env.state_dict`. If `wrapper_state` was None,
         `arrayferry_gym.wrappers.merge` combines the dicts of all groups.
 
         Raises:
@@ -387,7 +388,7 @@ def _environments(
 
 
 def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
-    """Return the spaces of observations and actions of a `FunctionalEnv`. Its kernels may need the step limit."""
+    """Return the spaces of observations and actions of a `FunctionalEnv`. The spaces may depend on `limit`."""
     if not env.kernels:
         return env.observation_space, env.action_space
     outside = env.chain(limit_of(limit, env.max_episode_steps)).outside
@@ -395,7 +396,7 @@ def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
 
 
 def _seconds(timeout: Any) -> float:
-    """Check a timeout. Return it in seconds, and at most `threading.TIMEOUT_MAX`."""
+    """Check a timeout in seconds. Return it, or `threading.TIMEOUT_MAX` if that is less."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
         raise af.OptionError(
             f"timeout={timeout!r:.80} is not valid",

@@ -41,14 +41,14 @@ class Runner:
         return [each for group in self.all_ready() for each in group.ready[0].reply]
 
     def all_ready(self) -> Sequence[Group]:
-        """Wait for the next segments of all groups, and return the groups."""
+        """Wait until the next segment of each group is ready, and return all groups."""
         self._wait(1, all)
         return self.groups
 
     def first_ready(self) -> Sequence[Group]:
         """Wait until a segment is ready, and return the group whose segment arrived first, in a list.
 
-        Request another segment of this group, so that it need not wait for the user.
+        Request another segment of this group, so that the group need not wait for the user.
         """
         self._wait(AHEAD, any)
         ready = [group for group in self.groups if group.ready]
@@ -57,7 +57,7 @@ class Runner:
         return [first]
 
     def after(self, groups: Sequence[Group]) -> tuple[Position, ...]:
-        """Return the positions of all groups after the first ready segment of each of these groups is returned."""
+        """Return the positions of all groups after the next segment of each of `groups` is returned to the user."""
         positions = list(self.positions)
         for group in groups:
             job = group.ready[0]
@@ -65,7 +65,7 @@ class Runner:
         return tuple(positions)
 
     def close(self) -> None:
-        """Release all futures and actors, and the cluster."""
+        """Release all futures and actors, and close the cluster."""
         homes = [group.status.home for group in self.groups if group.status.home is not None]
         for group in self.groups:
             group.status = group.status._replace(jobs=(), home=None, actor=None)
@@ -76,15 +76,16 @@ class Runner:
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
-        """Request and receive segments until enough groups are ready. Check that there are workers, and no group hangs.
+        """Request and receive segments until enough groups are ready. Check that workers exist and that no group hangs.
 
         Args:
             most: the maximum number of segments of a group that are in progress, or ready but not yet returned.
-            enough: returns whether to stop waiting, for a list that says of each group whether a segment is ready.
+            enough: a function of a list that has a bool for each group: whether a segment is ready. Returns whether to
+                stop waiting.
 
         Raises:
             DistributedEnvError: a group failed. The ready segments of the other groups are not lost.
-            arrayferry.OptionError: this is the thread of the client's event loop.
+            arrayferry.OptionError: the call is in the thread of the client's event loop.
         """
         self._cluster.check_thread()
         begun = time.monotonic()

@@ -26,7 +26,9 @@ def joined(groups: Sequence[Group]) -> Trajectory:
     steps, layout = flat[0]
     try:
         if any(other != layout for _, other in flat):
-            raise ValueError(f"{' and '.join(sorted({str(other) for _, other in flat}))}")
+            raise ValueError(
+                f"their structures are {' and '.join(sorted({str(other) for _, other in flat}))}"
+            )
         if len(flat) > 1:
             columns = zip(*(arrays for arrays, _ in flat), strict=True)
             steps = [np.concatenate(column, axis=1) for column in columns]

@@ -1,1 +1,1 @@
-"""Groups on the workers of a Dask cluster: requests to them, and recovery when a worker is lost."""
+"""Groups of environments on the workers of a Dask cluster: requests of segments, and recovery from lost workers."""

@@ -1,4 +1,4 @@
-"""The Dask cluster on which groups run: that of the user's client or of the current client, or a new cluster."""
+"""The Dask cluster that runs the groups: the user's cluster, or a new cluster on this machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Cluster:
     """The workers of a Dask cluster that a collector may use.
 
     Args:
-        client: a client, or the address of a scheduler. None for the current client or, without one, for a new cluster
-            on this machine.
+        client: a client, or the address of a scheduler. None for the current client, or for a new cluster on
+            this machine if there is no current client.
         n_workers: the number of workers of a new cluster on this machine.
         workers: the addresses or names of the workers to use, or None for all.
         resources: Dask resources that a worker must have.
@@ -82,7 +82,7 @@ class Cluster:
         """Raise an error in the thread of the client's event loop, where a call that waits would block the loop."""
         if self.client.asynchronous:
             raise af.OptionError(
-                "client= or the current client is asynchronous, but a Collector needs a synchronous one",
+                "client= or the current client is asynchronous, but a Collector needs a synchronous client",
                 remedy="Use the Collector in another thread (asyncio.to_thread), or pass a client that was made without asynchronous=True.",
             )
 
@@ -137,7 +137,7 @@ class Cluster:
             if since is not None and now - since > timeout:
                 raise NoWorkerError(
                     f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
-                    remedy="Start workers, and try again. client.wait_for_workers waits for workers.",
+                    remedy="Start workers, wait for them by client.wait_for_workers(n), and try again.",
                 )
             self._empty_since, self._wanted = since or now, wanted or self.submit(_same, b"")
         return living
@@ -180,7 +180,7 @@ class Cluster:
 
     def running(self, key: str) -> str | None:
         """Return the address of the worker that computes a task now, or None if no worker does."""
-        # the worker may be lost, or the task cancelled, between these calls
+        # ignore errors: the worker may be lost, or the task cancelled, between these calls
         with contextlib.suppress(Exception):
             # the scheduler would log an error if call_stack() asked for a key that does not run
             there = self._ask(self.client.processing)
@@ -208,7 +208,7 @@ def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> 
 
 
 class Sent:
-    """Bytes that several tasks need. A separate task returns them, which Dask runs again if their worker is lost.
+    """Bytes that several tasks need. A separate task returns them. If its worker is lost, Dask runs the task again.
 
     Args:
         cluster: the cluster whose tasks need the bytes.

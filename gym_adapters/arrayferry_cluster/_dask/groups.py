@@ -1,7 +1,7 @@
 """Groups of environments on workers: requests of segments, their replies, and restarts.
 
 A group of a `FunctionalEnv` runs as tasks, which Dask runs again if their worker is lost. A group of ordinary
-environments is an actor, which is made again on another worker.
+environments is an actor. If its worker is lost, it is made again on another worker.
 
 Ctrl-C may interrupt any line. So a group has one `GroupStatus`, which is replaced as a whole, and a method can be
 called again after an interrupt.
@@ -23,10 +23,10 @@ from arrayferry_cluster._workers.plan import GroupSetup, to_bytes
 from .cluster import PATIENCE, Cluster, Sent
 
 SPACES = -1
-"""The number of the request for the spaces, in place of the number of a segment. It comes before segment 0."""
+"""The number of the request for the spaces, in place of the number of a segment. The request comes before segment 0."""
 
 LINKED = 8
-"""Every `LINKED`-th segment of a `FunctionalEnv` gets its state from this process. All others are linked.
+"""Every `LINKED`-th segment of a `FunctionalEnv` gets its state from this process. All other segments are linked.
 
 A linked segment begins with the result of the previous segment, and Dask runs it on the worker that has this result. If
 the result is lost, Dask repeats the previous linked segments, from the last state that this process sent. A segment
@@ -41,7 +41,8 @@ class Position(NamedTuple):
 
     Attributes:
         number: the number of the next segment to return.
-        state: the state with which this segment begins. None for ordinary environments, and to begin with resets.
+        state: the state with which the next segment begins. None for ordinary environments, and for a segment that
+            begins with resets.
         call: the future of the previous segment, whose worker has the state with which the next segment begins.
     """
 
@@ -60,7 +61,7 @@ class Job:
         call: the future of the reply.
         reply: the reply, or None until it arrives.
         arrived: the number of the reply, counted over the replies of all groups in the order of arrival.
-        running_since: the `time.monotonic` at which the task was first found to run, or None if it was not.
+        running_since: the `time.monotonic` at which the task was first found to run, or None before that.
     """
 
     number: int
@@ -135,7 +136,7 @@ class Group(ABC):
 
     @property
     def ready(self) -> tuple[Job, ...]:
-        """The segments that have arrived, in order, up to the first that has not."""
+        """The segments before the first segment that has not arrived, in order."""
         return tuple(itertools.takewhile(lambda job: job.reply is not None, self.status.jobs))
 
     @property
@@ -284,7 +285,7 @@ class TaskGroup(Group):
 class ActorGroup(Group):
     """A group of ordinary environments, which is an actor.
 
-    If its worker is lost, a new actor replaces it, with seeds that are derived from the original ones.
+    If its worker is lost, a new actor replaces it, with seeds that are derived from the original seeds.
     """
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
@@ -306,7 +307,7 @@ class ActorGroup(Group):
                     status = status._replace(actor=status.home.result(timeout=PATIENCE))
                     self.status = status
                 reply = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
-        except Exception as error:  # the actor is lost: `settle` makes another
+        except Exception as error:  # the actor is lost: `settle` replaces it
             error.__traceback__ = None
             return False
         return self._add(number, reply, sent=status.sent if number == SPACES else version)
@@ -322,7 +323,7 @@ class ActorGroup(Group):
                 self._died(error)
 
     def _failed(self, job: Job, error: Exception) -> None:
-        # the connection is lost, or Dask does not know yet that the worker died
+        # then the connection is lost, or Dask does not know yet that the worker died: request again
         if self.status.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
@@ -350,7 +351,7 @@ class ActorGroup(Group):
                 _, where, indices = activity
             except TimeoutError:  # no answer: report the defaults of `where` and `indices`
                 pass
-            except Exception:  # the actor is lost: `settle` makes another
+            except Exception:  # the actor is lost: `settle` replaces it
                 return
             if worker := self._cluster.address(status.home):
                 raise self._hangs(worker, where, indices)

@@ -68,8 +68,8 @@ class EnvGroup:
             weights: the pickled weights, or None if the group already has them.
 
         Returns:
-            The segment. "again" if an earlier call has not arrived yet, or the weights are missing. "lost" if this
-            actor did not collect the earlier segments, and so lacks their state.
+            The segment. A `Failure` if an error was raised. "again" if an earlier call has not arrived yet, or the
+            weights are missing. "lost" if this actor lacks the state after the previous segment.
         """
         key = restarts, number
         if key in self._kept:
@@ -130,7 +130,7 @@ class EnvGroup:
         seed_prefix = (plan.seed, self._setup.index)
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
         self._activity.policy = False
-        # copy observations if the policy has a state, which may contain them after the next step
+        # the state of a policy may contain observations, which the next step would overwrite: copy
         copied = self._setup.policy_state is not None
         vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}

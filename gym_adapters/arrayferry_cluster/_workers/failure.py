@@ -23,14 +23,14 @@ from .plan import SetupError, to_bytes
 
 
 class Activity:
-    """What a group is doing: which segment, step and environment. Another thread may read it.
+    """What a group is doing: its current segment, step and environment. Another thread may read the attributes.
 
     Args:
         group: the number of the group.
         indices: the numbers of the environments of the group.
 
     Attributes:
-        segment: the number of the current segment, or None while the environments are made.
+        segment: the number of the current segment, or None in a call that only makes the environments.
         step: the number of the current step in the segment, or None between steps.
         policy: whether the policy computes, or its results are read.
         env: the number of the environment in use, or None if none is in use.
@@ -59,7 +59,7 @@ class Activity:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The number of the environment in use, or the numbers of all environments of the group if none is."""
+        """The number of the environment in use, or of all environments of the group if none is in use."""
         return self._indices if self.env is None else (self.env,)
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, activity: Activity) -> Failure:
-        """Return the failure for an error. `activity` determines which environments or policy raised it."""
+        """Return the failure for an error. `activity` shows which environments raised it, or that the policy did."""
         setup = isinstance(error, SetupError)
         by_policy = activity.policy and activity.env is None
         error = (setup and error.__cause__) or error

@@ -1,6 +1,6 @@
 """`segment` collects a segment of a `FunctionalEnv` by a compiled rollout.
 
-It is a pure function, so any worker may call it, or call it again.
+It is a pure function, so any worker may call it, also several times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def segment(
         setup: the `GroupSetup`, pickled.
         number: the number of the segment, on which the random numbers depend.
         state: the carry of `rollout` with which the segment begins, or the previous `Segment`, which contains this
-            carry. None to begin with resets.
+            carry. None if the segment begins with resets.
         weights: the parameters of the policy, pickled.
         version: the version of the weights.
     """
@@ -55,7 +55,7 @@ def _segment(
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
-    if state is None:  # make a carry: a rollout without one would be compiled separately
+    if state is None:  # a rollout without a carry would be compiled separately
         state = first_carry(
             *begun, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,

@@ -31,7 +31,9 @@ class Infos:
         )
 
     def tree(self) -> Any:
-        """Return a dict of arrays (time, environment, ...) and masks. An info that no environment provided is None.
+        """Return a dict of arrays (time, environment, ...) and masks, or None if no infos were requested.
+
+        An info that no environment provided is None in the dict.
 
         Raises:
             arrayferry.OptionError: an info is neither a number nor an array of numbers, or its shape changes.
@@ -44,7 +46,7 @@ class Infos:
             if len(shapes) > 1 or not kinds <= set("biufc"):
                 raise af.OptionError(
                     f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
-                    remedy="Leave that name out, or return the info with the same dtype and shape at each step.",
+                    remedy="Leave that name out, or return numbers or arrays of numbers, of one shape, at each step.",
                 )
             result[name] = None
             if values:

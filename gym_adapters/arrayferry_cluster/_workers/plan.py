@@ -103,14 +103,14 @@ def to_bytes(value: AnyTree, what: str = "the value") -> bytes:
     except Exception as error:
         raise af.OptionError(
             f"{what} cannot be pickled ({type(error).__name__}: {error})",
-            remedy="Make such objects inside the function that is called on the worker, and pass only arrays and "
-            "numbers in policy_params.",
+            remedy="Make objects that cannot be pickled in the function that is called on the worker, and pass only "
+            "arrays and numbers in policy_params.",
         ) from error
 
 
 @contextlib.contextmanager
 def setting_up() -> Iterator[None]:
-    """In place of errors in this context, raise `SetupError` if they mean that this process lacks a module or class."""
+    """In this context, replace an error by a `SetupError` if this process lacks a module or class that is pickled."""
     try:
         yield
     except ImportError as error:
@@ -130,9 +130,9 @@ def _loaded(data: bytes) -> Any:
 
 
 def loaded(data: bytes) -> Any:
-    """Unpickle the result of `to_bytes`, once in each process.
+    """Unpickle the result of `to_bytes`.
 
-    The result is cached, since JAX would compile again for another copy of a function.
+    Values are cached, since JAX would compile again for another copy of a function.
 
     Raises:
         SetupError: this process lacks a module or class.

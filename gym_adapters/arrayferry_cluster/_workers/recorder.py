@@ -36,7 +36,7 @@ class Recorder:
         self._steps.append((layout, arrays))
 
     def tree(self) -> Any:
-        """Return a tree in which each array contains that array of all steps, stacked along axis 0.
+        """Return a tree of the same structure, in which each array stacks the arrays of all steps along axis 0.
 
         Raises:
             arrayferry.OptionError: the structure, dtypes or shapes differ between steps.

@@ -1,4 +1,4 @@
-"""Dask: lazy arrays, computed together when they are converted to another library."""
+"""Dask: lazy arrays, which are computed when they are converted. All arrays of a tree are computed together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def arrayferry_backends() -> list[Backend]:
 
 
 def arrayferry_converters() -> list[Converter]:
-    """Return the direct converters between Dask and CuPy, whose values stay on the GPU."""
+    """Return the direct converters between Dask and CuPy, which leave values on the GPU."""
     return [DaskToCupy(), CupyToDask()]
 
 

@@ -1,4 +1,4 @@
-"""The backend of Dask, and direct converters between Dask and CuPy, whose values stay on the GPU."""
+"""The backend of Dask, and direct converters between Dask and CuPy, which leave values on the GPU."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DaskBackend(Backend):
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         values = list(compute(xs))
-        # if arrays are equal, Dask returns one object for all of them, but results must not share memory
+        # for arrays with the same tasks, Dask returns one object, but results must not share memory
         seen: set[int] = set()
         for index, x in enumerate(xs):
             again = id(values[index]) in seen
@@ -70,7 +70,7 @@ class DaskBackend(Backend):
         return split(synchronized(CUPY.from_numpy(x, device)))
 
     def is_sparse(self, x: AnyArray) -> bool:
-        meta = x._meta  # an empty array like the blocks
+        meta = x._meta  # an empty array of the type of the blocks
         return hasattr(type(meta), "todense") and hasattr(meta, "nnz")
 
     def to_dense(self, x: AnyArray) -> Any:
@@ -90,7 +90,7 @@ class DaskBackend(Backend):
 
 
 class DaskToCupy(Converter):
-    """Computes a Dask array of CuPy blocks, whose values stay on the GPU.
+    """Computes a Dask array of CuPy blocks. The values stay on the GPU.
 
     Blocks are computed on the CUDA streams of other threads, so the conversion waits for these streams.
     """
@@ -107,13 +107,13 @@ class DaskToCupy(Converter):
         import cupy
 
         (values,) = compute([x])
-        if not isinstance(values, cupy.ndarray):  # the blocks may differ from the meta of the array
+        if not isinstance(values, cupy.ndarray):  # blocks may have another type than `x._meta`
             return convert(read_values(values), "cupy", device=device, copy=True)
         return in_own_memory(values, fresh=is_finished(x, values))
 
 
 class CupyToDask(Converter):
-    """Makes a Dask array of a copy of a CuPy array. It waits for the copy, which threads of Dask may read next."""
+    """Makes a Dask array of a copy of a CuPy array. Waits until the copy is complete: other threads may read it."""
 
     source: str = "cupy"
     target: str = "dask"

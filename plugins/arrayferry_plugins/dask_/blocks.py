@@ -1,7 +1,7 @@
 """How streams compute the chunks of Dask arrays along an axis, one after another.
 
-A client of a cluster or threads of this process compute the chunks. A stream that was pickled finds its cluster again
-in another process.
+A client of a cluster or threads of this process compute the chunks. In another process, a pickled stream connects to
+its cluster again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .computing import futures_of, owner_of, persisted, scheduler_of, without_pl
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
-"""The maximum number of seconds to wait for an answer of a client, or of the cluster of a `_Formerly`."""
+"""The maximum number of seconds to wait for an answer of a client, or of a scheduler whose address is a `_Formerly`."""
 
 CONNECT = 5.0
 """The maximum number of seconds to try to reach a cluster at an address that the user passed."""
 
 FILES = ("tls_ca_file", "tls_client_cert")
-"""The settings of connections that name files that TLS needs."""
+"""The settings of a connection with the names of files that TLS needs."""
 
 SETTINGS = (*FILES, "tls_client_key", "tls_ciphers", "tls_min_version", "tls_max_version")
-"""The settings of connections to pickle. If a key or certificate is in place of a file name, none is pickled."""
+"""The settings of a connection that are pickled. If one of them has the content of a file, none is pickled."""
 
 _connecting: dict[int, threading.RLock] = {}
-"""A lock for each process, by its id. In a forked process, its parent's lock may be locked forever."""
+"""A lock for each process id. A forked process needs a new lock, since the lock of its parent may be locked forever."""
 
 
 class Clients:
@@ -44,7 +44,8 @@ class Clients:
 
     Args:
         xs: the arrays.
-        client: a client, or the address of a scheduler. None for the current client, or threads if there is none.
+        client: a client, or the address of a scheduler. None for the current client, or for threads if there is no
+            current client.
     """
 
     def __init__(self, xs: Sequence[Any], client: Any) -> None:
@@ -59,11 +60,12 @@ class Clients:
         """Return the client or the scheduler that computes the arrays.
 
         Args:
-            futures: the futures in the graphs of the arrays. Only the cluster that has their results can use them.
+            futures: the futures in the graphs of the arrays. Only the cluster that has the results of the futures can
+                compute the arrays.
 
         Returns:
-            A client and None for a cluster, or None and the function of a scheduler such as Dask's processes. Both
-            are None for the default threads.
+            The client of a cluster and None, or None and the function of another scheduler, such as
+            `dask.multiprocessing.get`. For the default threads, None and None.
         """
         client, get, which = self._requested, None, "client="
         if client is None or isinstance(client, _Formerly):
@@ -89,10 +91,10 @@ class Clients:
         return None if within else _Formerly.of(client)
 
     def _answers(self, client: Any) -> bool:
-        """Return whether a client works in this process. In a forked process, the threads of the client are missing."""
+        """Return whether a client works in this process. In a forked process, the client's threads are missing."""
         if self._process != os.getpid() or self._connections:
             return False
-        if client.asynchronous:  # _check() raises an error for an asynchronous client
+        if client.asynchronous:  # no test: _check() raises an error for an asynchronous client
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=PING)
@@ -106,7 +108,7 @@ class Clients:
         """Return a client of the scheduler at an address. The client is closed when this object is deleted.
 
         Returns:
-            None, with a warning, if the address is a `_Formerly` and the cluster no longer answers.
+            The client. None, with a warning, if the address is a `_Formerly` and the cluster no longer answers.
         """
         process = os.getpid()
         with _connecting.setdefault(process, threading.RLock()):
@@ -125,15 +127,15 @@ class _Place(str):
     """The address of a scheduler, with the settings of connections to it.
 
     Attributes:
-        security: a `distributed.Security`. After unpickling, it is a dict of `SETTINGS`, which is empty if keys were
-            in memory.
+        security: a `distributed.Security`. After unpickling, a dict of the `SETTINGS`, which is empty if a key or
+            certificate was in memory instead of in a file.
     """
 
     security: Any = None
 
     @classmethod
     def of(cls, client: Any) -> _Place:
-        """Return an address, or that of the scheduler of a client, with the client's or default settings."""
+        """Return the address of a client's scheduler with its settings, or a given address with default settings."""
         import distributed
 
         place = cls(client if isinstance(client, str) else client.scheduler.address)
@@ -151,7 +153,7 @@ class _Place(str):
 class _Formerly(_Place):
     """The address of the cluster whose client was current when a stream was pickled.
 
-    The user did not name the cluster.
+    The user did not pass the cluster to the stream, so threads can compute it if the cluster no longer answers.
     """
 
 
@@ -178,7 +180,7 @@ def _in_task(*, actor: bool = True) -> bool:
     """Return whether this code runs in a task of a cluster. A task that waits for other tasks may wait forever.
 
     Args:
-        actor: whether methods of actors count as tasks. They run in threads of their own, and so may wait.
+        actor: whether methods of actors count as tasks. They may wait, since they do not run in the threads of tasks.
     """
     worker = sys.modules.get("distributed.worker")
     # while another thread imports the module, it may lack `thread_state`
@@ -187,7 +189,7 @@ def _in_task(*, actor: bool = True) -> bool:
 
 
 def _leave_pool() -> None:
-    """In a task of a cluster, let the worker also run another task, such as one that this task waits for."""
+    """If this is a task of a cluster, let the worker run another task too, such as a task that this one waits for."""
     if _in_task(actor=False):
         import distributed
 
@@ -221,14 +223,14 @@ def _check(client: Any, which: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a new client of the scheduler at an address. If a `_Formerly` does not answer, warn and return None."""
+    """Return a new client of the scheduler at an address. If a `_Formerly` does not answer, warn, and return None."""
     import dask
     import distributed
 
     named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
-        # if one of these files is missing here, let Dask use the settings of this process
+        # if one of these files is missing, let Dask use the settings in its configuration
         security = security if all(map(os.path.isfile, files)) else None
     configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     timeout = min(configured, CONNECT if named else PING)
@@ -239,14 +241,14 @@ def _connect(address: str) -> Any:
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
         remedy = "Start a scheduler, or pass the address that it prints."
-        if isinstance(error, TypeError):  # the address is of TLS, but there are no certificates
+        if isinstance(error, TypeError):  # the address needs TLS, but there are no certificates
             remedy = (
-                "A pickle contains the names of files, but no keys. Pass names of files to distributed.Security, or "
-                "set distributed.comm.tls in Dask's configuration."
+                "An address has no certificates, and a pickle has the names of files, but no keys. Pass names of files "
+                "to distributed.Security, or set distributed.comm.tls in Dask's configuration."
             )
         if named or isinstance(error, TypeError):
             raise ConversionError(why, remedy=remedy) from error
-    text = f"a stream that used the cluster at {address} before it was pickled is computed by threads of this process: {why}"
+    text = f"a pickled stream used the cluster at {address}, but is now computed by threads of this process: {why}"
     warnings.warn(text, RuntimeWarning, stacklevel=2)
     return None
 
@@ -264,7 +266,7 @@ class DaskBlocks(Blocks):
         xs: the arrays.
         axis: the axis.
         client: the `distributed.Client` that computes the chunks, or the address of a scheduler. None for the current
-            client, or threads if there is none.
+            client, or for threads if there is no current client.
     """
 
     uses_client = True
@@ -296,7 +298,7 @@ class DaskBlocks(Blocks):
 
     def open(self, steps: Sequence[Any]) -> Reader:
         wanted = [[self._keys[array][block] for array, block in step] for step in steps]
-        # the optimization may remove persisted results, which some tasks still need
+        # add persisted results again: the optimization may remove some that tasks still need
         graph = {**self._persisted, **self._optimize(self._graph, wanted)}
         client, get = self._clients.find(self._futures)
         if client is None:
@@ -306,14 +308,14 @@ class DaskBlocks(Blocks):
 
 
 def _along(keys: Any, axis: int) -> list[Any]:
-    """Return for each block along an axis the keys of its chunks, in lists that are nested along the other axes."""
+    """Return the keys of the chunks of each block along an axis, in lists that are nested along the other axes."""
     if axis == 0:
         return [[key] for key in keys]
     return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]
 
 
 class DaskStreaming(Streaming):
-    """Reads Dask arrays by their chunks."""
+    """Reads Dask arrays chunk by chunk."""
 
     name = "dask"
 

@@ -1,4 +1,4 @@
-"""The blocks of Dask arrays: how arrays are split into them, and how blocks of other libraries are made and joined."""
+"""How arrays are split into blocks of Dask arrays, and how blocks of other libraries are made and joined."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from arrayferry.extending import resolve_type
 from arrayferry.typing import AnyArray
 
 CHUNK_BYTES = 64 * 1024 * 1024
-"""The size in bytes of the blocks of an array if the user requested no chunks."""
+"""The maximum size in bytes of a block, apart from blocks of one row, if the user requested no chunks."""
 
 chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
-"""The argument `chunks` of the running call of `to_dask`, for the arrays that it makes."""
+"""The argument `chunks` of the current call of `to_dask`, or None outside of such a call."""
 
 
 def split(x: AnyArray) -> Any:
-    """Make a Dask array from an array, with `chosen_chunks` or blocks of about 64 MiB."""
+    """Make a Dask array from an array, with the chunks in `chosen_chunks`, or else with blocks of about 64 MiB."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 
@@ -57,7 +57,7 @@ def rechunked(x: AnyArray, chunks: Any) -> Any:
 
 
 def _by_axis(chunks: Any) -> Any:
-    """Return chunks for Dask. `to_dask` applies a whole number to the first axis, and Dask to all axes."""
+    """Return `chunks` for Dask. An integer applies to the first axis in `to_dask`, but to all axes in Dask."""
     return {0: chunks} if isinstance(chunks, int) else chunks
 
 
@@ -80,16 +80,16 @@ def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
 
 
 def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
-    """Return an empty array like the converted blocks of a Dask array, and its dtype.
+    """Return an empty array of the type of the converted blocks of a Dask array, and its dtype.
 
-    If the dtype is one of PyTorch, for example, the empty array is a NumPy array, since Dask needs a dtype of NumPy.
+    If that dtype is not one of NumPy, as for PyTorch, return a NumPy array, since Dask needs a dtype of NumPy.
     """
     import numpy as np
 
     meta = x._meta
     if not meta.ndim:  # the meta of an array without axes has one element, whose value is unknown
         meta = meta.reshape(1)[:0]
-    if meta.dtype == object:  # an empty array of objects would be converted without an error
+    if meta.dtype == object:  # raise the error that an array with elements would raise
         target = conversion.target
         try:
             fit_dtype(meta, target, conversion.options.narrowing)
@@ -102,7 +102,7 @@ def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
 
 
 def _converted(conversion: Conversion, block: Any) -> Any:
-    """Convert a block. This runs in the process that computes the block, which must know how to join such blocks."""
+    """Convert a block, and register its type with Dask, since this process may join such blocks later."""
     result = conversion(block)
     _join(type(result))
     return result
@@ -118,7 +118,7 @@ def know_blocks() -> None:
 
 
 def _join(cls: type) -> None:
-    """Register with Dask the functions that join blocks of a type, unless it can join them already."""
+    """Register with Dask the functions that join blocks of a type, unless Dask can join them already."""
     import numpy as np
     from dask.array.dispatch import concatenate_lookup
 
@@ -138,7 +138,7 @@ def _register(cls: type | None) -> None:
 
 
 def _know_dtypes() -> None:
-    """Let Dask send tensors whose dtype NumPy lacks, such as bfloat16, if `distributed` is imported."""
+    """Let Dask send PyTorch tensors whose dtype NumPy lacks, such as bfloat16, if `distributed` is imported."""
     cls = resolve_type("torch.Tensor")
     if cls is None or "distributed" not in sys.modules:
         return
@@ -149,7 +149,7 @@ def _know_dtypes() -> None:
         try:
             return serialize_torch_Tensor(x)
         except (TypeError, RuntimeError):
-            raise NotImplementedError from None  # after this error, Dask pickles the array
+            raise NotImplementedError from None  # after this error, Dask pickles the tensor
 
     dask_serialize.register(cls, serialize)
 

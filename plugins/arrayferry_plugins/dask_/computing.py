@@ -1,4 +1,4 @@
-"""Computes several Dask arrays together, by the current scheduler or by the cluster that has their futures.
+"""Computes several Dask arrays together, by the current scheduler or by the cluster that has their futures' results.
 
 The futures in a graph are found without materializing the whole graph. Computed values are returned in memory that
 nothing else uses.
@@ -18,7 +18,7 @@ from arrayferry_plugins._sources import refused
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
-    """Compute several arrays together, so that tasks that they have in common are computed once."""
+    """Compute several arrays together. Tasks that several arrays need are computed once."""
     import dask
 
     if not xs:
@@ -38,14 +38,14 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
         which = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
         raise ConversionError(
             f"{which} could not be computed ({type(error).__name__}: {error})",
-            remedy="Find the task that fails: x.compute() raises the same error.",
+            remedy="To find the task that fails, call x.compute(), which raises the same error.",
         ) from error
 
 
 def without_planning(x: AnyArray) -> Any:
     """Return an array of Dask's query planning as a `dask.array.core.Array`, which has a graph.
 
-    The graph is not optimized, since that would change the tasks of keys that a cluster may know already.
+    The graph is not optimized: an optimization would change the tasks of keys that a cluster may know already.
     """
     from dask.array.core import Array
 
@@ -60,7 +60,7 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
     """Return the scheduler that Dask chooses for some collections.
 
     Raises:
-        ConversionError: the scheduler is an asynchronous client. A call that waits for it would block its event loop.
+        ConversionError: the scheduler is an asynchronous client. To wait for it here would block its event loop.
     """
     import dask
 
@@ -82,7 +82,7 @@ def owner_of(futures: Sequence[Any]) -> Any:
     """Return a client of the cluster that has the results of some futures, or None if there are no futures.
 
     Raises:
-        ConversionError: a future has no result, or the futures belong to several clusters.
+        ConversionError: a future has no usable result, or the futures belong to several clusters.
     """
     clients = [_client_of(future) for future in reversed(futures)]
     clusters = {client.scheduler.address: client for client in clients}
@@ -95,13 +95,13 @@ def owner_of(futures: Sequence[Any]) -> Any:
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
-    """Return the persisted results in a graph, which are futures, by their keys."""
+    """Return the persisted results in a graph: a dict from keys to futures."""
     layers = _materialized(_layers(graph))
     return {key: part for layer in layers for key, part in layer.items() if is_future(part)}
 
 
 def futures_of(graph: Any) -> list[Any]:
-    """Return the futures in a graph: values of its keys, and arguments of its tasks."""
+    """Return the futures in a graph. They may be values of keys, or arguments of tasks."""
     future = _future()
     if future is None:
         return []
@@ -128,27 +128,27 @@ def _layers(graph: Any) -> Iterable[Any]:
 
 
 def _materialized(layers: Iterable[Any]) -> list[Any]:
-    """Return the layers whose tasks exist already. Dask would have to make the tasks of the others."""
+    """Return the layers whose tasks exist already. Dask would have to make the tasks of the other layers."""
     from dask.highlevelgraph import MaterializedLayer
 
     return [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
 
 
 def is_future(x: AnyArray) -> bool:
-    """Return whether a value is a `distributed.Future`. This imports nothing."""
+    """Return whether a value is a `distributed.Future`, without an import of `distributed`."""
     return isinstance(x, _future() or ())
 
 
 def _future() -> Any:
-    """Return the class `distributed.Future`, or None if it is not imported, or another thread is importing it."""
+    """Return the class `distributed.Future`, or None if `distributed` is not completely imported."""
     return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 
 def _client_of(future: Any) -> Any:
-    """Return the client of a future, or of the task that received it.
+    """Return the client of a future. If the future has none because a task received it, return the task's client.
 
     Raises:
-        ConversionError: the future has no result, and will have none.
+        ConversionError: the future failed or is lost, or its client is closed or asynchronous.
     """
     client, cause = future.client, None
     if client is None:
@@ -173,7 +173,7 @@ def _client_of(future: Any) -> Any:
 
 
 def read_values(values: AnyTree) -> Any:
-    """Return the computed values of a Dask array as an array: one of NumPy, or of the library of its blocks."""
+    """Return the computed values of a Dask array as a NumPy array, or as an array of the library of the blocks."""
     import numpy as np
 
     from arrayferry_plugins.numpy_ import NumpyBackend
@@ -187,7 +187,7 @@ def read_values(values: AnyTree) -> Any:
 
 
 def is_finished(x: AnyArray, values: AnyTree) -> bool:
-    """Return whether the computed values of an array are in memory that Dask allocated, and nothing else uses."""
+    """Return whether the computed values of an array are in memory that Dask allocated and nothing else uses."""
     import numpy as np
     from dask.array import Array
 
@@ -196,7 +196,7 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
     several: bool = math.prod(x.numblocks) > 1
     if several or not isinstance(values, np.ndarray):
         return several
-    finish, arguments = x.__dask_postcompute__()  # older versions do not copy a single block
+    finish, arguments = x.__dask_postcompute__()  # older versions of Dask do not copy one block
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
 
@@ -206,7 +206,7 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
     Args:
         values: the computed values.
-        fresh: whether they are in such memory already, so that no copy is needed.
+        fresh: whether the values are in such memory already, so that no copy is needed.
     """
     import numpy as np
 
@@ -223,7 +223,7 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
 
 def _is_alone(values: AnyTree) -> bool:
-    """Return whether an array is writable, and fills a buffer, or most of it, that the array or its base owns."""
+    """Return whether an array is writable, and uses at least 8/9 of the memory that the array or its base owns."""
     import numpy as np
 
     whole = values if values.base is None else values.base
@@ -240,7 +240,7 @@ def on_host(values: AnyTree, sparse: Any = "raise") -> Any:
 
 
 def synchronized(x: AnyArray) -> Any:
-    """Wait until a copy by CuPy is complete. Otherwise, other streams could change its source or read it too early."""
+    """Return a copy. If CuPy made it, first wait until it is complete, since other streams may change its source."""
     if backend_of(x).name == "cupy":
         import cupy
 

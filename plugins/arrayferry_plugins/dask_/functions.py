@@ -38,9 +38,9 @@ def to_dask(
             values are passed to `dask.array`, such as `(100, -1)` or `{1: 10}`.
         blocks: the library of the blocks, as the target of `arrayferry.convert`. None keeps the blocks of Dask
             arrays, and makes NumPy blocks of other arrays, or CuPy blocks of arrays on a GPU that CuPy can use.
-        device: the device of the blocks.
-        copy: as for `arrayferry.convert`; it applies to the blocks too.
-        narrowing: what happens to blocks whose dtype their library lacks, as for `arrayferry.convert`. The numbers
+        device: the device of the blocks, as for `arrayferry.convert`.
+        copy: as for `arrayferry.convert`, also for the conversion of the blocks.
+        narrowing: what happens if the library of the blocks lacks a dtype, as for `arrayferry.convert`. The numbers
             of a block are checked when the block is computed.
         scalars: as for `arrayferry.convert`.
         unsupported: as for `arrayferry.convert`; "keep" also leaves a Dask array unchanged if the library of the
@@ -50,7 +50,7 @@ def to_dask(
 
     Returns:
         A value of the same structure. Each Dask array has the dtype of its blocks. Its `_meta` is an empty array of
-        the library of the blocks. If Dask does not support that library, as with PyTorch, it is an array of NumPy.
+        the library of the blocks. If Dask does not support that library, as with PyTorch, `_meta` is a NumPy array.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as in `arrayferry.converter`.

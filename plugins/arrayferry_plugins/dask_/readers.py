@@ -31,10 +31,10 @@ CLOSE = 2
 """A result is "close" if its last use is at most this many steps after its first."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""The maximum size in bytes of all kept results of one kind, "many" or "far". On a cluster, it applies per worker."""
+"""The maximum size in bytes of all kept results of one kind, "many" or "far". A cluster has this limit per worker."""
 
 WORKER = 1.0
-"""Seconds to wait for a worker's answer to a direct connection."""
+"""The maximum number of seconds to wait for the answer of a worker to a direct connection."""
 
 _reached: weakref.WeakSet[Any] = weakref.WeakSet()
 """The clients that can connect to workers directly."""
@@ -52,7 +52,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nothing else uses the memory of results. True if they arrived in messages from a cluster."""
+    """Whether nothing else uses the memory of results. True if results arrive in messages from a cluster."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -70,9 +70,9 @@ class DaskReader(Reader):
 
     def _plan(self) -> None:
         """Choose the results to keep for later steps."""
-        # for each key whose result is kept, how many steps need it
+        # for each key whose result is kept, the number of steps that need the result
         self._counts: dict[Any, int] = {}
-        # for each step, the keys that it needs, and the keys that it computes, with their kinds
+        # for each step: keys of kept results that it needs, and the kinds of those that it computes
         self._needed: dict[int, list[Any]] = {}
         self._at: dict[int, dict[Any, str]] = {}
         uses: dict[Any, set[int]] = {key: set() for key in self._needs}
@@ -80,7 +80,7 @@ class DaskReader(Reader):
             for key in keys:
                 uses[key].add(step)
         order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # all keys that need this one come first, so `uses` is complete
+        for key in reversed(order):  # keys that need `key` come first, so `uses[key]` is complete
             steps = uses[key]
             start = min(steps, default=0)
             distance = max(steps, default=0) - start
@@ -91,7 +91,7 @@ class DaskReader(Reader):
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
-                if kind != "far":  # each step may have to compute a "far" result again
+                if kind != "far":  # each step, not only the first, may compute a "far" result
                     runs = {start}
             for needed in self._needs[key]:
                 uses[needed] |= runs
@@ -108,10 +108,10 @@ class DaskReader(Reader):
 
     @abstractmethod
     def task_of(self, result: AnyTree) -> Any:
-        """Return a task whose result is a result that was kept."""
+        """Return a task that returns a kept result."""
 
     def forget(self, key: Any) -> None:
-        """Update totals of sizes after a result is no longer kept. By default, there are no totals."""
+        """Subtract the size of a result that is no longer kept from the total size. By default, there is no total."""
 
     def work(self, step: int) -> Iterable[Hashable]:
         from dask.core import istask
@@ -145,7 +145,7 @@ class DaskReader(Reader):
         self._graph.clear()
 
     def _keep(self, key: Any, result: AnyTree) -> None:
-        """Keep the result of a task for later steps. With `NOT_KEPT`, let these steps compute it again."""
+        """Keep the result of a task for later steps. If `result` is `NOT_KEPT`, these steps compute it again."""
         if self._kept[key].done():
             self._kept[key] = Future()
         self._kept[key].set_result(result)
@@ -294,7 +294,7 @@ def _reachable(client: Any) -> bool | None:
     """Return whether this process can fetch blocks directly from the workers, instead of through the scheduler.
 
     Returns:
-        None if this is not known, because there are no workers, or their addresses are not of TCP or TLS.
+        None if this is unknown because there are no workers, or because the first worker uses neither TCP nor TLS.
     """
     if client in _reached:
         return True
@@ -317,7 +317,7 @@ def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
 def _joined(chunks: list[Any], *, owned: bool) -> Any:
     """Return the chunks of a block as one array, in memory that nothing else writes to.
 
-    A list with one chunk is emptied, so that it does not refer to the result.
+    A list of one chunk is emptied, so that the list does not refer to the result.
     """
     from dask.array.core import concatenate3
 
@@ -333,7 +333,7 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
 
 
 def _is_changeable(x: AnyArray) -> bool:
-    """Return whether each element can be written to without changing another one.
+    """Return whether each element can be written to without changing another element.
 
     An array that arrived in a message may be read-only, or repeat elements by a stride of 0.
     """
@@ -347,7 +347,7 @@ def _is_changeable(x: AnyArray) -> bool:
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:
-    """Return whether only this list refers to its one array, and the array owns its memory."""
+    """Return whether the array in a list of one array owns its memory, and only the list refers to the array."""
     owns_memory = getattr(getattr(chunks[0], "flags", None), "owndata", False)
     return bool(owns_memory) and _references(chunks) == _references([object()])
 

@@ -12,7 +12,7 @@ _FROM_DELAYED = (
     "make a Dask array of it with dask.array.from_delayed, which needs the shape and dtype"
 )
 _REMEDIES = {
-    "Bag": "Convert x.compute(), a list, or make Dask arrays of x.to_delayed() with dask.array.from_delayed.",
+    "Bag": "Convert the list x.compute(), or make Dask arrays of x.to_delayed() with dask.array.from_delayed.",
     "Item": "Convert x.compute() instead.",
     "Scalar": "Convert x.compute() instead.",
     "Delayed": f"Convert x.compute() instead, or {_FROM_DELAYED}.",

@@ -1,7 +1,7 @@
 """JAX: arrays that do not change, even if someone writes to the memory from which they were made.
 
-Values are first copied into memory that nothing else uses, since JAX may share the memory that it is given, or read it
-later in another thread. JAX reads large arrays later even if it is told to copy.
+Values are first copied into memory that nothing else uses, since JAX may share the memory of its input, or read it
+later in another thread. JAX reads large arrays later even if a copy is requested.
 """
 
 from __future__ import annotations

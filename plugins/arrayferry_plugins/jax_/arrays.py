@@ -1,4 +1,4 @@
-"""Sparse, traced and deleted JAX arrays, arrays that cannot be converted, and copies of arrays."""
+"""Functions that examine, copy and refuse JAX arrays, such as sparse, traced and deleted arrays."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def copied(x: AnyArray) -> Any:
     with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
-        except ValueError:  # the array is no longer on a mesh, but its type names the mesh
+        except ValueError:  # the type of x names a mesh that x is no longer on
             import numpy as np
 
             y = jax.device_put(owned(np.asarray(x)), x.sharding)
     if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
-        # jnp.array() may put copies of empty arrays, or of arrays in host memory, elsewhere
+        # jnp.array() may put copies of empty arrays, or of arrays in host memory, on another device
         y = jax.device_put(y, x.sharding)
     return y
 

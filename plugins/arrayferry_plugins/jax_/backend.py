@@ -73,7 +73,7 @@ class JaxDevices(Devices):
         refuse_unreduced(x)
         y = put(x, own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
-            y = copied(y)  # JAX shares a shard that is on the right device already
+            y = copied(y)  # JAX shares the memory of a shard that is on the device already
         return y
 
     def use(self, device: Device) -> Any:
@@ -106,7 +106,7 @@ class JaxDLPack(DLPack):
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            # JAX uses one stream: the comparison on it waits for `y`, and so does all later work
+            # JAX computes on one stream, so this comparison and all later computations wait for `y`
             _ = y == y
         return True
 
@@ -142,7 +142,7 @@ class JaxBackend(Backend):
     devices: Devices = JaxDevices()
     dlpack: DLPack | None = JaxDLPack()
 
-    # these functions are called often: a method that calls them would add a call
+    # these functions are called often, and a method around each of them would add a call
     is_traced: staticmethod[[Any], bool] = staticmethod(is_traced)  # type: ignore[assignment]
     device_of: staticmethod[[Any], str] = staticmethod(device_of)  # type: ignore[assignment]
 
@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         if not x.is_fully_addressable:
             first = "jax.experimental.multihost_utils.process_allgather(x)"
             raise refused("a JAX array that is spread over several processes", first)
-        # JAX caches what asarray() returns for an array on several devices: copy it
+        # for an array on several devices, JAX caches what np.asarray() returns, so copy it
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:

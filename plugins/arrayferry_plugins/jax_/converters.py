@@ -26,9 +26,9 @@ class NumpyToJax(Bound):
     types: tuple[str, ...] = ("numpy.ndarray",)
 
     def view(self) -> Callable[[Any], Any]:
-        """Return a function that returns an array as a NumPy array, as a view if possible.
+        """Return a function that returns a NumPy view of an array, or a copy if a view is not possible.
 
-        The function raises for an array that is not in host memory.
+        The function raises an error for an array that is not in host memory.
         """
         return lambda x: x
 
@@ -41,7 +41,7 @@ class NumpyToJax(Bound):
     def _bound(self, options: Options, *, alone: bool = False) -> Callable[[Any], Any] | None:
         """Return a function that converts one array if `alone`, or otherwise a list of arrays.
 
-        Return None if the options or the default device of JAX do not allow such a function.
+        Return None if a copy is not allowed, or if the target or JAX's default backend is not the CPU.
         """
         import jax
 
@@ -66,7 +66,9 @@ class NumpyToJax(Bound):
                 )
             results = to_jax(arrays)
             if type(results[0]) is not kind:
-                raise RuntimeError("inside a traced function, or compilation is disabled")
+                raise RuntimeError(
+                    "results are not concrete: in a traced function, or compilation is disabled"
+                )
             return results
 
         def one(x: AnyArray) -> Any:  # same result as many([x])[0], but faster
@@ -85,7 +87,7 @@ class NumpyToGpu(Packed):
     """Moves the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
 
     JAX compiles that function for each combination of shapes and dtypes. So the function is used only from the second
-    time that a combination occurs. The number of combinations is limited, and so is the number of arrays in one.
+    time that a combination occurs. The number of combinations is limited, and so is the number of arrays in each.
     """
 
     target = "jax"
@@ -122,7 +124,9 @@ class NumpyToGpu(Packed):
         def split(flat: Any) -> list[Any]:
             ys: list[Any] = program(flat)
             if type(ys[0]) is not array_type():
-                raise RuntimeError("inside a traced function, or compilation is disabled")
+                raise RuntimeError(
+                    "results are not concrete: in a traced function, or compilation is disabled"
+                )
             return ys
 
         return split

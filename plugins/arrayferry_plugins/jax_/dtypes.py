@@ -18,7 +18,7 @@ EXTRA = frozenset(
         "float8_e8m0fnu",
     )
 )  # fmt: skip
-"""The dtypes of `ml_dtypes` that JAX arrays can have. `jax.numpy` has names for more of them."""
+"""The dtypes of `ml_dtypes` that JAX arrays can have. `jax.numpy` also has names for dtypes that they cannot have."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Functions across libraries: calls from traced code of JAX, and gradients."""
+"""Calls of functions of other libraries from traced code of JAX, and gradients across libraries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .placement import put
 PIECE = 64 * 1024
 """The maximum size in bytes of an argument of a callback.
 
-JAX copies larger arguments, of more than 100 kB, in its thread pool. If callbacks occupy all threads of the pool, JAX
+JAX copies arguments of more than 100 kB in its thread pool. If callbacks occupy all threads of the pool, JAX
 waits forever. Small arrays are joined into one argument, since each argument takes 30 microseconds.
 """
 
 
 def _whole(x: AnyArray) -> Any:
-    """Return an array that is not sharded over explicit axes of a mesh, since a callback needs the whole array."""
+    """Return an array without a sharding over explicit axes of a mesh, since a callback needs the whole array."""
     import jax
 
     sharding = _explicit(x)
@@ -73,7 +73,7 @@ def _guard() -> Callable[[str, list[Any]], list[Any]]:
 
 
 class JaxAutodiff(Autodiff):
-    """Differentiates functions of JAX for other libraries, and lets `jax.grad` differentiate functions of these."""
+    """Differentiates functions of JAX for other libraries, and functions of other libraries for `jax.grad`."""
 
     name = "jax"
     takes_numpy = True
@@ -108,7 +108,7 @@ class JaxAutodiff(Autodiff):
 
         def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
             values = []
-            # concatenate() also copies, since JAX reuses the memory of the arguments after the call
+            # concatenate() also copies the pieces: JAX reuses their memory after the call
             rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
             for name, size, dtype, shape in forms:
                 values.append(rest[name][:size].view(dtype).reshape(shape))
@@ -151,9 +151,10 @@ class JaxAutodiff(Autodiff):
             def pull(cotangents: list[Any]) -> list[Any]:
                 if wide and not jax.config.jax_enable_x64:
                     raise ConversionError(
-                        "a function was called with jax_enable_x64 on, so its gradient cannot be computed with it off",
+                        "a function was called with jax_enable_x64 on, so its gradient cannot be computed with "
+                        "jax_enable_x64 off",
                         remedy="Set jax_enable_x64 at the start of the program, or call the function and compute its "
-                        "gradient in the same with block.",
+                        "gradient under the same setting.",
                     )
                 return list(backward(pullback, cotangents))
 
@@ -201,7 +202,7 @@ def _unpacked(packed: Any) -> Flat:
 def _put(compiled: Callable[..., Any], *args: Any) -> Any:
     """Call a compiled function, whose last argument is a list of arrays.
 
-    If NumPy arrays are among them and `jax.transfer_guard` allows only explicit transfers, put them into JAX first.
+    If the list has NumPy arrays and `jax.transfer_guard` allows only explicit transfers, put these into JAX first.
     """
     try:
         return compiled(*args)
@@ -233,7 +234,7 @@ def _called(
     if not any(map(is_traced, arrays)):
         return crossing(arrays, wanted)
     try:
-        # raise for jax.linearize now: JAX itself would raise only when its result is called
+        # raise for jax.linearize now: JAX would raise only in the function that linearize returns
         if not all(getattr(getattr(x, "_trace", None), "is_vjp", True) for x in arrays):
             raise TypeError("custom_vjp")
         try:
@@ -257,8 +258,8 @@ def _crossed(*, symbolic: bool) -> Any:
     """Return the function that calls a crossing, with its rule for `jax.grad`.
 
     Args:
-        symbolic: whether JAX says which gradients it needs, so that only these are computed. `shard_map` does not
-            support this.
+        symbolic: whether JAX reports which gradients it needs, so that only these are computed. `shard_map` does not
+            support True.
     """
     import jax
     from jax.tree_util import Partial
@@ -314,7 +315,7 @@ def _placed_like(x: AnyArray, array: AnyArray) -> Any:
 
 
 def _explicit(x: AnyArray) -> Any:
-    """Return the sharding of an array over explicit axes of a mesh, or None if there is none."""
+    """Return the sharding of an array over explicit axes of a mesh, or None if it has no such sharding."""
     import jax
 
     sharding = jax.typeof(x).sharding

@@ -1,4 +1,4 @@
-"""`Identity`: the fastest conversion of small NumPy arrays to JAX, by a compiled function that returns them."""
+"""`Identity`: the fastest conversion of small NumPy arrays to JAX, by a compiled function that returns its input."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""A part of a tree, such as a dict, that is repeated at least this many times in a row is converted in slices.
+"""If a part of a tree, such as a dict, occurs at least this many times in a row, its occurrences are split into slices.
 
-The number of parts in a slice is a power of two. After a tree with at most `CHUNK` arrays has occurred more than `MANY`
-times, it is converted in one call instead.
+The number of occurrences in a slice is a power of two. After a whole tree with at most `CHUNK` arrays has been
+converted more than `MANY` times, it is converted in one call instead.
 """
 CHUNK = 128
 """The maximum number of arrays that a compiled function accepts.
@@ -95,9 +95,9 @@ def _repeated(signature: Signature, start: int) -> tuple[int, int]:
 class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
-    A compiled identity is the fastest way, but JAX compiles it for each combination of shapes and dtypes. So it is used
-    when a combination occurs for the third time, and only for small arrays. The number of combinations is limited, and
-    so is the number of arrays in one, since it takes seconds to compile a function of thousands of arrays.
+    A compiled identity is the fastest conversion, but JAX compiles it for each combination of shapes and dtypes. So it
+    is used from the third time that a combination occurs, and only for small arrays. The number of combinations is
+    limited, and so is the number of arrays in each, since a function of thousands of arrays takes seconds to compile.
 
     Args:
         device: the device that results are committed to. None leaves results uncommitted, on the default device.
@@ -136,7 +136,7 @@ class Identity:
         return self([x])[0]
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]], signature: Signature) -> list[Any]:
-        """Convert the slices that `chunks` yields. To save time, a call compiles a function for at most one of them."""
+        """Convert the slices that `chunks` yields. To save time, a call compiles a function for at most one slice."""
         import jax
 
         places = list(chunks(signature))
@@ -188,7 +188,7 @@ class Identity:
         return jax.jit(lambda xs: xs, out_shardings=place)
 
     def _run(self, program: Any, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Call the compiled identity. If a mesh is set, unset it for the call: it would spread results over devices."""
+        """Call the compiled identity. A set mesh is unset for the call, since it would spread results over devices."""
         if not self._spreads:
             try:
                 ys: list[Any] = program([x.copy() for x in xs])

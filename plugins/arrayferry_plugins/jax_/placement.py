@@ -13,11 +13,11 @@ from .dtypes import WIDE
 
 
 class Spread:
-    """The devices of a sharded array, to put arrays of any shape on.
+    """The devices of a sharded array, on which arrays of any shape can be put.
 
     Args:
-        sharding: the sharding of that array. If it does not fit the shape of another array, each of its devices gets
-            a copy of the other array.
+        sharding: the sharding of the sharded array. If it does not fit the shape of another array, each device gets a
+            copy of the other array.
     """
 
     def __init__(self, sharding: Any) -> None:
@@ -150,7 +150,7 @@ def staying(x: AnyArray) -> AbstractContextManager[Any]:
 
 
 def mesh_is_set() -> bool:
-    """Return whether a mesh is set. JAX puts new arrays on the devices of this mesh."""
+    """Return whether a mesh is set. JAX puts new arrays on the devices of a set mesh."""
     import jax
 
     return not jax.sharding.get_abstract_mesh().empty

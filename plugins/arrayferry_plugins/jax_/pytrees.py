@@ -24,7 +24,7 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        # older versions of JAX have no public function for this
+        # older versions of JAX have no public `is_node`
         return cls in sys.modules["jax._src.tree_util"]._registry
 
     def children(self, value: AnyTree) -> Sequence[Any]:
@@ -33,7 +33,7 @@ class Pytrees(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
         same = _same_leaves(self.children(new), children)
-        # if the flatten function returns new objects in each call, this comparison proves nothing
+        # if the flatten function returns new objects in each call, `same` proves nothing
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
@@ -73,6 +73,6 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:
-    """Return a function for JAX's `is_leaf`. JAX first calls it with the root: this call returns False, others True."""
+    """Return a function for JAX's `is_leaf`. JAX calls it first for the root: return False there, else True."""
     answers = iter((False,))
     return lambda node: next(answers, True)

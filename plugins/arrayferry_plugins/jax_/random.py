@@ -17,7 +17,7 @@ _drawing = threading.Lock()
 
 @uncompiled
 class JaxRandom(Random):
-    """Random numbers from a key. Each method splits the key, and draws with a new key. This works inside `jit` too.
+    """Random numbers from a key. Each method splits the key, and draws with a new key. Methods work inside `jit` too.
 
     Args:
         key: a key, as `jax.random.key` returns it.
@@ -80,7 +80,7 @@ class JaxRandom(Random):
         # the largest Python integer that randint accepts
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max
         python_ints = type(low) is type(high) is int
-        few = 2 ** (bits - 8)  # randint draws from larger ranges with unequal probabilities
+        few = 2 ** (bits - 8)  # from larger ranges, randint draws with unequal probabilities
         small = python_ints and high - low <= few and -most - 1 <= low < high <= most
         if small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
@@ -98,8 +98,8 @@ class JaxRandom(Random):
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
-        # for a large range, draw the upper and lower halves of the bits: few of these numbers are
-        # out of range, and numbers of randint replace them
+        # for a large range, draw the upper and lower halves of the bits, and replace the few
+        # numbers that are out of range by numbers of randint
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -125,7 +125,7 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        with jax.transfer_guard("allow"):  # making a key moves the seed, as users expect
+        with jax.transfer_guard("allow"):  # users expect that making a key moves the seed
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
             else:  # jax.random.key uses only 32 bits of a seed, so hash other seeds
@@ -135,7 +135,7 @@ class JaxRandomFactory(RandomFactory):
 
 
 def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
-    """Return an array, broadcast to the shape of the result. With `jax_numpy_rank_promotion`, JAX may require this."""
+    """Return an array broadcast to the shape of the result, as the setting `jax_numpy_rank_promotion` may require."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -145,7 +145,7 @@ def _spread(x: AnyArray, shape: tuple[int, ...]) -> Any:
 
 
 def _in_host_memory(bound: AnyArray) -> Any:
-    """Return a bound for integers as a NumPy array if it has values in host memory. Return others unchanged."""
+    """Return a bound for integers as a NumPy array if it has values in host memory. Return other bounds unchanged."""
     import jax
     import numpy as np
 

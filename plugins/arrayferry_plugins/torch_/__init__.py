@@ -1,4 +1,4 @@
-"""PyTorch: shares host memory with NumPy in both directions, and GPU memory by DLPack."""
+"""PyTorch: shares host memory with NumPy in both directions, and GPU memory with other libraries by DLPack."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TorchDevices(Devices):
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
         if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
-            return False  # record_stream needs PyTorch's own allocator, and no CUDA graph capture
+            return False  # record_stream needs PyTorch's allocator, and fails in a graph capture
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
 
@@ -95,14 +95,14 @@ class TorchDLPack(DLPack):
             return torch.from_dlpack(x)
         y = torch.as_tensor(x, device="cuda")
         cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
-        if pointer:  # wait for this stream, as PyTorch does not; 1 is the default stream
+        if pointer:  # PyTorch does not wait for this stream; 1 is the default stream
             stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
             cuda.current_stream().wait_stream(stream)
         return y
 
 
 class _Exported:
-    """A tensor on a GPU, for export by DLPack, also if another GPU is the current one.
+    """A tensor on a GPU, for export by DLPack. Its GPU need not be the current GPU.
 
     Args:
         tensor: the tensor.
@@ -117,7 +117,7 @@ class _Exported:
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         import torch
 
-        if is_capturing():  # a CUDA graph cannot wait for other streams, so -1: do not wait
+        if is_capturing():  # a CUDA graph cannot wait for other streams, so do not wait: -1
             stream = -1
         with torch.cuda.device(self._tensor.device):
             if stream == 2:  # the per-thread default stream: PyTorch raises for it, so wait here

@@ -26,7 +26,7 @@ allocated.
 
 @cache
 def _recorder() -> Any:
-    """Return an object whose attribute `_is_fx_tracing_flag` is True while torch.fx records.
+    """Return an object whose attribute `_is_fx_tracing_flag` is True while torch.fx records a function.
 
     The attribute of PyTorch is not public. If it is missing, return an object for which the attribute is False.
     """
@@ -36,7 +36,7 @@ def _recorder() -> Any:
 
 
 def _view() -> Callable[[Any], Any]:
-    """Return a function that returns an ordinary CPU tensor as a NumPy view, and raises for other tensors."""
+    """Return a function that returns an ordinary CPU tensor as a NumPy view, and raises an error for other tensors."""
     from torch import Tensor
 
     view, address, fx = Tensor.numpy, Tensor.data_ptr, _recorder()
@@ -50,9 +50,9 @@ def _view() -> Callable[[Any], Any]:
 
 
 def host_values() -> Callable[[Any], Any]:
-    """Return a function that returns a CPU tensor as a NumPy array, as a view if possible.
+    """Return a function that returns a NumPy view of a CPU tensor, or a copy if a view is not possible.
 
-    The function takes the least time for ordinary tensors. It raises for tensors that are not on the CPU.
+    The function is fastest for ordinary tensors. It raises an error for tensors that are not on the CPU.
     """
     view, general = _view(), BACKEND.to_numpy
 
@@ -69,10 +69,10 @@ def host_values() -> Callable[[Any], Any]:
 
 @cache
 def _from_numpy() -> tuple[Callable[[Any], Any], str]:
-    """Return a safe form of `torch.from_numpy`, and the condition for `inline` under which the original is safe.
+    """Return a safe version of `torch.from_numpy`, and the condition under which `inline` may use the original.
 
     Before PyTorch 2.13, the original may crash for the dtype V0, since it divides by the item size, which is 0. Since
-    2.13, the condition is "".
+    2.13, the original is safe, and the condition is "".
     """
     import torch
 

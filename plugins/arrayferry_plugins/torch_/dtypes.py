@@ -13,7 +13,7 @@ EXTRA = (
 )  # fmt: skip
 """The dtypes of `ml_dtypes` that PyTorch supports.
 
-PyTorch has more of these dtypes, but hardly any functions for them.
+PyTorch has other dtypes of `ml_dtypes` too, but hardly any functions for them.
 """
 
 
@@ -27,10 +27,10 @@ def dtype_names() -> frozenset[str]:
 
 @cache
 def numpy_dtypes() -> dict[Any, Any]:
-    """Map each dtype of PyTorch that NumPy itself lacks to the dtype of `ml_dtypes`.
+    """Map each dtype of PyTorch that NumPy itself lacks to the same dtype of `ml_dtypes`.
 
-    A dtype is mapped to None if `ml_dtypes` lacks it or is not installed. Arrays of these dtypes are passed between
-    PyTorch and NumPy as integers of the same size.
+    A dtype is mapped to None if `ml_dtypes` lacks it or is not installed. Arrays of the dtypes in the map are passed
+    between PyTorch and NumPy as integers of the same size.
     """
     import torch
 

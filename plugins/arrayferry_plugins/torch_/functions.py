@@ -1,4 +1,4 @@
-"""Functions across libraries: gradients to and from PyTorch."""
+"""Calls and gradients of functions across PyTorch and other libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tensors import is_sparse
 
 
 class TorchAutodiff(Autodiff):
-    """Differentiates functions of PyTorch for other libraries, and lets PyTorch differentiate functions of these."""
+    """Differentiates functions of PyTorch for other libraries, and functions of other libraries for PyTorch."""
 
     name = "torch"
 
@@ -89,7 +89,7 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
 def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
     """Raise an error within transformations that cannot contain a call of a function of another library.
 
-    These are `torch.fx`, which would record the values of this call as constants, and PyTorch's old vmap.
+    The transformations are `torch.fx`, which would record the results of the call as constants, and PyTorch's old vmap.
     """
     import torch
 
@@ -103,15 +103,15 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
         raise TracedValueError(
             f"{name} cannot be batched by PyTorch's old vmap",
-            remedy="Use torch.func.jacrev or vmap, or leave out vectorize and is_grads_batched.",
+            remedy="Use torch.func.jacrev or torch.func.vmap, or omit the arguments vectorize and is_grads_batched.",
         )
 
 
 @cache
 def _crossed() -> tuple[Any, Any]:
-    """Return two autograd functions that call a crossing: for ordinary calls, and for transformations of `torch.func`.
+    """Return autograd functions that call a crossing: one for ordinary calls, one for transformations of `torch.func`.
 
-    The function for `torch.func` would work for all calls, but takes longer: PyTorch binds its arguments each time.
+    The second function would work for ordinary calls too, but is slower: PyTorch binds its arguments at each call.
     """
     import torch
 
@@ -161,7 +161,7 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: AnyTree) -> tuple[Any, ...]:
-    """Call a crossing. Return the arrays in its results, its pullback, and `Flat.build`, in one tuple."""
+    """Call a crossing. Return a tuple of the arrays in its results, its pullback and `Flat.build`."""
     flat, pullback = crossing(arrays, wanted)
     return *flat.arrays, pullback, flat.build
 

@@ -11,7 +11,7 @@ from arrayferry_gym import Random, RandomFactory, check_integers
 
 
 def _in_host_memory(bound: AnyArray) -> Any:
-    """Return a bound for integers as a NumPy array if it has values in host memory. Return others unchanged."""
+    """Return a bound for integers as a NumPy array if it has values in host memory. Return other bounds unchanged."""
     if not getattr(bound, "is_cpu", False):
         return bound
     try:
@@ -95,7 +95,7 @@ class TorchRandom(Random):
         bounds = _in_host_memory(low), _in_host_memory(high)
         check_integers(*bounds, dtype)
         numbers = isinstance(low, int) and isinstance(high, int)
-        # randint draws from larger ranges with unequal probabilities
+        # from larger ranges, randint draws with unequal probabilities
         if numbers and high < 2**63 and high - low <= 2**56:
             return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
         if not any(isinstance(bound, torch.Tensor) for bound in bounds):
@@ -120,8 +120,8 @@ class TorchRandom(Random):
         (logits,) = self._tensors(
             "float64" if "float64" in str(logits.dtype) else "float32", logits
         )
-        # with exponential waiting times at rates exp(logits), the probability that an index has the
-        # shortest time is the probability of this index
+        # draw an exponential waiting time at the rate exp(logit) for each index: the index with the
+        # shortest time has the distribution of the logits
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator).clamp_min_(torch.finfo(waits.dtype).tiny)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""Tensors that cannot be converted like ordinary ones: read-only, traced, sparse and quantised tensors, and so on."""
+"""Tensors that cannot be converted like ordinary tensors, such as read-only, traced, sparse and quantised tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .dtypes import dtype_names
 
 
 def plain(x: AnyArray) -> Any:
-    """Return a `ReadOnlyTensorWrapper`, which supports only DLPack, as an ordinary tensor. Return others unchanged."""
+    """Return a tensor unchanged, but a `ReadOnlyTensorWrapper`, which supports only DLPack, as an ordinary tensor."""
     import torch
 
     wrapper = getattr(sys.modules.get("torch.utils.dlpack"), "ReadOnlyTensorWrapper", ())
@@ -69,7 +69,7 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
 
 
 def refuse(x: AnyArray) -> None:
-    """Raise an error for a tensor that is not just values in strided memory, or whose dtype only PyTorch has."""
+    """Raise an error for a tensor that does not have its values in strided memory, or whose dtype only PyTorch has."""
     import torch
 
     if hasattr(x, "_masked_data"):  # a torch.masked.MaskedTensor

@@ -127,7 +127,10 @@ def test_vector_environments_are_audited(run, folder):
     words = "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): no problem was found\n"
     assert run("check-env", "--vector", "CartPole-v1")[:2] == (0, words)
     assert "NameNotFound" in run("check-env", "--vector", "CartPool-v1")[2]
-    assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
+    assert (
+        "it must be a whole number of 1 or more"
+        in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
+    )
 
 
 WRONG_NAMES = {

@@ -109,7 +109,7 @@ def test_dask_arrays():
     assert np.isnan(unknown.shape[0])
     assert af.convert(unknown, "torch").tolist() == [5, 6, 7, 8, 9]
     failing = x.map_blocks(lambda block: [][0], dtype=x.dtype, meta=np.ones(0, int))
-    words = r"a Dask array could not be computed.*IndexError.*at \['bad'\], .*x\.compute\(\) raises the same error"
+    words = r"a Dask array could not be computed.*IndexError.*at \['bad'\], .*x\.compute\(\), which raises the same"
     refused(af.ConversionError, words, {"good": np.ones(1), "bad": failing}, "numpy")
     caught = refused(af.ConversionError, "one of 2 Dask", {"good": x, "bad": failing}, "numpy")
     assert caught.path == "['good'], ['bad']"  # all are computed at once, and only once

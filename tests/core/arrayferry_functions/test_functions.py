@@ -586,7 +586,7 @@ def test_x64_is_turned_off_before_the_backward_pass(enable_x64):
     with enable_x64(True):
         y = function(x)
         assert y.dtype == torch.float64
-    with pytest.raises(af.ConversionError, match=r"jax_enable_x64 on, .* in the same with block"):
+    with pytest.raises(af.ConversionError, match=r"jax_enable_x64 on, .* under the same setting"):
         y.sum().backward()
     with enable_x64(True):
         y.sum().backward()
