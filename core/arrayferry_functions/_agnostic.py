@@ -1,4 +1,4 @@
-"""`agnostic`: run a function in one library, for callers of any library."""
+"""`agnostic`: a decorator with which a function written for one library accepts arrays of any library."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ R = TypeVar("R")
 class Agnostic(Protocol[P, R]):
     """The type of a function decorated with `agnostic`, for type checkers.
 
-    It accepts arrays of any library, which the annotations of the function cannot express. So type checkers do not
-    check its arguments, and its result is `Any`. Editors show the function's own parameters.
+    The function accepts arrays of any library, which its own annotations cannot express. So type checkers do not
+    check the arguments, and the type of the result is `Any`. Editors show the function's own parameters.
     """
 
     __name__: str
     __qualname__: str
     __wrapped__: Callable[P, R]
-    """The decorated function, with its own types."""
+    """The function without the decorator, with the types of its annotations."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -68,14 +68,14 @@ class Agnostic(Protocol[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
-        """Return the function, bound to `instance` if it is a method."""
+        """Return the function bound to `instance`, or unbound if `instance` is None."""
         ...
 
 
 MAX_KEPT = 256
-"""The largest number of compiled versions of one function that are cached.
+"""The maximum number of compiled versions that are cached for one function.
 
-A function has one version for each structure of its arguments, and one more for each of its gradients.
+A function is compiled separately for each structure of its arguments, and for each of its gradients.
 """
 
 
@@ -86,28 +86,29 @@ def agnostic(
     result_like: Any = None,
     **options: Unpack[Keywords],
 ) -> Callable[[Callable[P, R]], Agnostic[P, R]]:
-    """Make a function written for one library accept arrays of any library.
+    """Decorate a function that is written for one library, so that it accepts arrays of any library.
 
-    All arrays in the arguments are converted to the function's library, and all arrays in its result to the library
-    and device of the first array in the arguments. A call without an array returns arrays of the function's own
-    library.
+    All arrays in the arguments are converted to the function's library. All arrays in the result are converted to the
+    library and device of the first array in the arguments. A call without an array returns arrays of the function's
+    own library.
 
     With `differentiable=True`, gradients cross between libraries too. For example, PyTorch differentiates through a
     function written for JAX, with respect to all arguments of floating-point or complex dtype. Results are then
-    converted to the library that differentiates: the first one among the arguments that supports gradients and is
-    not the function's own.
+    converted to the library that differentiates. This is the library of the first array in the arguments whose
+    library supports gradients and is not the function's own.
 
     Args:
-        to: the library that the function is written for, as in `convert`.
+        to: the library that the function is written for, such as "jax": any target that `convert` accepts.
         differentiable: whether gradients cross between the libraries.
         result_like: the shapes and dtypes of the result. Code that is traced, for example by `jax.jit`, needs them
             before the function runs. Pass an example of the result, a tree of `jax.ShapeDtypeStruct`, or a function
-            that returns either of them for the arguments. Python numbers stand for 0-d arrays.
-        **options: the options of `convert`, for the arguments.
+            that accepts the same arguments and returns either of them. Python numbers stand for 0-d arrays.
+        **options: the options of `convert` with which the arguments are converted.
 
     Raises:
         UnknownBackendError: there is no such library.
-        OptionError: an option is unknown or has an invalid value, or the library does not support gradients.
+        OptionError: an option is unknown or has an invalid value, or `differentiable` is True and the library does
+            not support gradients.
 
     Examples:
         >>> import arrayferry as af
@@ -215,7 +216,7 @@ class _Function:
         return kept_conversion(backend, device=device_like(array, backend))(result)
 
     def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
-        """Convert columns and datasets among the arguments, as if each were passed to `convert`."""
+        """Convert columns and datasets among the arguments one by one. By default, `convert` skips those in a tuple."""
 
         def read(place: Any, value: AnyTree) -> Any:
             if registry.kind(value).category != "source":
@@ -237,7 +238,7 @@ class _Function:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: `(self,)` for a method, or `()` for a function. `self` is not converted.
-            refused: the error of a conversion of traced arguments, or None if `differentiable=True`.
+            refused: the error that `plain` caught when it converted traced arguments. None if there was no such error.
         """
         kind_of = registry.catalog.kind
         arrays: Sequence[Any] = args
@@ -258,7 +259,7 @@ class _Function:
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
-        # numbers are part of the layout, so each new number would compile the function again
+        # numbers are part of the layout, and so of the cache's keys: each would need a compilation
         compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
         order = (*others, *places)
         call = ForeignCall(
@@ -286,10 +287,10 @@ class _Function:
         backends: Sequence[Backend | None],
         refused: TracedValueError | None,
     ) -> Backend | None:
-        """Return the caller's library, or None if the call needs neither gradients nor traced code.
+        """Return the caller's library, or None if `plain` can make the call.
 
-        If `refused` is an error, the caller's library is that of the first traced array. Otherwise, it is the first
-        library among the arguments that supports gradients and is not the function's own.
+        If `refused` is an error, the caller's library is that of the first traced array. Otherwise, it is that of the
+        first array whose library supports gradients and is not the function's own.
         """
         target = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
@@ -305,12 +306,12 @@ class _Function:
 
 @functools.lru_cache(16)
 def _positional(count: int) -> TreeSpec:
-    """Return the layout of `count` positional arguments that are arrays, without keyword arguments."""
+    """Return the layout of a call with `count` arrays as positional arguments, and no keyword arguments."""
     return flatten(((None,) * count, {}), everything=True)[1]
 
 
 def _is_compiled(function: Function, backend: Backend) -> bool:
-    """Return whether a compiler of the backend's library, such as `jax.jit`, has compiled the function."""
+    """Return whether a compiler of the backend's library, such as `jax.jit`, returned the function."""
     try:
         autodiff = autodiff_of(backend)
         return autodiff is not None and autodiff.compiles(function)
@@ -319,10 +320,10 @@ def _is_compiled(function: Function, backend: Backend) -> bool:
 
 
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
-    """Return the first array among arguments, its backend, and whether there are columns or datasets.
+    """Return the first array in the arguments, its backend, and whether an argument is a column or dataset.
 
-    Array and backend are None if there is no array. A NumPy number counts as an array only if there is no other array,
-    since callers of any library pass NumPy numbers.
+    The array and the backend are None if there is no array. A NumPy number counts as an array only if there is no
+    other array, since callers that use other libraries pass NumPy numbers too.
     """
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
@@ -389,7 +390,7 @@ def _uncompiled(function: Function) -> Function:
 def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
     """Return a function that tests whether the first argument is `self`, or None if `function` is not a method.
 
-    `self` may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
+    `self` is not converted, even if it is a structure of arrays such as a dataclass, since a method may change it.
     """
     if hasattr(inspect.unwrap(function), "__self__"):  # callers of a bound method pass no `self`
         return None

@@ -19,11 +19,11 @@ from arrayferry.extending import Part
 
 
 class Flat(NamedTuple):
-    """The results of a function.
+    """The results of a function, with their arrays as a list.
 
     Attributes:
         arrays: all arrays in the results, in order.
-        build: returns the results with other arrays in place of `arrays`.
+        build: accepts a list of arrays, and returns the results with these in place of `arrays`.
     """
 
     arrays: list[Any]
@@ -37,7 +37,7 @@ FlatFunction = Callable[[list[Any]], Flat]
 """A function that accepts a list of arrays, and returns its results as `Flat`."""
 
 Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
-"""Calls a function. Returns its results and its pullback.
+"""A function prepared for gradients. It accepts a list of arrays, and returns the results and the pullback.
 
 The pullback maps cotangents of the results to cotangents of the arguments.
 """
@@ -46,8 +46,8 @@ The pullback maps cotangents of the results to cotangents of the arguments.
 class Crossing(Protocol):
     """One call of a function of another library. It accepts and returns arrays of the caller's library.
 
-    Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents. Lists of
-    cotangents omit all other arrays.
+    The index of an argument is its position in the list of arrays. Only arrays of floating-point or complex dtype have
+    cotangents. Lists of cotangents have no entries for other arrays.
 
     Attributes:
         name: the name of the function in errors.
@@ -65,8 +65,8 @@ class Crossing(Protocol):
             wanted: the indices of the arguments to differentiate with respect to.
 
         Returns:
-            The results, without gradients, and the `pullback`, which uses values that this call has stored. The
-            pullback is None if `wanted` is empty.
+            The results, through which the caller's library does not differentiate, and the `pullback`, which may reuse
+            values of this call. The pullback is None if `wanted` is empty.
 
         Raises:
             TracedValueError: the arguments are traced, and the shapes and dtypes of the results are not known.
@@ -74,15 +74,15 @@ class Crossing(Protocol):
         ...
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
-        """Return the call of the pullback.
+        """Return the pullback of this function, as a `Crossing`.
 
-        The pullback accepts the `count` arguments, followed by the cotangents of the results. It returns the cotangents
-        of the `wanted` arguments.
+        The pullback accepts the arguments, `count` in number, followed by the cotangents of the results. It returns the
+        cotangents of the `wanted` arguments.
         """
         ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
-        """Return the call of the vectorised function, which maps over `axes` like `Autodiff.vmap`."""
+        """Return the vectorised function, as a `Crossing`. `Autodiff.vmap` explains the arguments."""
         ...
 
 
@@ -91,8 +91,8 @@ class Autodiff(Part):
 
     Attributes:
         name: the name of the backend.
-        takes_numpy: whether compiled functions are to be called with NumPy arrays, because this takes less time than
-            converting them. The NumPy arrays own their memory, and have dtypes of the library.
+        takes_numpy: whether compiled functions are called with NumPy arrays, because converting the arrays to the
+            library first would be slower. The NumPy arrays own their memory, and have dtypes of the library.
     """
 
     contract = "arrayferry_functions._contract:AutodiffTests"
@@ -111,13 +111,13 @@ class Autodiff(Part):
         Args:
             function: the function. It may itself call functions that `vjp` returned.
             wanted: the indices of the arguments to differentiate with respect to. It may be empty.
-            compiled: whether the function may be compiled. If so, the caller keeps the returned function for
-                further calls.
+            compiled: whether the function may be compiled. If so, the caller reuses the returned function in
+                later calls.
 
         Returns:
-            A function that maps arguments to its results and a pullback. The pullback returns the cotangents of the
-            wanted arguments, and may be called several times. This library can differentiate the function and the
-            pullback again.
+            A function that maps a list of arguments to the results of `function` and a pullback. The pullback returns
+            the cotangents of the wanted arguments, and may be called several times. This library can differentiate
+            both the returned function and the pullback again.
         """
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
@@ -134,15 +134,15 @@ class Autodiff(Part):
         return gradient
 
     def vmap(self, function: FlatFunction, axes: tuple[int | None, ...], size: int) -> FlatFunction:
-        """Return a function that calls `function` for each index of an axis, and stacks the results along axis 0.
+        """Return a function that calls `function` for each index of the mapped axes, and stacks the results on axis 0.
 
         Args:
             function: a function of this library.
-            axes: the axis of each argument, or None for an argument that is not mapped.
+            axes: the mapped axis of each argument, or None for an argument that is not mapped.
             size: the length of the mapped axes.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has no vmap. Call the function for each row, and stack the results."
+            f"{type(self).__name__} has no vmap. Call the function in a loop, and stack the results."
         )
 
     @abstractmethod
@@ -150,8 +150,8 @@ class Autodiff(Part):
         """Call a function of another library, so that this library can differentiate through the call.
 
         Args:
-            crossing: the call.
-            arrays: arrays of this library.
+            crossing: the call of the function.
+            arrays: the arguments, as arrays of this library.
 
         Returns:
             The results, as arrays of this library. They can be differentiated with respect to the arguments.
@@ -165,26 +165,26 @@ class Autodiff(Part):
         *,
         name: str,
     ) -> list[Any]:
-        """Insert a call of a Python function into traced code. When the code runs, the function gets the values.
+        """Insert a call of a Python function into traced code. The function is called when that code runs.
 
         Args:
             function: accepts NumPy arrays, and returns NumPy arrays of the shapes and dtypes in `results`.
-            arrays: arrays of this library, some of them traced.
+            arrays: the arguments, as arrays of this library, some of them traced.
             results: the shape and the dtype of each result.
             name: the name of the function in errors.
 
         Returns:
-            Arrays of this library.
+            The results, as arrays of this library.
 
         Raises:
             NotImplementedError: traced code of the library cannot call Python functions.
         """
         raise NotImplementedError(
-            f"{self.name} cannot call a function from traced code. Call the function outside of it"
+            f"{self.name} cannot call a function from traced code. Call the function outside of the traced code"
         )
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that the library's compiler calls it without tracing it."""
+        """Wrap a function so that the library's compiler calls the function without tracing it."""
         return function
 
 
@@ -192,7 +192,7 @@ HOOK = "arrayferry_gradients"
 
 
 def autodiff_of(backend: Backend) -> Autodiff | None:
-    """Return the `Autodiff` of a library, or None if it supports no gradients.
+    """Return the `Autodiff` of a library, or None if the library does not support gradients.
 
     Examples:
         >>> import arrayferry as af

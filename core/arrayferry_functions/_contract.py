@@ -1,4 +1,4 @@
-"""The tests that an `Autodiff` must pass. The contract kit finds them by `Autodiff.contract`."""
+"""The tests that an `Autodiff` must pass. The attribute `Autodiff.contract` names them for the contract kit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._autodiff import Flat, autodiff_of
 
 
 class AutodiffTests:
-    """The tests of gradients. A backend that supports no gradients passes."""
+    """The tests of gradients. They check nothing if the backend does not support gradients."""
 
     tested: Any
 

@@ -1,4 +1,4 @@
-"""Calls of functions across libraries: from traced code, and with gradients."""
+"""Calls of a function of one library with arrays of another, from traced code or with gradients."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Expected:
 
     Args:
         example: a tree of arrays, or of objects with `shape` and `dtype`. Python numbers stand for 0-d
-            arrays. All other values are part of the result, unchanged.
+            arrays. All other values occur unchanged in the result.
         name: the name of the function in errors.
-        caller: the library of the results. A dtype of the example that it lacks is narrowed.
+        caller: the library of the results. A dtype of the example is narrowed if this library lacks it.
 
     Attributes:
-        shapes: the shape and the dtype of each array.
+        shapes: the shape and the dtype of each array in the result.
 
     Raises:
         OptionError: the example contains no array.
@@ -60,7 +60,7 @@ class Expected:
         self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
         if not self.shapes:
             raise OptionError(
-                f"result_like={example!r:.80} holds no array",
+                f"result_like={example!r:.80} contains no array",
                 remedy="Pass an example of what the function returns, or a tree of jax.ShapeDtypeStruct.",
             )
 
@@ -74,8 +74,8 @@ class Expected:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
 
         Raises:
-            ConversionError: the result differs from the example in its structure, in a shape, in the kind of a dtype,
-                or in a string, an `Enum` or None.
+            ConversionError: the result differs from the example in its structure, in a shape, in the kind of a dtype
+                (such as "float"), or in a value that is a string, an `Enum` or None.
             NarrowingError: a number cannot be represented in the expected dtype.
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
@@ -111,7 +111,7 @@ class Expected:
 
 
 def _is_compared(*values: AnyTree) -> bool:
-    """Return whether a value of the result must equal that of the example, as strings, enums and None must."""
+    """Return whether any of these values is a string, bytes, an enum or None. Result and example must then be equal."""
     return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 
 
@@ -123,7 +123,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
-    """Return the shape of an example's leaf and its dtype in the caller's library. Return None if it is no array."""
+    """Return the shape of a leaf and its dtype in the caller's library, or None if the leaf is not an array."""
     if isinstance(leaf, (bool, int, float, complex)):
         return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
@@ -132,13 +132,13 @@ def _form_of(leaf: AnyTree, caller: Backend) -> _Form | None:
     numpy_dtype = dtype_named(dtype_name(dtype))
     if numpy_dtype is None:
         raise OptionError(
-            f"result_like names the dtype {dtype}, which is not known. Pass a dtype of NumPy or ml_dtypes"
+            f"result_like has the dtype {dtype}, which is not known. Pass a dtype of NumPy or ml_dtypes"
         )
     return _Form(tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name)
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
-"""A pullback. It accepts arrays of the caller's library, and returns arrays of the function's library."""
+"""A pullback. It accepts cotangents of the caller's library, and returns cotangents of the function's library."""
 
 
 @dataclass(eq=False)
@@ -147,18 +147,18 @@ class ForeignCall:
 
     Args:
         name: the name of the function in errors.
-        function: the function. Its arguments are `others`, the caller's arrays and, for gradients, cotangents.
-        key: the key of the function in `cache`.
+        function: the function. Its arguments are `others`, then the caller's arrays and, in a pullback, cotangents.
+        key: identifies the function in the keys of `cache`.
         caller: the library of the caller.
-        inward: converts to the library of the function.
-        outward: converts to the library of the caller.
+        inward: converts arrays to the library of the function.
+        outward: converts arrays to the library of the caller.
         others: the arrays in the arguments that are not of the caller's library, converted to the function's library.
         paths: the path of each of the caller's arrays in the arguments, for errors.
         cache: the functions compiled for earlier calls, or None if the function is not compiled.
         expect: returns the `Expected` result for the caller's arrays, or None if it is not known.
-        count: for the call of a pullback, the number of its arrays that are arguments of the function. The rest are
-            cotangents.
-        saved: for the call of a pullback, the pullback that the function's library returned. It computes the
+        count: the number of the caller's arrays that are arguments of the function, if this is the call of a pullback.
+            The remaining arrays are cotangents.
+        saved: the pullback that the function's library returned, if this is the call of a pullback. It computes the
             cotangents without another call of the function, and is used only if the arguments are not traced.
     """
 
@@ -188,7 +188,7 @@ class ForeignCall:
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None
 
     def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
-        """Insert a call of the function into the caller's traced code, which makes the call when it runs."""
+        """Insert a call of the function into the caller's traced code. The function is called when that code runs."""
         expected = self.expect(arrays)
         if expected is None:
             raise TracedValueError(
@@ -209,9 +209,9 @@ class ForeignCall:
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
     ) -> tuple[Flat, Saved | None]:
-        """Call the function with arrays that have values. Return its results and its pullback.
+        """Call the function with arrays that are not traced. Return its results and its pullback.
 
-        If the call is of a pullback and `saved` is given, call `saved` instead, and return None as its pullback.
+        If `saved` is not None, call `saved` instead of the function, and return None in place of a pullback.
         """
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
@@ -222,7 +222,7 @@ class ForeignCall:
     def _prepared(
         self, wanted: tuple[int, ...]
     ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
-        """Return the function, ready to be differentiated, and the function that converts its arguments."""
+        """Return a `Differentiated`, and a function with which to convert its arguments."""
         inward, cache, key = self.inward, self.cache, (*self.key, wanted)
         autodiff, options = autodiff_of(inward.target), inward.options
         if autodiff is None or (cache is None and not wanted):
@@ -252,7 +252,7 @@ class ForeignCall:
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
-        """Return the `ForeignCall` that computes the pullback. See `Crossing.pullback`."""
+        """Return the pullback of the function, as a `ForeignCall`. See `Crossing.pullback`."""
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))
@@ -272,7 +272,7 @@ class ForeignCall:
         )
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
-        """Return the call of the vectorised function. See `Crossing.mapped`."""
+        """Return the vectorised function, as a `ForeignCall`. See `Crossing.mapped`."""
         autodiff = autodiff_of(self.inward.target)
         assert autodiff is not None
         function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)

@@ -1,7 +1,7 @@
-"""The functions that `agnostic` returns, which are pickled by value.
+"""The functions that `agnostic` returns. Pickles of them contain their code.
 
-These functions refer to no other name of this module. Otherwise the pickle of a function would differ from the pickle
-of its copy in references to the module's name. Dask's tokens, which are made from pickles, would differ too.
+This code uses no global name of this module. Otherwise a function and its unpickled copy would have different pickles,
+because they would refer to the module differently. Dask computes tokens from pickles, so the tokens would differ too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def wrapper_of(call: Callable[..., Any], is_receiver: Any) -> Callable[..., Any]
     """Return a function that passes its arguments to `call`, and `self` separately if it is a method.
 
     Args:
-        call: a function of a tuple of arguments, a dict of keyword arguments, and `(self,)` or, without `self`, `()`.
+        call: accepts a tuple of arguments, a dict of keyword arguments, and `(self,)` for a method or `()` otherwise.
         is_receiver: returns whether the first argument is `self`. None if the function is not a method.
     """
 

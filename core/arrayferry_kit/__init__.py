@@ -47,15 +47,16 @@ __all__ = ["BackendContract", "SourceContract", "check_container", "contract_for
 class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTests, ValueTests):
     """The tests that every backend must pass. Name your subclass `Test...`.
 
-    Only the built-in plugins and the one under test are loaded while the tests run, so that no other installed
-    plugin can make them fail. Basic tests run first, so that the first failure names the cause.
+    Only the built-in plugins and the plugin under test are loaded while the tests run, so that no other installed
+    plugin can make a test fail. Basic tests run first, so that the first failure names the cause.
 
     Attributes:
-        backend: the backend under test: its name, or an instance, which is registered for the tests.
-        others: names of the backends to convert to and from, an empty tuple for none, or None for the built-in ones.
-            Libraries that cannot be used here are left out.
-        dtypes: names of the dtypes to try, or None for all of `dtypes()`.
-        parts: for an instance, what other hooks of the plugin return, such as `{"arrayferry_gradients": MyAutodiff()}`.
+        backend: the name of the backend under test, or an instance, which is registered for the tests.
+        others: names of the backends to convert to and from. None selects all built-in backends. Backends whose
+            library cannot be used here are left out.
+        dtypes: names of the dtypes to try, or None for all dtypes that `dtypes()` of the backend returns.
+        parts: maps other hooks of the plugin to what they return, such as `{"arrayferry_gradients": MyAutodiff()}`.
+            It is used only if `backend` is an instance.
 
     Examples:
         >>> import numpy as np
@@ -78,7 +79,7 @@ def contract_for(backend: Backend) -> type[BackendContract]:
         backend: a backend that can be used here.
 
     Returns:
-        The class. Its attribute `ways` maps the functions that made arrays to the dtypes of these arrays.
+        The class. Its attribute `ways` maps the name of each function that made arrays to the dtypes of these arrays.
 
     Examples:
         >>> import arrayferry as af
@@ -90,7 +91,7 @@ def contract_for(backend: Backend) -> type[BackendContract]:
     """
 
     class TestBackend(Unattended, BackendContract):
-        """The tests of the backend, with a `make` that its author did not write."""
+        """The tests of the backend, with the methods `make` and `write` of `Unattended`."""
 
         ways: ClassVar[dict[str, set[str]]] = {}
 
@@ -103,16 +104,16 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
     Args:
         container: the container.
-        *values: values that contain different arrays. Without values, only `types` is checked, as by
-            `arrayferry check`.
+        *values: values that contain different arrays. Without values, only the attributes of the container are
+            checked, as `arrayferry check` does.
 
     Raises:
         arrayferry.PluginError: an attribute of the container is missing or wrong.
         AssertionError: the container has one of these faults. `types` names a class that its installed package lacks.
             `children` omits an attribute with an array. `rebuild` changed the value. The result of `rebuild` has
-            other children than it received, or another order of them. The result lost an attribute. `static` returns
-            something else for the result than for the value (by default, it returns the attributes that are numbers
-            or strings).
+            other children than those passed to `rebuild`, or has them in another order. The result lacks an attribute
+            of the value. `static` returns different values for the result and for the value (by default, these are
+            the attributes that are numbers or strings).
 
     Examples:
         >>> import arrayferry as af
@@ -159,7 +160,7 @@ def check_container(container: Container, *values: AnyTree) -> None:
 
 
 def _in_another_library(children: list[Any]) -> Any:
-    """Return children, converted to another installed library if there is one."""
+    """Convert children to another built-in library, or return them unchanged if no other library can be used."""
     source = first_array(children)[1]
     for other in registry.backends().values():
         is_known = other is not source and is_built_in(other) and other.memory != "lazy"
@@ -169,7 +170,7 @@ def _in_another_library(children: list[Any]) -> Any:
 
 
 def _static(container: Container, value: AnyTree) -> Any:
-    """Return the static parts of a value: by default, the attributes that are numbers or strings."""
+    """Return what `container.static` returns, or by default the attributes that are numbers or strings."""
     static = container.static(value)
     if static is not NotImplemented:
         return static
@@ -181,7 +182,7 @@ class SourceContract(LayerTests, Runner):
     """The tests that every `Source` must pass. Name your subclass `Test...`.
 
     Attributes:
-        source: the source under test: its name, or an instance, which is registered for the tests.
+        source: the name of the source under test, or an instance, which is registered for the tests.
         dtypes: names of the dtypes to try.
         shapes: the shapes to try.
 
@@ -206,8 +207,8 @@ class SourceContract(LayerTests, Runner):
         Every subclass must implement this method.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must say how an object is made. Write make(self, values): return an object of the "
-            "library from which the values, the shape and the dtype of a NumPy array are read"
+            f"{type(self).__name__} must say how an object is made. Write make(self, values), which returns an object "
+            "of the library with the values, shape and dtype of the NumPy array `values`"
         )
 
     @property
@@ -219,7 +220,7 @@ class SourceContract(LayerTests, Runner):
         if not named:
             raise NotImplementedError(
                 f"{type(self).__name__} must name the source under test: source is {self.source!r}, but no source has "
-                "that name"
+                "that name. Set source to the name of a source of an installed plugin, or to an instance"
             )
         return named[0]
 
@@ -227,7 +228,7 @@ class SourceContract(LayerTests, Runner):
         return self.dtypes
 
     def test_to_numpy(self) -> None:
-        """Each call of `to_numpy` returns equal values. The result shares memory as `to_numpy_shares` says."""
+        """Repeated calls of `to_numpy` return equal values, and share memory as `to_numpy_shares` states."""
         mine, shares = self.tested, self.tested.to_numpy_shares
         ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
         call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")

@@ -44,7 +44,7 @@ class StreamedArray:
         axis: the axis along which the array is split, or None if every block contains the whole array.
         group: the index of the `Blocks` that read the array, or None for an array in memory.
         number: the index of the array in its group.
-        ends: the ends along the axis of the blocks that the array is divided into, such as chunks of Dask.
+        ends: the end along the axis of each block into which the array is divided, such as a chunk of Dask.
     """
 
     x: Any
@@ -55,7 +55,7 @@ class StreamedArray:
     ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield for each block of the array in `start:stop` its number, its length, and the slice of it to use."""
+        """Yield the index and the length of each block of the array in `start:stop`, and the slice of it to use."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -68,13 +68,13 @@ class StreamedArray:
 def take_apart(
     value: AnyTree, axis: int, conversion: Conversion[Any], block: int | None
 ) -> tuple[list[StreamedArray], TreeSpec]:
-    """Return the arrays of a tree and its layout."""
+    """Return the arrays of a tree, and the layout of the tree."""
     arrays, layout = _flattened(value)
     if not arrays:
         raise NotAnArrayError(
-            f"a value of type {type(value).__name__} holds no array that can be streamed",
+            f"a value of type {type(value).__name__} contains no array that can be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
-            "a file, open it by Dask: dask.array.from_zarr(path).",
+            "a file, open it with Dask: dask.array.from_zarr(path).",
         )
     places = zip(arrays, layout.paths, strict=True)
     return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
@@ -101,7 +101,7 @@ def _kind_of(x: AnyTree) -> Kind:
 
 
 def _searched_kind(x: AnyTree) -> Kind:
-    """Return the kind of a value. Sources, and containers that `Streaming` replaces, count as arrays."""
+    """Return the kind of a value. Sources count as arrays, and so do containers that `Streaming.streamed` replaces."""
     kind = registry.kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
@@ -119,7 +119,7 @@ def _streamed(x: AnyArray, kind: Kind) -> Any:
 def _streamed_array(
     x: AnyArray, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Return the `StreamedArray` of an array of a tree. Read columns and 0-d datasets of files into memory."""
+    """Return the `StreamedArray` of an array in a tree. Read columns and 0-d datasets of files into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:
@@ -141,7 +141,7 @@ def _streamed_array(
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
             f"a {type_name(type(x))} has no shape, so it cannot be streamed",
-            remedy="Compute it and pass the result, or leave it out of the value.",
+            remedy="Convert it to an array first, or leave it out of the value.",
             path=path,
         )
     if not shape:
@@ -162,12 +162,12 @@ def _streamed_array(
 
 
 def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
-    """Return an array in memory.
+    """Return an array in memory that can be sliced.
 
-    An array that cannot be sliced, such as a sparse tensor of PyTorch, is converted first.
+    If `x` cannot be sliced, for example because it is a sparse tensor of PyTorch, convert it.
 
     Raises:
-        ConversionError: no array of this type can be converted, or the converted array cannot be sliced.
+        ConversionError: the array cannot be converted, or the converted array cannot be sliced.
     """
     copy = conversion.options.copy is not False
     try:
@@ -184,7 +184,7 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
         part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
     except Exception as error:
         if copy:
-            call_backend(backend_of(x), "copy", x)  # raises an error if it cannot be copied
+            call_backend(backend_of(x), "copy", x)  # raises an error if arrays cannot be copied
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
             remedy="Convert it as a whole, pass an array that can be sliced, or remove what forbids slices, such as "
@@ -194,7 +194,10 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
 
 
 def part_of(x: AnyArray, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
-    """Return a slice of an array in memory, or all of it if `axis` is None. Copy it if `copy`, unless immutable."""
+    """Return a slice of an array in memory, or the whole array if `axis` is None.
+
+    If `copy` is True, return a copy, unless the array is immutable.
+    """
     part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
     if not copy or backend_of(part).memory == "immutable":
         return part
@@ -216,7 +219,7 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             if blocks is None:
                 raise NotAnArrayError(
                     f"{reader.name} does not say how to read its arrays block by block",
-                    remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
+                    remedy="Convert whole arrays first, or ask the author of the plugin for Streaming.blocks().",
                 )
             for number, leaf in enumerate(arrays):
                 leaf.group, leaf.number = len(groups), number
@@ -231,7 +234,7 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
             "client= has no effect, since no cluster computes these arrays",
-            remedy="Leave client= out, or make Dask arrays first.",
+            remedy="Leave client= out, or pass Dask arrays.",
         )
     return groups
 
@@ -241,7 +244,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
     if not cut:
         raise NotAnArrayError(
             "there is no array with an axis that can be cut into blocks",
-            remedy="Pass an array of one dimension or more, or a tree with one.",
+            remedy="Pass an array of one dimension or more, or a tree with such an array.",
         )
     first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
     for leaf in cut:
@@ -254,7 +257,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
         total = leaf.ends[-1] if leaf.ends else 0
         if leaf.group is not None and total != length:
             raise ContractError(
-                f"its blocks have a total length of {total} instead of {length}",
+                f"the blocks have a total length of {total} instead of {length}",
                 method="blocks",
                 path=leaf.path,
             )
@@ -283,7 +286,7 @@ def itemsize_of(x: AnyArray) -> int:
 
 
 class _Mapped(tuple[Any, ...]):
-    """The pickled form of a `numpy.memmap`: arguments that map the same part of the file again, read-only."""
+    """The arguments with which `numpy.memmap` maps a part of a file, read-only. Unpickling returns that `memmap`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         import numpy as np
@@ -294,7 +297,7 @@ class _Mapped(tuple[Any, ...]):
 def by_file_name(value: AnyTree) -> Any:
     """Replace each `numpy.memmap` in lists, tuples and dicts by an object whose pickle contains no values.
 
-    When it is unpickled, it maps the same part of the file.
+    Unpickling this object maps the same part of the file, read-only.
     """
     import numpy as np
 
@@ -309,7 +312,7 @@ def by_file_name(value: AnyTree) -> Any:
 
 
 def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
-    """Return the pickled form of an array that is a contiguous part of its file. Return None for other arrays."""
+    """Return the object to pickle in place of an array, or None if the array is not a contiguous part of its file."""
     import mmap
     import os
 

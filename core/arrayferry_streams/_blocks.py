@@ -18,7 +18,7 @@ BLOCK_BYTES = 64 * 1024 * 1024
 HOOK = "arrayferry_blocks"
 
 BlockIndices = Sequence[tuple[int, int]]
-"""The blocks to read together. Each is a pair: the index of an array, and the index of a block of this array."""
+"""The blocks to read together. Each block is a pair: the index of an array, and the block's index in this array."""
 
 
 class Blocks(ABC):
@@ -34,7 +34,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def read(self, array: int, block: int) -> Any:
-        """Return one block, in memory that nothing else writes to. Several threads may call this together.
+        """Return one block, in memory that nothing else writes to. Several threads may call this at the same time.
 
         Args:
             array: the index of the array.
@@ -50,12 +50,12 @@ class Blocks(ABC):
         A stream pickles this client. If it is None, the other process chooses a client.
 
         Raises:
-            TypeError: the arrays cannot be pickled. The text says why, and what to do.
+            TypeError: the arrays cannot be pickled. The text of the error says why, and what to do.
         """
         return None
 
     def open(self, steps: Sequence[BlockIndices]) -> Reader:
-        """Start reading blocks.
+        """Return a `Reader`, which may start reading immediately.
 
         Args:
             steps: for each step, in order, the blocks to read together. No block is in two steps.
@@ -80,18 +80,18 @@ class Reader:
         self._steps = steps
 
     def read(self, step: int) -> Sequence[Any]:
-        """Return the blocks of a step. Several threads may call this together, each for a different step."""
+        """Return the blocks of a step. Several threads may call this at the same time, each for a different step."""
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def work(self, step: int) -> Iterable[Hashable]:
         """Return a key for each task or block that a step computes or reads.
 
-        A stream warns if the same key occurs for three blocks, because single blocks then repeat this work.
+        If a key occurs for three blocks, a stream warns that calls of `stream[i]` repeat this work.
         """
         return self._steps[step]
 
     def abandon(self) -> None:
-        """Let the process end without waiting for running reads, because a step hangs. `close` is called next."""
+        """Let the process exit without waiting for running reads. It is called before `close` if a read may hang."""
 
     def close(self) -> None:
         """Stop running reads without waiting for them, and start no more. It may be called during `read`."""
@@ -143,7 +143,9 @@ class Streaming(Part):
         return None
 
     def streamed(self, value: AnyTree) -> Any:
-        """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks. Do not read data.
+        """Return a tree of arrays to use in place of a container that cannot be rebuilt from blocks.
+
+        This method must not read data.
 
         Returns:
             The tree, or the value itself if the container can be rebuilt. The stream then splits the children of the
@@ -153,7 +155,7 @@ class Streaming(Part):
 
 
 class Slices(Blocks):
-    """Blocks of arrays of which a slice reads only this part of a file.
+    """Blocks of arrays in files, read by slices. A slice of an array must read only that part of the file.
 
     Args:
         xs: the arrays.
@@ -183,14 +185,16 @@ class Slices(Blocks):
 def even_lengths(
     shape: Sequence[int], itemsize: int, axis: int, *, multiple: int = 1, wanted: int | None = None
 ) -> list[int]:
-    """Return block lengths along an axis: all equal except the last, with blocks of about 64 MiB or less.
+    """Return block lengths along an axis, which are equal except for the last. By default, blocks have up to 64 MiB.
 
     Args:
         shape: the shape of the array.
         itemsize: the size of an element in bytes.
         axis: the axis.
-        multiple: the number that divides all lengths except the last, such as the length of a chunk in a file.
-        wanted: the block length that the user requested, or None for about 64 MiB. It is rounded up to `multiple`.
+        multiple: the number that divides all lengths except the last, such as the length of a chunk in a file. A
+            block has at least this length, even if it is larger than 64 MiB.
+        wanted: the block length that the user requested, or None for up to 64 MiB. It is rounded up to a multiple
+            of `multiple`.
     """
     length = shape[axis]
     if not length:

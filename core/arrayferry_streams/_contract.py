@@ -1,4 +1,4 @@
-"""The tests that a `Streaming` must pass. The contract kit finds them by `Streaming.contract`."""
+"""The tests that a `Streaming` must pass. The attribute `Streaming.contract` names them for the contract kit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ._blocks import HOOK, Blocks, Reader
 
 
 class StreamingTests:
-    """The tests of how arrays are read block by block. A library without `Streaming` passes."""
+    """The tests of how arrays are read block by block. They check nothing if the library has no `Streaming`."""
 
     def test_blocks(self: Any) -> None:
-        """The blocks that `blocks` returns contain all values, also if several threads read them in any order."""
+        """The blocks that `blocks` returns contain all values, even if several threads read them in any order."""
         part = self.part(HOOK)
         if part is None:
             return
@@ -38,7 +38,7 @@ class StreamingTests:
                     self._check_blocks(blocks, values, axis, case)
 
     def _check_blocks(self: Any, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
-        """Check the values of all blocks, read one by one in several threads, and then in steps by a reader."""
+        """Check the values of all blocks: first read one by one in several threads, and then by a `Reader`."""
         try:
             lengths = [[int(length) for length in row] for row in blocks.lengths]
         except Exception as error:

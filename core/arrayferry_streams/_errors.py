@@ -1,4 +1,4 @@
-"""The errors of streams, which are conversion errors.
+"""The errors of streams. They are subclasses of `ConversionError`.
 
 ConversionError (ValueError)
 `-- BlockError (RuntimeError)               a block cannot be read or computed
@@ -14,9 +14,9 @@ class BlockError(ConversionError, RuntimeError):
     """A block of a stream cannot be read or computed.
 
     Attributes:
-        block: the number of the block.
-        start: the index along the axis of the stream at which the block begins.
-        stop: the index at which it ends, which is not part of it.
+        block: the index of the block in the stream, before any slicing of the stream.
+        start: the first index of the block, along the axis of the stream.
+        stop: the index after the last index of the block.
     """
 
     def __init__(

@@ -85,17 +85,17 @@ def stream(
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
-            along the axis are equal. Object arrays without arrays in them, such as strings, are split too. Columns of
-            tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
+            along the axis are equal. Object arrays that contain no arrays, but for example strings, are split too.
+            Columns of tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
         to: the target: a name ("torch"), a namespace module or a `Backend`.
-        like: an array, or a tree with one, to pass in place of `to` and `device`.
+        like: an array, or a tree with an array, whose library and device replace `to` and `device`.
         device: the device of the blocks.
         axis: the axis along which the arrays are split into blocks.
-        prefetch: how many blocks an iteration computes in advance. With 0, it computes each when it is needed.
-        block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
+        prefetch: how many blocks an iteration computes in advance. With 0, a block is computed when it is needed.
+        block: the length of the blocks along the axis. The last block may be shorter. None uses the chunks of the
             array with the most chunks. If this array is in a file, a block has as many chunks as fit into 64 MiB.
-        client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
-            current client, or threads if there is none. Files are read in this process.
+        client: a `distributed.Client` that computes Dask arrays, or the address of its scheduler. None uses the
+            current client, or threads if there is no client. Files are read in this process.
         timeout: seconds to wait for a block, or None for no limit.
         copy: as in `convert`, but blocks own their memory by default. False is valid only for arrays in memory.
         narrowing: as in `convert`.
@@ -108,9 +108,9 @@ def stream(
     Raises:
         NotAnArrayError: nothing in the value can be streamed.
         OptionError: an option is invalid.
-        ConversionError: the arrays differ in length, one of them cannot be split, the target cannot represent their
-            dtype, or no scheduler can be reached. The iteration raises this error if a block cannot be converted, and
-            a `BlockError`, which names the block, if a block cannot be computed or read.
+        ConversionError: the arrays differ in length, an array cannot be split, the target cannot represent a dtype, or
+            no scheduler can be reached. The iteration raises this error if a block cannot be converted, and a
+            `BlockError`, which names the block, if a block cannot be computed or read.
 
     Warns:
         UserWarning: `stream[i]` does work, such as reading a chunk, that it did for two other blocks before.

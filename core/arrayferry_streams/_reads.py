@@ -1,4 +1,4 @@
-"""`Reads`: reads blocks in order and ahead of time, and each part of an array only once."""
+"""`Reads`: reads the blocks of a stream in order and in advance. Each part of an array is read only once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ._blocks import Blocks, Reader
 from ._errors import BlockTimeoutError
 
 _Part = tuple[StreamedArray, int]
-"""A part to read: an array, and the number of one of the blocks that it is divided into."""
+"""A part to read: an array, and the index of one of the blocks into which the array is divided."""
 
 
 class FailedError(Exception):
     """A block could not be read or assembled.
 
-    The arguments are the cause of the error (None for a timeout), and the path of the array ("" if it is not known).
+    The arguments are the cause of the error (None for a timeout), and the path of the array ("" if unknown).
     """
 
 
@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Reads:
-    """Reads the parts of the arrays for some blocks of a stream. The exit of its context cancels pending reads.
+    """Reads the parts of the arrays for some blocks of a stream, within a context. Its exit cancels pending reads.
 
     Args:
         arrays: the arrays.
@@ -128,7 +128,7 @@ class Reads:
         ]
 
     def take(self, step: int) -> list[Any]:
-        """Return the parts of a block, one for each array. Call it for the blocks in order.
+        """Return the parts of a block, one for each array. This must be called for each block, in order.
 
         Raises:
             FailedError: a part could not be read, or was not read in time.
@@ -168,7 +168,7 @@ class Reads:
             results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a task may raise SystemExit, which is no Exception
+        except BaseException as error:  # such as SystemExit, which is not an Exception
             raise FailedError(error, self._path_of(index)) from error
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)
@@ -178,7 +178,7 @@ class Reads:
             self._results.update(zip(wanted, values, strict=True))
 
     def _path_of(self, index: int) -> str:
-        """Return the paths of the arrays that a read is for, at most four."""
+        """Return the paths of at most four of the arrays whose parts are read."""
         paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
@@ -192,7 +192,7 @@ class Reads:
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
                 raise ValueError(
-                    f"it has the shape {shape}, without the length {length} of the block"
+                    f"it has the shape {shape}, but its length along the axis must be {length}"
                 )
             if piece.stop - piece.start == length == stop - start:
                 return x

@@ -1,4 +1,4 @@
-"""`Stream`: a sequence of blocks of arrays, converted one by one."""
+"""`Stream`: a sequence of blocks of arrays, each converted when it is needed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Stream(Generic[B]):
 
     `len(stream)` is the number of blocks, `stream[3]` is one block, and `stream[2:]` and `stream[1::4]` are streams of
     some of the blocks. An iteration reads ahead, and computes each part of the arrays once. Leaving the loop early
-    cancels pending reads. A stream is a map-style dataset, so data loaders shuffle, divide and resume it.
+    cancels pending reads. A stream is a map-style dataset of PyTorch, so data loaders shuffle, divide and resume it.
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
-    file, unless `copy=False`. The process that unpickles a stream makes a new client for the same scheduler, also if
-    the stream used the current client. With TLS, the new client uses the same files. Keys in memory are not pickled.
+    file, unless `copy=False`. The process that unpickles a stream makes a new client for the same scheduler, even if
+    the stream used the current client. For TLS, a pickle contains the names of certificate and key files, but no keys.
 
     Args:
         value: the arrays.
@@ -47,7 +47,7 @@ class Stream(Generic[B]):
         axis: the axis along which the arrays are split.
         prefetch: how many blocks are computed in advance.
         block: the length of the blocks, or None for the length of the chunks.
-        client: the client of the cluster that computes the blocks, its address, or None.
+        client: the client of the cluster that computes the blocks, the address of its scheduler, or None.
         timeout: seconds to wait for a block, or None for no limit.
 
     Attributes:
@@ -106,7 +106,7 @@ class Stream(Generic[B]):
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return a description of the blocks and rows, which must be the same when a data loader is resumed."""
+        """Return a description of the blocks and rows. It must be the same when a data loader is resumed."""
         part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
         return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
@@ -120,7 +120,7 @@ class Stream(Generic[B]):
         if was != now:
             raise OptionError(
                 f"the saved state has {was} where this stream has {now}, so rows would be lost or repeated",
-                remedy="Pass the same arrays, with the same block= and part of the stream, or begin a new epoch.",
+                remedy="Use the same arrays, block= and slice of the stream as in the saved run, or begin a new epoch.",
             )
 
     @property
@@ -172,7 +172,7 @@ class Stream(Generic[B]):
         Args:
             reads: reads the parts of the block.
             step: the index of the block in `reads.bounds`.
-            number: the index of the block in the stream.
+            number: the index of the block in `_cuts`.
             remedy: what to do if the block cannot be read.
         """
         start, stop = self._cuts[number]
@@ -195,7 +195,7 @@ class Stream(Generic[B]):
         where: Any = {"block": number, "start": start, "stop": stop, "path": path, "target": target}
         if cause is None:
             text = f"{which} did not arrive within {self._timeout:g} seconds"
-            remedy = "Pass a longer timeout, or look for what hangs."
+            remedy = "Pass a longer timeout, or find out why the block takes so long."
             raise BlockTimeoutError(text, remedy=remedy, **where)
         text = f"{which} could not be computed or read ({describe_error(cause)})"
         raise BlockError(text, remedy=remedy, **where) from cause
@@ -220,12 +220,12 @@ class Stream(Generic[B]):
 
 
 def _writable(x: AnyArray) -> Any:
-    """Return a writable copy of a read-only NumPy array, such as a view of an array of JAX. Return others unchanged."""
+    """Copy a NumPy array that is read-only, such as a view of an array of JAX. Return all other arrays unchanged."""
     return x if getattr(getattr(x, "flags", None), "writeable", True) else x.copy("K")
 
 
 class Iteration(Generic[B]):
-    """An iterator over the blocks of a stream, which threads may share. It ends after an error.
+    """An iterator over the blocks of a stream, which ends after an error. Several threads may share the iterator.
 
     Args:
         blocks: yields the blocks.
@@ -253,7 +253,7 @@ class Iteration(Generic[B]):
                     raise StopIteration
                 return next(self._blocks)
         except BaseException:
-            # end the iteration also after an interrupt, which may have lost a block
+            # also end the iteration after a KeyboardInterrupt, since a block may be lost
             self._ended = True
             raise
 
@@ -264,7 +264,7 @@ class Iteration(Generic[B]):
 
 
 class _Repeated:
-    """Detects that single blocks, as `stream[i]` returns them, repeat the same work."""
+    """Detects whether several calls of `stream[i]` repeat the same work."""
 
     def __init__(self) -> None:
         self._blocks: Cache[Hashable, set[int]] = Cache(10_000)
@@ -273,7 +273,7 @@ class _Repeated:
     def note(self, work: Iterable[Hashable], block: int) -> bool:
         """Record the keys of the work for a block (see `Reader.work`).
 
-        Return True if a key was recorded for two other blocks. After that, return False for all blocks.
+        Return True if one of the keys was recorded for two other blocks. After the first True, return False.
         """
         for task in () if self._warned else work:
             blocks = self._blocks.get(task)

@@ -1,4 +1,4 @@
-"""Functions of JAX that other libraries run, without JAX, and that can be saved as plain data.
+"""Translates functions of JAX, so that other libraries can run them. Saved as plain data, they do not need JAX.
 
 from arrayferry_translate import load, translate
 

@@ -1,4 +1,4 @@
-"""`translate` makes a function of JAX compute in another library. `load` reads such a function from a file."""
+"""`translate` makes a function of another library from a function of JAX. `load` reads such a function from a file."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def translate(
 
     JAX traces the function once for each structure, shapes and dtypes of its arguments. The other library then runs
     the recorded operations. Integers and random numbers are the same as under `jax.jit`, and so are the branches that
-    depend on them. Floats differ in the last digits.
+    depend on them. Floats may differ in the last digits.
 
     Args:
         function: a function of trees of arrays, as for `jax.jit`. Loops and conditions of `jax.lax` become loops and
             conditions of Python.
-        to: the library, as in `arrayferry.convert`.
+        to: the library, such as "torch": any target that `arrayferry.convert` accepts.
         differentiable: whether the library can differentiate through the function, to any order. The library then
             runs the translated `jax.vjp` to compute gradients. If False, results have no gradients.
 
     Returns:
-        The function. It accepts arrays of any library, and numbers. It returns arrays of `to`, on the device of
-        the first array of `to` among the arguments. Keys in arguments and results are arrays of uint32, of shape
-        (..., 2) by default.
+        The translated function. It accepts arrays of any library, and numbers. It returns arrays of the library `to`,
+        on the device of the first argument of this library, if any. Random keys in arguments and results are arrays
+        of uint32, of shape (..., 2) by default.
 
     Raises:
         UnknownBackendError: there is no such library.
         BackendUnavailableError: JAX is not installed.
-        OptionError: `function` cannot be called, or the library has no gradients.
+        OptionError: `function` cannot be called, or `differentiable` is True and the library has no gradients.
 
     Examples:
         >>> import jax
@@ -93,11 +93,11 @@ def translate(
 
 
 def load(path: str | os.PathLike[str], to: Target) -> Loaded:
-    """Read a program that `Program.save` has written, as a function of a library. This needs no JAX.
+    """Read a file that `Program.save` has written, and return its program as a function. JAX is not needed.
 
     Args:
-        path: the file.
-        to: the library, as in `arrayferry.convert`.
+        path: the path of the file.
+        to: the library of the function, such as "torch": any target that `arrayferry.convert` accepts.
 
     Returns:
         The function. Its arguments must have the structure, shapes and dtypes for which the program was made.
@@ -160,7 +160,7 @@ class Loaded:
         return put_together(self.program.results, iter(results))
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
-        """Return the `Library` for a device, and the program as a function of its arrays.
+        """Return the `Library` for a device, and the program as a function from a list of arrays to a list of arrays.
 
         Raises:
             TranslationError: the library cannot compute part of the program.
@@ -172,7 +172,7 @@ class Loaded:
         return bound
 
     def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
-        """Return the results for these arguments. `paths` are the paths of the arguments, for errors."""
+        """Return the results for a list of arguments. `paths` are the paths of the arguments, for errors."""
         target, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
         first = leaves[backends.index(target)] if target in backends else None
@@ -192,7 +192,7 @@ class Loaded:
     def _fitted(
         self, leaf: AnyTree, backend: Backend | None, spec: Spec, device: Device, name: str
     ) -> Any:
-        """Return an argument as an array of the library, in the dtype that the program expects."""
+        """Return an argument as an array of the library, and check that it fits `spec`. `name` is for errors."""
         dtype, convert = dtype_of(spec.dtype), kept_conversion(self._backend, device)
         if backend is None:
             if not isinstance(leaf, (bool, int, float, complex)):
@@ -213,7 +213,7 @@ class Loaded:
         if tuple(leaf.shape) != spec.shape:
             raise ProgramError(
                 f"{name} has the shape {tuple(leaf.shape)}, but the program was made for the shape {spec.shape}",
-                remedy="Pass an array of that shape, or make another program.",
+                remedy="Pass an array of that shape, or make a program for the other shape.",
             )
         leaf = convert(leaf)
         leaf_dtype = dtype_name(leaf.dtype)
@@ -222,7 +222,7 @@ class Loaded:
         if NARROWED.get(leaf_dtype) != spec.dtype:
             raise ProgramError(
                 f"{name} has the dtype {leaf_dtype}, but the program was made for the dtype {spec.dtype}",
-                remedy="Cast the argument, or make another program.",
+                remedy="Cast the argument, or make a program for the other dtype.",
             )
         return convert(cast_checked(self._backend.to_numpy(leaf), dtype, name))
 
@@ -275,7 +275,7 @@ class Translated:
         return jax.tree.unflatten(structure, loaded.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
-        """Return the translated `transform(function, *how)`. It cannot be differentiated."""
+        """Return the translation of `transform(function, *how)`, which cannot be differentiated."""
         translated = self._derived.get((transform, how))
         if translated is None:
             translated = Translated(transform(self._function, *how), self._backend)

@@ -1,4 +1,4 @@
-"""Gradients of translated functions: a `Crossing` whose backward pass is the translated `jax.vjp`."""
+"""Gradients of translated functions, which the translated `jax.vjp` of a function computes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Call:
         return flat, self.pullback(len(arrays), wanted) if wanted else None
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Call:
-        """Return the call of the pullback. See `Crossing.pullback`."""
+        """Return the pullback of the function, as a `Call`. See `Crossing.pullback`."""
         run = self._run.derived(_pullback, count, wanted)
         return Call(f"the gradient of {self.name}", run, self._others)
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Call:
-        """Return the call of the vectorised function. See `Crossing.mapped`."""
+        """Return the vectorised function, as a `Call`. See `Crossing.mapped`."""
         return Call(self.name, self._run.derived(_mapped, axes, size), self._others)
 
 
@@ -52,8 +52,8 @@ def call(
     Args:
         name: the name of the function in errors.
         run: the translated function.
-        target: the library.
-        autodiff: the `Autodiff` of the library.
+        target: the library of the translated function.
+        autodiff: the `Autodiff` of this library.
         leaves: the leaves of all arguments.
         treedef: the structure of the arguments, as `jax.tree.flatten` returns it.
     """
@@ -85,8 +85,8 @@ def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...
 def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...]) -> Any:
     """Return the pullback of `function`, as a function of two lists.
 
-    The first list contains the `count` arrays that `function` accepts, followed by the cotangents of its results.
-    The pullback returns the cotangents of the `wanted` arrays.
+    The first list contains the `count` arrays that `function` accepts, followed by the cotangents of its results. The
+    second list is passed to `function` unchanged. The pullback returns the cotangents of the `wanted` arrays.
     """
 
     def pullback(values: list[Any], others: list[Any]) -> list[Any]:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 Dims = tuple[int, ...]
 dtype_of: Callable[[str], Any] = dtype_named
-"""Returns the NumPy or `ml_dtypes` dtype with a name. The name must be known."""
+"""Returns the dtype of NumPy or `ml_dtypes` with this name. There must be such a dtype."""
 
 
 class Library:
-    """The operations of a library, by its Array API namespace `xp`.
+    """The operations of a library, computed by its Array API namespace `xp`.
 
     Args:
         backend: the library.
@@ -36,7 +36,7 @@ class Library:
     """
 
     wider: Mapping[str, str] = MappingProxyType({})
-    """For each dtype that few operations of the library support, a wider dtype that stores its values instead."""
+    """Maps each dtype that few operations of the library support to a wider dtype that is used instead."""
     records = False
     """Whether the library records operations instead of computing them, so that arrays have no values."""
     native: Any = None
@@ -89,7 +89,7 @@ class Library:
         return self.xp.astype(x, self.dtype(name), copy=False)
 
     def result(self, x: AnyArray, name: str, *, owned: bool) -> Any:
-        """Return a result of a program in the dtype `name`. Copy it unless its memory is `owned` by it alone."""
+        """Return a result of a program in the dtype `name`. Copy it, unless nothing else uses its memory (`owned`)."""
         return self.xp.asarray(x, dtype=getattr(self.xp, name), copy=None if owned else True)
 
     def wrapped(self, x: AnyArray, name: str) -> Any:
@@ -129,7 +129,7 @@ class Library:
         return self.constant(np.ascontiguousarray(bits).view(dtype_of(new)))
 
     def matmul(self, x: AnyArray, y: AnyArray) -> Any:
-        """Return the products of two batches of matrices, also of integers or bools."""
+        """Return the products of two batches of matrices. Matrices of integers or bools are valid too."""
         return self.xp.matmul(x, y)
 
     def windows(
@@ -137,14 +137,14 @@ class Library:
     ) -> Any:
         """Return the elements of windows that slide over all axes except the first two.
 
-        In the result, the windows are along these axes, and their elements along further axes at the end.
+        In the result, indices along these axes select a window. Further axes at the end contain the window's elements.
 
         Args:
             x: the array.
-            counts: for each of these axes, the number of windows.
-            sizes: for each axis, the number of elements of a window.
-            strides: for each axis, the distance between neighbouring windows.
-            dilations: for each axis, the distance between neighbouring elements of a window.
+            counts: for each axis except the first two, the number of windows.
+            sizes: for each of these axes, the number of elements of a window.
+            strides: for each of these axes, the distance between neighbouring windows.
+            dilations: for each of these axes, the distance between neighbouring elements of a window.
         """
         axes = zip(counts, sizes, strides, dilations, strict=True)
         for axis, (count, size, stride, dilation) in enumerate(axes, 2):
@@ -155,9 +155,9 @@ class Library:
         return x
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
-        """Return the library's own convolution for a dtype, or None if it has none.
+        """Return the library's own convolution for a dtype, or None if the library has none.
 
-        `name` is its name in PyTorch, such as "conv2d". Its arguments are in the order of PyTorch's function.
+        `name` is the name of a function of PyTorch, such as "conv2d". The returned function accepts its arguments.
         """
         return None
 
@@ -253,7 +253,7 @@ def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) ->
 
 
 class TorchLibrary(Library):
-    """The operations of PyTorch. It lacks most for uint16 and uint32, so wider signed dtypes store such integers."""
+    """The operations of PyTorch. Few support uint16 and uint32, so wider signed dtypes store such integers."""
 
     wider = MappingProxyType({"uint16": "int32", "uint32": "int64"})
 

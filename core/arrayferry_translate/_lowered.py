@@ -1,4 +1,4 @@
-"""Primitives as functions of other primitives, and JAX's random keys as the arrays of uint32 that they contain."""
+"""Expresses primitives by other primitives, and JAX's random keys by the arrays of uint32 that they contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERF_INV = (
 )  # fmt: skip
 """The coefficients of two polynomials for `erf_inv`: for x near 0, and for x near -1 and 1.
 
-They are those of XLA, after Giles, "Approximating the erfinv function", 2012.
+XLA uses these coefficients too. They are from Giles, "Approximating the erfinv function", 2012.
 """
 
 
@@ -62,8 +62,8 @@ def _clamp(params: AnyTree, low: AnyArray, x: AnyArray, high: AnyArray) -> Any:
 def _top_k(params: AnyTree, x: AnyArray) -> Any:
     axis = params.get("axis", -1)
     x = jnp.moveaxis(x, axis, -1)
-    # lax.sort is ascending: flip its input and its result, so that the largest values come first,
-    # and equal values stay in order
+    # lax.sort is ascending, so flip its input and its result: the largest values are then first,
+    # and equal values are in their original order
     places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
     flipped = (value[..., ::-1] for value in (_ranks(x), x, places))
     _, *values = lax.sort((*flipped,), num_keys=1, is_stable=True)
@@ -71,7 +71,7 @@ def _top_k(params: AnyTree, x: AnyArray) -> Any:
 
 
 def _ranks(x: AnyArray) -> Any:
-    """Return integers in the total order of floats: -NaN, -inf, ... -0, 0, ... inf, NaN. Return others unchanged."""
+    """Map floats to integers of the same order: -NaN, -inf, ... -0, 0, ... inf, NaN. Return other dtypes unchanged."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
     kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
@@ -132,7 +132,7 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
-    """Return a function that reduces windows, given the reduction of whole arrays and that of two arrays."""
+    """Return a function that reduces windows by `combine`. `reduce` of an empty array is the value of the padding."""
 
     def lowered(params: AnyTree, x: AnyArray) -> Any:
         fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
@@ -142,7 +142,7 @@ def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
 
 
 def _selected(params: AnyTree, x: AnyArray) -> Any:
-    """Return the flat index of the element that each window selects, or the size of `x` if it selects padding."""
+    """Return the flat index of the element that each window selects, or the size of `x` if a window selects padding."""
 
     def better(first: Any, second: Any) -> Any:
         (x, place), (y, other) = first, second
@@ -164,7 +164,7 @@ def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
 
 
 def _applied(params: AnyTree, x: AnyArray, indices: AnyArray, updates: Any) -> Any:
-    """Apply a function to each element as often as the indices contain it, as `x.at[...].apply(function)` does."""
+    """Apply a function to each element as often as its index occurs, as `x.at[...].apply(function)` does."""
     function = jaxpr_as_fun(ClosedJaxpr(params["update_jaxpr"], params["update_consts"]))
     apply = _over(lambda x: function(x, x)[0], x.ndim)
     counts, ones = (jnp.full(shape, n, "int32") for n, shape in enumerate((x.shape, updates.shape)))
@@ -175,7 +175,7 @@ def _applied(params: AnyTree, x: AnyArray, indices: AnyArray, updates: Any) -> A
 
 
 def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
-    """Run the primitives that a composite primitive of JAX 0.12 stands for."""
+    """Compute a composite primitive of JAX 0.12 by the primitives that it consists of."""
     primitive = params["_prim"]
     return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
 
@@ -190,7 +190,7 @@ LOWERED: Mapping[str, Lowered] = {
     "name": lambda params, x: x,
     "sharding_constraint": lambda params, x: x,
     "rsqrt": lambda params, x: 1 / jnp.sqrt(x),
-    # JAX computes exp2 by this formula, so results differ little
+    # JAX computes exp2 by the same formula, so results differ little from those of JAX
     "exp2": lambda params, x: jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x),
     "logistic": lambda params, x: 1 / (1 + jnp.exp(-x)),
     "cbrt": lambda params, x: jnp.where(x == 0, x, jnp.sign(x) * jnp.exp(jnp.log(abs(x)) / 3)),
@@ -249,12 +249,12 @@ OF_KEYS: Mapping[str, Lowered] = {
 """The primitives of keys, as functions of uint32 arrays: `function(implementation, params, *arrays)`."""
 
 INSIDE = frozenset(("cond", "while", "scan"))
-"""Primitives that run nested programs, inside of which uint32 arrays replace keys too."""
+"""Primitives that run nested programs. In these programs, uint32 arrays replace keys too."""
 IMPLEMENTATIONS = {
     f"key<{impl.tag}>": impl
     for impl in (random.threefry_prng_impl, random.rbg_prng_impl, random.unsafe_rbg_prng_impl)
 }
-"""The implementations of keys, by the name of their dtype."""
+"""The implementations of keys, by the name of the dtype of the keys."""
 
 
 def is_key(value: AnyTree) -> bool:
@@ -281,7 +281,7 @@ def lowered(equation: Any) -> Lowered | None:
     if not keys or primitive.name in INSIDE:
         body = equation.params.get("update_jaxpr")
         if primitive.name == "scatter" and (body is None or body.outvars[0] is body.invars[1]):
-            return None  # the updates replace elements
+            return None  # a scatter that replaces elements has a rule
         return LOWERED.get(primitive.name)
     if primitive.name in OF_KEYS:
         return functools.partial(OF_KEYS[primitive.name], implementation(keys[0].dtype))

@@ -51,7 +51,7 @@ def _number(value: AnyTree, name: str) -> Any:
 
 
 def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, with arguments and results cast to and from a dtype that onnxruntime supports."""
+    """Return a function that casts arguments to a dtype that onnxruntime supports, and casts the result back."""
 
     def widened(*arrays: AnyTree, **options: Any) -> Any:
         dtype = arrays[0].dtype
@@ -112,7 +112,7 @@ def _products(x: AnyArray, axis: int) -> list[Any]:
 
 
 def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
-    """Return products along axes, multiplied one by one: onnxruntime's product of integers uses floats."""
+    """Return products along axes. Multiply the elements one by one, since onnxruntime multiplies integers as floats."""
     for reduced_axis in sorted(axis, reverse=True):
         rest = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
         products = _products(x, reduced_axis)
@@ -145,7 +145,7 @@ def _signbit(x: AnyArray) -> Any:
 
 
 def _shifted(x: AnyArray, count: Any, direction: str) -> Any:
-    """Shift bits, and preserve the sign of signed integers."""
+    """Shift bits. A shift to the right preserves the sign of signed integers."""
     dtype, name = x.dtype, dtype_name(x.dtype)
     if name.startswith("u"):
         return _recorded(op.bit_shift, x, count, direction=direction)
@@ -175,7 +175,7 @@ def _erf(x: AnyArray) -> Any:
 
 def _erfc(x: AnyArray) -> Any:
     if dtype_name(x.dtype) == "float64":
-        raise NotImplementedError("onnxruntime has no erfc, and its replacement has only 7 digits")
+        raise NotImplementedError("onnxruntime has no erfc, and the replacement has only 7 digits")
     wide = ndx.astype(x, ndx.float64)
     t = 1 / (1 + 0.5 * abs(wide))
     terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
@@ -227,7 +227,7 @@ class OnnxLibrary(Library):
     def switch(
         self, index: Any, runs: Sequence[Any], arrays: Sequence[Any], shapes: Sequence[Dims]
     ) -> list[Any]:
-        """Return the results of the function in `runs` that an index selects. `shapes` are their shapes."""
+        """Call the function in `runs` that an index selects. `shapes` are the shapes of its results."""
 
         def chosen(number: int) -> Any:
             if number == len(runs) - 1:
@@ -241,7 +241,10 @@ class OnnxLibrary(Library):
         return _shaped(chosen(0), shapes)
 
     def loop(self, going: Any, body: Any, values: Sequence[Any]) -> list[Any]:
-        """Replace a list of arrays by the result of `body` for it, while `going` returns True for the list."""
+        """Call `body` with a list of arrays, then with its result, and so on, while `going` returns True for the list.
+
+        Return the last list.
+        """
         shapes = [x.shape for x in values]
 
         def flag(values: AnyTree) -> Any:
@@ -258,11 +261,11 @@ class OnnxLibrary(Library):
         self, body: Any, values: Sequence[Any], rows: Sequence[Any], length: int, shapes: Sequence[Dims], *,
         reverse: bool,
     ) -> list[Any]:  # fmt: skip
-        """Call a function for each row. The first results of a call are passed to the next one. The rest are stacked.
+        """Call a function for each row. Pass its first results to the next call, and stack all other results.
 
         Args:
-            body: a function of the passed arrays and one row of each array in `rows`. It returns a list: new arrays
-                in place of the passed ones, and then the results to stack.
+            body: a function of the passed arrays and one row of each array in `rows`. It returns a list: the arrays
+                to pass to the next call, and then the results to stack.
             values: the arrays that are passed to the first call.
             rows: the arrays that are split into rows along axis 0.
             length: the number of rows.
@@ -287,7 +290,7 @@ class OnnxLibrary(Library):
 def _float(bits: Any) -> Any:
     """Return the float32 numbers whose bits are these uint32 numbers."""
     exponent, every = (bits >> 23) & 255, np.arange(256)
-    # a float without its sign is base + unit * (its last 23 bits); both depend on its exponent
+    # |x| is base + unit * (the last 23 bits of x), where base and unit depend on the exponent
     unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
     base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
     rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
@@ -300,7 +303,7 @@ def _float(bits: Any) -> Any:
 
 
 def _bits(x: AnyArray) -> Any:
-    """Return the bits of floats as signed integers, in int64."""
+    """Return the bits of floats, read as signed integers, in an array of int64."""
     info = np.finfo(dtype_name(x.dtype))
     unit, bias, infinity = 2**info.nmant, info.maxexp - 1, 2 ** (info.bits - 1) - 2**info.nmant
     size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
@@ -322,7 +325,7 @@ def _bits(x: AnyArray) -> Any:
 
 
 class _Operators:
-    """The namespace of ndonnx, with the functions in `OPERATORS` in place of its own."""
+    """The namespace of ndonnx, in which the functions in `OPERATORS` replace functions of ndonnx."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -345,7 +348,7 @@ def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
 
 
 def _unwrapped(arrays: Sequence[Any]) -> list[Any]:
-    """Return arrays as the outputs of a subgraph. ONNX requires that operators of the subgraph return them."""
+    """Return arrays as outputs of a subgraph. ONNX requires that an operator of the subgraph returns each output."""
     return [op.identity(x.unwrap_spox()) for x in arrays]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version of the file format that `Program.save` writes."""
 PARTS = "specs", "inputs", "equations", "outputs", "arguments", "results"
-"""The attributes of a program that a file contains as JSON. The constants are arrays of the file."""
+"""The attributes of a program that a file stores as JSON. It stores the constants as arrays."""
 
 
 class Spec(NamedTuple):
@@ -48,9 +48,9 @@ class Equation(NamedTuple):
 
     Attributes:
         name: the name of a primitive of JAX.
-        inputs: the numbers of the input values.
+        inputs: the numbers of the input values, as in `Program`.
         outputs: the numbers of the results.
-        params: the parameters of the primitive: numbers, text, programs, and tuples of these.
+        params: the parameters of the primitive: numbers, text, None, programs, and tuples of these.
     """
 
     name: str
@@ -128,7 +128,7 @@ def save_all(
     Args:
         path: the file. An existing file is replaced.
         programs: the programs, by name.
-        about: further content of the file, which `json.dump` accepts.
+        about: further data to save, of types that `json.dump` accepts.
     """
     import numpy as np
 
@@ -143,7 +143,7 @@ def save_all(
         if isinstance(value, Program):
             return {"program": plain(value)}
         raise TypeError(
-            f"a {type(value).__name__} cannot be saved with a program, as it is not JSON"
+            f"a {type(value).__name__} cannot be saved with a program, since JSON has no such type"
         )
 
     document = {"format": FORMAT, "about": about}
@@ -190,7 +190,7 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
 
 
 def _restored(document: dict[str, Any], read: Any) -> Program:
-    """Make a program from its JSON document, and check it."""
+    """Make a program from its JSON document, and check the program."""
 
     def restored(value: AnyTree) -> Any:
         if isinstance(value, dict):
@@ -215,17 +215,17 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
         if not all(n < num_values for n in ins):
             raise ValueError(f"{name} uses a value before it is computed")
         if outs != tuple(range(num_values, num_values := num_values + len(outs))):
-            raise ValueError(f"{name} does not number its results in order")
+            raise ValueError(f"the results of {name} are not numbered in order")
         params = {key: restored(value) for key, value in params.items()}
         equations.append(Equation(name, ins, outs, params))
     if num_values != len(specs) or not all(n < num_values for n in outputs):
-        raise ValueError("the number of values is wrong, or an output is not among them")
+        raise ValueError("the number of values is wrong, or an output is not one of the values")
     structures = document["arguments"], document["results"]
     for structure, count in zip(structures, (inputs, len(outputs)), strict=True):
         if structure is not None:
             tree = put_together(structure, iter(range(count)))
             if [x for _, x in take_apart(structure, tree)] != [*range(count)]:
-                raise ValueError("a structure has another number of arrays than the program")
+                raise ValueError("a structure and the program have different numbers of arrays")
     return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
 
 
@@ -237,7 +237,7 @@ def _counts(values: AnyTree) -> tuple[int, ...]:
 
 
 def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array as NumPy can save it: unchanged, or as bytes if its dtype is not one of NumPy."""
+    """Return an array that NumPy can save: the same array, or its bytes if its dtype is not a dtype of NumPy."""
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view("uint8")
 
 

@@ -31,10 +31,10 @@ def library(backend: Backend, device: Device) -> Library:
 def bind(program: Program, library: Library) -> Lists:
     """Return a function that maps the program's inputs to its outputs, as lists of arrays.
 
-    Arrays of a dtype in `library.wider` are in the wider dtype.
+    The function accepts and returns arrays of the wider dtype in place of a dtype in `library.wider`.
 
     Raises:
-        TranslationError: the library cannot compute one of the equations. The returned function may raise it too.
+        TranslationError: the library cannot compute an equation. The returned function may raise this error too.
         ProgramError: the parameters or inputs of an equation do not fit its primitive.
     """
     steps, specs = [], program.specs
@@ -51,7 +51,7 @@ def bind(program: Program, library: Library) -> Lists:
             try:
                 results = run(*[values[n] for n in inputs])
             except (TypeError, NotImplementedError, RuntimeError) as error:
-                if type(error).__name__ == "OutOfMemoryError":  # of PyTorch
+                if type(error).__name__ == "OutOfMemoryError":  # a RuntimeError of PyTorch
                     raise
                 raise refused(error) from error
             if type(results) is list:
@@ -71,7 +71,7 @@ def step(
     outs: Sequence[Spec],
     line: str = "",
 ) -> Run:
-    """Return the function that computes one equation. Errors contain `line`, its place in the user's code."""
+    """Return the function that computes an equation. Errors contain `line`, the equation's place in the user's code."""
     try:
         for spec in outs:
             library.dtype(spec.dtype)
@@ -83,9 +83,9 @@ def step(
         raise
     except Exception as error:
         raise ProgramError(
-            f"the program is damaged: {name} cannot have inputs of {', '.join(map(str, ins))} or its parameters "
+            f"the program is damaged: {name} does not accept inputs of {', '.join(map(str, ins))} or its parameters "
             f"({describe_error(error)})",
-            remedy="Create it again with translate(...).program(...).",
+            remedy="Create the program again with translate(...).program(...).",
         ) from error
     return run
 
@@ -101,7 +101,7 @@ def _refused(
 
 
 def owned(program: Program) -> list[bool]:
-    """Return for each output of a program whether it shares memory with no input, constant or other output."""
+    """Return for each output of a program whether no input, constant or other output shares its memory."""
     fresh: set[int] = set()
     for equation in program.equations:
         if RULES[equation.name].fresh:

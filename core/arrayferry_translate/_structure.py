@@ -1,8 +1,8 @@
 """Structures: plain data that describes where the arrays are in arguments and results.
 
-The structure of an array is None. The structure of a container is a list of its kind, the name of its class or "", and
-its children, each as a pair of a key and a structure. The structure of `{"a": x}` is `["dict", "", [["a", None]]]`. The
-kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
+The structure of an array is None. The structure of a container is a list with three items: its kind, the name of its
+class or "", and a list of its children, each as a pair of a key and a structure. The structure of `{"a": x}` is
+`["dict", "", [["a", None]]]`. The kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arrayferry.typing import AnyTree
 from ._errors import ProgramError, TranslationError
 
 KINDS: dict[str, Any] = {"none": type(None), "tuple": tuple, "list": list, "dict": dict}
-"""The kinds of containers that are classes of Python, with their classes."""
+"""The kinds of containers that are built-in classes of Python, each with its class."""
 
 
 def structure_of(tree: AnyTree) -> Any:
@@ -55,7 +55,7 @@ def _kind_of(node: Any, entries: list[Any]) -> str:
 
 
 def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each array of a value with this structure.
+    """Yield the path and the value of each array in `value`, which must have this structure.
 
     Raises:
         ProgramError: the value has another structure.
@@ -106,7 +106,7 @@ def _named_tuple(name: str, fields: Iterable[str], children: Iterable[Any]) -> A
 @cache
 def _named(name: str, *fields: str) -> Any:
     made = namedtuple(name, fields, rename=True)  # type: ignore[misc]
-    # no module has the class, so objects are copied and pickled as a call of `_named_tuple`
+    # no module contains the class, so a copy or an unpickled object is made by `_named_tuple`
     made.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))  # type: ignore[method-assign, arg-type]
     return made
 

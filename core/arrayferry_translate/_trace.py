@@ -27,7 +27,7 @@ INLINED = {
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "checkpoint", "remat", "remat2", "custom_vmap_call", "composite",
 }  # fmt: skip
-"""Primitives that only run a jaxpr, which is among their parameters. Its equations take their place."""
+"""Primitives that only run a jaxpr, which is one of their parameters. The equations of the jaxpr replace them."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr", "call"
 """The possible names of the parameter of an `INLINED` primitive that contains its jaxpr."""
 LARGEST = 1 << 16
@@ -40,7 +40,7 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Prog
     Args:
         function: a function of JAX.
         *args: trees of arrays, or of objects with `shape` and `dtype`.
-        **kwargs: keyword arguments, as trees of the same leaves.
+        **kwargs: keyword arguments, which are also such trees.
 
     Returns:
         The program, whose inputs are the leaves of the arguments in order, and the treedef of the results. Random
@@ -60,7 +60,7 @@ def _program(closed: Any, line: str = "") -> Program:
 
 
 def spec_of(aval: Any) -> Spec:
-    """Return the shape and dtype of an abstract value of JAX. Keys are of uint32, with one dimension more."""
+    """Return the shape and dtype of an abstract value of JAX. For keys, return those of their array of uint32."""
     if is_key(aval):
         return Spec((*map(int, aval.shape), *implementation(aval.dtype).key_shape), "uint32")
     name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
@@ -102,7 +102,7 @@ class _Maker:
 
     Args:
         inputs: the shapes and dtypes of the inputs.
-        line: the place in the user's code for equations for which JAX has stored none.
+        line: the place in the user's code to use for an equation if JAX has stored no place for it.
     """
 
     def __init__(self, inputs: Sequence[Spec], line: str) -> None:
@@ -124,7 +124,7 @@ class _Maker:
 
         outer = self._line
         for equation in jaxpr.eqns:
-            # for equations in functions that `jit` has compiled, use the line of the call
+            # equations in functions that `jit` has compiled have no line, so use that of the call
             self._line = _line(equation) or outer
             outputs = self._add(equation, [number(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, outputs, strict=True))
@@ -136,7 +136,7 @@ class _Maker:
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
-        # of lax.platform_dependent, take the branch for the CPU
+        # if the branches are of lax.platform_dependent, use the branch for the CPU
         for number, platforms in enumerate(params.get("branches_platforms", ())):
             if platforms is None or "cpu" in platforms:
                 body = params["branches"][number]
@@ -159,7 +159,7 @@ class _Maker:
             if others := rule.params ^ ({*params} - rule.ignored):
                 raise self._refused(
                     equation,
-                    f"its parameters in JAX {jax.__version__} differ from those that arrayferry supports in "
+                    f"its parameters in JAX {jax.__version__} differ from the parameters that arrayferry supports in "
                     f"{', '.join(sorted(others))}",
                 )
             plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
@@ -180,7 +180,10 @@ class _Maker:
     def _computed(
         self, name: str, params: dict[str, Any], inputs: list[int], specs: list[Spec]
     ) -> list[Any] | None:
-        """Return the results of an equation, or None if an input is not constant, or the results are large."""
+        """Compute an equation with NumPy if its inputs are constants. Return its results.
+
+        Return None if an input is not constant, the results are large, or NumPy cannot compute the equation.
+        """
         constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
         if large or not constants.keys() >= {*inputs}:
             return None

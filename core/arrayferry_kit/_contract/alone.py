@@ -1,4 +1,4 @@
-"""Loads a plugin with only the built-in plugins, so that no other installed plugin affects its tests."""
+"""Tests a plugin while only that plugin and the built-in plugins are loaded, so that others cannot affect the tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from arrayferry.extending import ENTRY_POINT_GROUP, PLUGINS_VARIABLE, chosen_plu
 def alone(
     find: Callable[[], Backend | Source], others: Sequence[str], parts: Mapping[str, object]
 ) -> Iterator[None]:
-    """During a test, load only the built-in plugins, and those of the same packages as the tested backends.
+    """During a test, load only the built-in plugins, and the plugins of the packages that define the tested backends.
 
-    Backends that were registered at run time remain registered. The tested backend or source is registered if it was
-    not. The test is skipped if its library cannot be used here.
+    Backends that were registered at run time remain registered. The tested backend or source is registered for the
+    test if it was not registered before. The test is skipped if its library cannot be used here.
 
     Args:
         find: returns the backend or source under test.
         others: names of further backends.
-        parts: by the name of a hook, what it returns for the backend or source under test.
+        parts: maps the names of hooks to what they return for the backend or source under test.
     """
     points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
     with ExitStack() as undo:
@@ -69,5 +69,5 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _home(point: EntryPoint) -> str:
-    """Return the distribution of a plugin, or its module if it has no distribution."""
+    """Return the name of the package (distribution) of a plugin, or of the plugin's module if there is no package."""
     return point.dist.name if point.dist is not None else point.module

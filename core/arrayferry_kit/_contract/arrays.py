@@ -1,4 +1,4 @@
-"""The base of the tests of a backend, with the arrays to try: of each dtype, shape and layout."""
+"""The base class of the tests of a backend. It makes the arrays to try, of each dtype, shape and layout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .calls import Call, Given, Runner, convert, library_of, one_by_one
 from .checks import Values, difference, stated_difference
 
 METHODS = ("to_numpy", "from_numpy", "copy")
-"""The methods of a backend that return an array of the same values as their argument."""
+"""The methods of a backend that return an array with the values of their argument."""
 
 
 class BackendTests(Runner):
-    """The base of the tests of a backend. It has the members that authors override, and makes the arrays to try."""
+    """The base class of the tests of a backend. Authors override its public members. It makes the arrays to try."""
 
     backend: str | Backend = ""
     dtypes: tuple[str, ...] | None = None
@@ -33,8 +33,8 @@ class BackendTests(Runner):
         The array must own its memory. Every subclass must implement this method.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must say how an array is made. Write make(self, values): return an array of "
-            "the library with the values, the shape and the dtype of a NumPy array, such as mylib.array(values)"
+            f"{type(self).__name__} must say how an array is made. Write make(self, values), which returns an array of "
+            "the library with the values, shape and dtype of the NumPy array `values`, such as mylib.array(values)"
         )
 
     def unportable(self) -> list[tuple[Any, str]]:
@@ -58,9 +58,9 @@ class BackendTests(Runner):
         return registry.backend(self.backend)
 
     def _call(self, method: str, copy: bool | str | None = "stated") -> Call:
-        """Return a call of one of `METHODS` if `copy` is "stated". Otherwise return a conversion that uses the method.
+        """Return a call of one of `METHODS` if `copy` is "stated".
 
-        The conversion has this option `copy`.
+        Otherwise, return a call of `convert` with this option `copy`, which uses the method.
         """
         mine, numpy = self.tested, registry.backend("numpy")
         ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
@@ -82,7 +82,11 @@ class BackendTests(Runner):
         return names
 
     def _dtypes(self, method: str = "to_numpy") -> list[np.dtype[Any]]:
-        """Return the dtypes to try. Dtypes outside the standard are tried if the author's `make` supports them."""
+        """Return the dtypes to try with a method.
+
+        If the library has all dtypes of NumPy, omit nonstandard dtypes that the author's `make` does not support,
+        except for `from_numpy`, which is tried with NumPy arrays.
+        """
         supported = self._supported() if self.dtypes is None else self.dtypes
         dtypes = samples.dtypes_of(supported)
         if supported is None and method != "from_numpy":
@@ -101,7 +105,7 @@ class BackendTests(Runner):
     # Arrays of the library.
 
     def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[list[Given]]:
-        """Yield arrays of a dtype in all shapes and layouts, grouped by shape."""
+        """Yield lists of arrays of a dtype, together in all shapes and layouts. The arrays of a list have one shape."""
         is_usual = dtype == self._usual()
         yield [self._given(samples.special(dtype), "with special values", method=method)]
         cubes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
@@ -130,7 +134,7 @@ class BackendTests(Runner):
     def _in_layouts(
         self, values: Values, method: str = "to_numpy", *, most: int | None = None
     ) -> Iterator[Given]:
-        """Yield arrays with the same values in different memory layouts, at most `most` layouts."""
+        """Yield arrays with these values in different memory layouts. `most` is the maximum number of layouts."""
         if method == "from_numpy":
             for name, laid in islice(samples.in_layouts(values), most):
                 yield Given(laid, values, samples.case_of(values, name))
@@ -146,7 +150,7 @@ class BackendTests(Runner):
     def _broadcast(
         self, dtype: np.dtype[Any], shape: samples.Shape, method: str
     ) -> Iterator[Given]:
-        """Yield arrays whose first axis is one row that is repeated by a stride of 0."""
+        """Yield arrays that repeat one row along the first axis, by a stride of 0."""
         whole = samples.sample(dtype, (1, *shape[1:]))
         values, view = np.repeat(whole, shape[0], axis=0), partial(samples.broadcast, shape=shape)
         for viewed in (False,) if method == "from_numpy" else (False, True):
@@ -162,9 +166,9 @@ class BackendTests(Runner):
     def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
-        """Return an array with a memory layout: a view of an array if `viewed`, else an array made from a NumPy view.
+        """Return an array of the library in a memory layout, or None if the library cannot make the array correctly.
 
-        Return None if the library cannot make the array, or its values differ.
+        If `viewed`, the array is a view of an array from `make`. Otherwise, `from_numpy` makes it from a NumPy view.
         """
         try:
             if not viewed and min(view(whole).strides, default=0) < 0:

@@ -1,7 +1,7 @@
 """The runner calls a method with an array, and checks the result.
 
 A `Call` is a method of a plugin, or a conversion. A `Given` is an array of some dtype, shape and layout. A test
-combines calls and arrays, and passes them to `Runner.run`, which calls and checks.
+passes a `Call` and arrays to `Runner.run`, which calls the method and checks the results.
 """
 
 from __future__ import annotations
@@ -80,25 +80,25 @@ class Call(NamedTuple):
 
 
 def convert(value: AnyTree, *to: Any, **options: Any) -> Any:
-    """Call `arrayferry.convert`, and make sparse arrays dense."""
+    """Call `arrayferry.convert`. Sparse arrays become dense, and errors tell the author of the plugin what to do."""
     try:
         return af.convert(value, *to, sparse="dense", **options)
     except af.ConversionError as error:
         skip_if_lacking(error.__cause__)
         if isinstance(error, af.ContractError):
-            error.remedy = error.duty  # `remedy` is for users, `duty` for authors of plugins
+            error.remedy = error.duty  # `duty` is the remedy for authors of plugins
         raise
 
 
 def library_of(array: AnyArray) -> str:
-    """Return the name of the backend or source that recognises an array."""
+    """Return the name of the backend or source that recognises an array, or `UNKNOWN`."""
     kind = af.registry.kind(array)
     default = "numpy" if kind.category == "scalar" else UNKNOWN
     return str(getattr(kind.origin, "name", default))
 
 
 class Runner:
-    """The base of all tests. It runs calls and checks their results."""
+    """The base class of all tests. It runs calls and checks their results."""
 
     others: tuple[str, ...] | None = None
     parts: Mapping[str, object] = MappingProxyType({})
@@ -124,17 +124,17 @@ class Runner:
         raise NotImplementedError
 
     def read(self, array: AnyArray) -> np.ndarray[Any, Any]:
-        """Copy the values of an array into a NumPy array. The default uses the plugin."""
+        """Copy the values of an array into a NumPy array, by default with `to_numpy` of the plugin."""
         return np.array(self.tested.to_numpy(array))
 
     def write(self, array: AnyArray, value: float) -> None:
-        """Write a value to every element of an array, in place. Libraries with immutable arrays do not need it."""
+        """Write a value to every element of an array, in place. It is not called if arrays are immutable."""
         try:
             array[...] = value
         except TypeError as error:
             raise AssertionError(
-                f"arrays cannot be written to by array[...] = value ({error}). Define write(array, value) in the class "
-                "of the tests, or set memory = 'immutable' if they never change"
+                f"arrays cannot be written to by array[...] = value ({error}). Define write(self, array, value) in the "
+                "class of the tests, or set memory = 'immutable' in the backend if arrays never change"
             ) from error
 
     def _supported(self) -> Iterable[str] | None:
@@ -150,7 +150,7 @@ class Runner:
         return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
-        """Return an array with these values that owns its memory. It is of NumPy if `method` is "from_numpy"."""
+        """Return a new array with these values: of NumPy if `method` is "from_numpy", else of the tested library."""
         owned = values.copy()
         try:
             x = owned if method == "from_numpy" else self.make(owned)
@@ -173,11 +173,11 @@ class Runner:
         return [b for b in others if b.name != self.tested.name and b.problem() is None]
 
     def part(self, hook: str) -> Any:
-        """Return what a hook of the plugin returned for the tested backend or source, or None for no such hook."""
+        """Return what a hook of the plugin returned for the tested backend or source, or None without a hook."""
         return af.registry.parts(hook).of(self.tested)
 
     def numbers(self, shape: tuple[int, ...]) -> Values:
-        """Return a NumPy array of a signed dtype of the library. Its numbers differ if there are at most 100."""
+        """Return a NumPy array of a signed dtype of the library. Its first 100 numbers all differ from each other."""
         return samples.numbers(self._usual(), shape)
 
     def ask(
@@ -189,14 +189,14 @@ class Runner:
         duty: tuple[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Call a method of the plugin, and return the result. Assert that it is what the method must return.
+        """Call a method of the plugin, and return the result. Assert that the result is what the method must return.
 
         Args:
             method: the name of the method, such as "dtypes" or "devices.names".
             *args: the arguments of the method.
             case: a description of the arguments, for messages.
             of: the object with the method, or None for the backend or source under test.
-            duty: what the method must return: in words, and as types. None uses `DUTIES`.
+            duty: what the method must return: a text for messages, and types. None uses the row in `DUTIES`.
             **options: the keyword arguments of the method.
         """
         named = any(isinstance(x, str) for x in args)
@@ -206,12 +206,12 @@ class Runner:
         return ask(function, *args, what=what, duty=duty or DUTIES.get(method), **options)
 
     def run(self, call: Call, *arguments: Given, writes: bool = False) -> list[Any]:
-        """Run a call with arrays. Check all results, and that the arrays are unchanged.
+        """Run a call with arrays. Check all results, and that the call did not change the arrays.
 
         Args:
             call: the call.
             *arguments: the arrays.
-            writes: whether to write to each array and to its result, to check that they share memory as promised.
+            writes: whether to write to each array and to its result, to check whether they share memory as promised.
 
         Returns:
             The results.
@@ -241,7 +241,7 @@ class Runner:
     def _check(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
         """Assert that a result is an array of the target library, with the values of the argument.
 
-        The values are narrowed if the library lacks their dtype.
+        If the target library lacks the dtype of the values, the result must have a narrower dtype of this library.
         """
         values = argument.values
         check_kind(y, DUTIES.get(call.method), what)
@@ -291,7 +291,10 @@ class Runner:
     # Tests of memory.
 
     def _check_memory(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
-        """Write to the argument, and check that the result changed or not, as promised. Then do it in reverse."""
+        """Write to the argument, and check whether the result changes as promised. Then write to the result.
+
+        After the write to the result, check whether the argument changes as promised.
+        """
         what = f"{what}, {call.promise}"
         if call.shares is False and isinstance(y, np.ndarray):
             assert y.flags.writeable, (
@@ -303,7 +306,8 @@ class Runner:
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
             is_constant = never_changes(origin) or (read_only and other == 0)
-            # a result changes with the argument if both share memory, even if its library is immutable
+            # a result that shares memory changes with the argument, even if the target library
+            # has immutable arrays
             is_constant = is_constant and (other == 0 or call.shares is None)
             shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)
@@ -314,7 +318,7 @@ class Runner:
                 np.asarray(number, argument.values.dtype), argument.values.shape
             )
             if in_use and not _share_memory(sides):
-                continue  # the library copied the array before the write, so nothing else changed
+                continue  # the library copied the array before the write, so the other array is unchanged
             constant = ", which is constant," if is_constant and call.shares is not False else ""
             must = "must change too" if shares else "must not change"
             when = f"when the {names[to]} is written to"
@@ -324,7 +328,7 @@ class Runner:
         argument.values = values[0]
 
     def _fill(self, backend: Any, array: AnyArray, value: float, what: str) -> bool:
-        """Write a value into every element of an array of any backend. Return whether that is possible."""
+        """Write a value into every element of an array of any backend, if possible. Return whether this was done."""
         if backend.memory != "writable" or not isinstance(backend, af.Backend):
             return False
         if not isinstance(array, np.ndarray):
@@ -345,7 +349,7 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
 
 
 def _fingerprint(x: AnyArray) -> Any:
-    """Return the properties of a NumPy array that a method must not change, or None for another array."""
+    """Return the properties of a NumPy array that a method must not change, or None for arrays of other libraries."""
     if not isinstance(x, np.ndarray):
         return None
     return x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes()

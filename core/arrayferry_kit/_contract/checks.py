@@ -1,4 +1,4 @@
-"""Checks of what methods return, whether arrays are equal, and whether types exist.
+"""Functions that check the results of methods, whether arrays are equal, and whether types exist.
 
 The messages of failures say what was expected, and what was returned instead.
 """
@@ -49,9 +49,9 @@ DUTIES: dict[str, tuple[str, Any]] = {
     "devices.fence": ("a function, or None", (Callable, NoneType)),
     "devices.is_out_of_memory": ("False", lambda answer: answer is False),
 }
-"""What each method must return: in words, and as types or as a function that returns whether a result is right.
+"""What each method must return: a text for messages, and types or a function that returns whether a result is right.
 
-`Runner.run` compares the values of arrays.
+The table does not describe the values of arrays, which `Runner.run` compares.
 """
 
 
@@ -63,7 +63,7 @@ def equal(actual: Any, expected: Any, what: str) -> None:
 def ask(
     function: Any, *args: Any, what: str, duty: tuple[str, Any] | None = None, **options: Any
 ) -> Any:
-    """Call a function of a plugin, and return the result. Assert that it is what `duty` describes (see `DUTIES`)."""
+    """Call a function of a plugin, and return the result. Assert that the result fits `duty`, a row of `DUTIES`."""
     try:
         result = function(*args, **options)
     except Exception as error:
@@ -74,7 +74,7 @@ def ask(
 
 
 def check_kind(result: AnyTree, duty: tuple[str, Any] | None, what: str) -> None:
-    """Assert that a result is what `duty`, a row of `DUTIES`, describes."""
+    """Assert that a result fits `duty`, a row of `DUTIES`. None for `duty` accepts any result."""
     expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
@@ -99,9 +99,9 @@ _LACKS = re.compile(
 
 
 def _lacking(error: BaseException | None) -> str:
-    """Return the text of the first error, among an error and its causes, about missing memory, devices or compilers.
+    """Search an error and its causes for an error about missing memory, devices or compilers, and return its text.
 
-    Return "" if there is no such error.
+    If there are several such errors, return the text of the original cause. If there is none, return "".
     """
     seen: set[int] = set()
     reason = ""
@@ -117,7 +117,7 @@ def _lacking(error: BaseException | None) -> str:
 
 
 def skip_if_lacking(error: BaseException | None) -> None:
-    """Skip the test if the error says that memory, a device or a compiler is missing. The plugin is not at fault."""
+    """Skip the test if the error is about missing memory, devices or compilers. These are no faults of the plugin."""
     reason = _lacking(error)
     if reason:
         pytest.skip(f"not tested: the library lacks something here ({reason})")
@@ -137,7 +137,7 @@ def every(parts: Iterable[Callable[[], object]]) -> None:
 
 
 def same(actual: Any, expected: Any, what: str) -> None:
-    """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN."""
+    """Assert that two NumPy arrays have the same shape, dtype and values. Compare all bits except those of NaNs."""
     mismatch = difference(actual, expected)
     assert not mismatch, f"{what}: {mismatch}"
 
@@ -163,7 +163,7 @@ def difference(actual: Any, expected: Any) -> str:
 def stated_difference(array: AnyArray, values: Values) -> str:
     """Return a description of how the `dtype` or `shape` of an array differs from that of `values`.
 
-    Return "" if both are equal, or the array has no such attributes.
+    Return "" if there is no difference, or the array has no attribute `dtype` or `shape` to compare.
     """
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:

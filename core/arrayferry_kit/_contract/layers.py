@@ -1,4 +1,4 @@
-"""The tests that packages such as `arrayferry_functions` provide for what their hooks return."""
+"""The tests that packages such as `arrayferry_functions` provide for the objects that their hooks return."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from arrayferry.extending import announced_hooks, describe_error
 
 
 def layer_tests() -> list[type]:
-    """Return the tests of each hook that an installed package announces.
+    """Return the classes of tests for all hooks that installed packages announce.
 
-    If a package cannot be imported, one skipped test replaces its tests.
+    If a package cannot be imported, a skipped test replaces its tests.
     """
     tests: dict[type, None] = {}
     for hook, point in announced_hooks().items():
@@ -37,7 +37,7 @@ def _skipped(hook: str, why: str) -> type:
 if TYPE_CHECKING:
 
     class LayerTests:
-        """The tests that installed packages provide for what their hooks return."""
+        """The tests that installed packages provide for the objects that their hooks return."""
 
 else:
     LayerTests = type("LayerTests", tuple(layer_tests()), {})

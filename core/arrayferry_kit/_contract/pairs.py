@@ -25,7 +25,7 @@ class PairTests(BackendTests):
 
     @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
     def test_many_at_once(self, method: str) -> None:
-        """A method for many arrays returns the values of all, in order. Results of `compute` own their memory."""
+        """A method for many arrays returns their values, in order. Results of `compute` own their memory."""
         mine = self.tested
         call = Call(f"{method}()", getattr(mine, method), mine, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]
@@ -71,7 +71,7 @@ class PairTests(BackendTests):
                 equal(address, expected, f"address(), for {argument.case}")
 
     def test_pairs_with_all_others(self) -> None:
-        """Arrays in a tree are converted to every other backend and back, with equal values."""
+        """Arrays in a list are converted to every other backend and back, with equal values."""
         mine, values = self.tested, sample(self._usual(), CUBE)
         arguments = [self._given(values), *islice(self._in_layouts(values), 1)]
         for other in self._others():
@@ -99,7 +99,7 @@ class DirectTests(BackendTests):
     """The tests of direct converters."""
 
     def test_direct_converters_match_the_general_path(self) -> None:
-        """Direct converters return equal arrays, one or many at once, in any layout, with and without `copy=True`."""
+        """Direct converters return equal values for one or many arrays, in any layout, with and without `copy=True`."""
         mine, backends = self.tested.name, registry.backends()
         parts = []
         for direct in registry.catalog.converters:
@@ -138,7 +138,7 @@ class DirectTests(BackendTests):
             raise AssertionError(f"{what}: {outcome} instead of an array") from cause
 
     def _groups_of(self, source: Backend, method: str) -> Iterator[list[Given]]:
-        """Yield arrays of the source library, of all its dtypes, shapes and layouts, grouped by shape."""
+        """Yield lists of arrays of the source library, of all its dtypes, in many layouts. A list has one shape."""
         usual = self._usual()
         dtypes = dtypes_of(source.dtypes())
         dtypes.sort(key=lambda dtype: (dtype != usual, dtype.kind not in "biuf"))
@@ -151,21 +151,21 @@ class DirectTests(BackendTests):
             yield [Given(x, values, case_of(values, name))]
 
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
-        """Yield the arrays, after NumPy arrays were converted to the source library in place."""
+        """Yield the arguments, after replacing each `x` that is a NumPy array by an array of the source library."""
         for argument in arrays:
-            if isinstance(argument.x, np.ndarray):  # not converted yet: an array may occur twice
+            if isinstance(argument.x, np.ndarray):  # a repeated argument is already converted
                 argument.x = source.from_numpy(argument.x)
             yield argument
 
 
 def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
-    """Return two lists of arrays of different dtypes and shapes. The second has the same shapes and other values."""
+    """Return two lists, each with arrays of many dtypes and shapes. Only the values differ between the lists."""
     many = [group for group in groups if len(group) > 1]
     return [[group[shift] for group in many] for shift in (1, 2)]
 
 
 _MADE = ("bind", "inline", "bind_many")
-"""The methods of a converter that return a function, expressions of code, or None."""
+"""The methods of a converter that return a function or None. `inline` returns an `Inline` instead of a function."""
 
 
 def _function(direct: Converter, method: str, options: Options) -> Any:
@@ -184,7 +184,7 @@ def _function(direct: Converter, method: str, options: Options) -> Any:
 
 
 def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
-    """Convert arrays. Append the error to `outcomes`, or for each array whether it was converted."""
+    """Convert arrays. Append to `outcomes` the raised error, or for each array a bool: whether it was converted."""
     try:
         ys = list(function(xs))
     except Exception as error:

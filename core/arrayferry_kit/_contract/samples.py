@@ -1,4 +1,4 @@
-"""Arrays of NumPy of all dtypes, shapes and layouts, for the tests of the contract kit."""
+"""NumPy arrays of many dtypes, shapes and layouts, for the tests of the contract kit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from arrayferry.typing import AnyArray
 from .checks import Values
 
 CUBE = (2, 3, 4)
-"""The shape of arrays that are tried in different layouts."""
+"""The shape of the three-dimensional arrays that are tried in different layouts."""
 HYPER = (2, 3, 2, 3)
-"""The shape of arrays of four dimensions that are tried in different layouts, in fewer tests than `CUBE`."""
+"""The shape of the four-dimensional arrays that are tried in different layouts, in fewer tests than `CUBE`."""
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
-"""The numbers of elements of arrays to try: 4 bytes to 4 MiB of float32. Libraries treat sizes differently."""
+"""The sizes of arrays to try, in elements: 4 bytes to 4 MiB of float32. Libraries may treat sizes differently."""
 LARGE = 4 * 1024 * 1024
 """The number of elements of the largest array, 16 MiB of float32."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
@@ -33,11 +33,11 @@ PARTS = {
     "inside a larger array": (slice(1, -1), 1, 2),
     "reversed": (slice(None, None, -1), 1, 0),
 }
-"""For each memory layout, a slice and numbers `a` and `b`: the slice of `a * n + b` elements has `n` elements."""
+"""For each memory layout, a slice and two numbers `a` and `b`. The slice selects `n` of `a * n + b` elements."""
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
-    """Return the dtypes with these names. None stands for the standard dtypes and a few more of NumPy."""
+    """Return the dtypes with these names, in order of name. None stands for the standard dtypes and `BEYOND`."""
     dtype_names = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
     return [dtype for dtype in map(dtype_named, dtype_names) if dtype is not None]
 
@@ -49,17 +49,17 @@ def case_of(values: Values, *details: str) -> str:
 
 
 def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
-    """Return an array of small numbers. If its axes are permuted, the result differs from it.
+    """Return an array of small numbers without a regular pattern, so that tests notice if its axes are permuted.
 
     Args:
         dtype: the dtype of the array.
         shape: the shape of the array.
-        shift: arrays with different shifts have different numbers.
+        shift: selects the numbers. Arrays with different shifts have different numbers.
     """
     index = np.arange(int(np.prod(shape))).reshape(shape)
     values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
-        values = values * 1_000_000_007 - 2  # large numbers, which overflow in smaller units
+        values = values * 1_000_000_007 - 2  # so large that a smaller unit of time overflows
         return np.asarray(values.astype(np.int64)).view(dtype)
     if dtype.kind in "ifc":
         values = values - 2
@@ -69,7 +69,7 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
 
 
 def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
-    """Return a writable array. Its address is a multiple of 64 bytes, or one element more if not `aligned`."""
+    """Return a writable array. Its address is a multiple of 64 bytes, plus one element if not `aligned`."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
@@ -102,7 +102,10 @@ def special(dtype: np.dtype[Any]) -> Values:
 
 
 def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
-    """Yield for each layout its name, an array, and a function that returns a view of the array with these values."""
+    """For each layout, yield its name, an array, and a function. The function returns a view of the array.
+
+    The view has the layout and these values.
+    """
     axes = tuple(range(values.ndim))
     for order in reversed(list(permutations(axes))[1:]):
         name = f"with axes in the order {order} in memory"
@@ -123,7 +126,10 @@ def _transposed(x: AnyArray, axes: list[int]) -> Any:
 
 
 def broadcast(x: AnyArray, shape: Shape) -> Any:
-    """Return a writable view of this shape, in which axes of length 1 are repeated by a stride of 0."""
+    """Return a view of this shape, in which axes of length 1 are repeated by a stride of 0.
+
+    A view of a NumPy array is writable.
+    """
     if not isinstance(x, np.ndarray):
         return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)
     strides = [step if n > 1 else 0 for n, step in zip(x.shape, x.strides, strict=True)]
@@ -132,16 +138,16 @@ def broadcast(x: AnyArray, shape: Shape) -> Any:
 
 
 def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield the name of each layout, and an array of this layout with these values, which shares no memory.
+    """For each layout without negative strides, yield its name and a writable array that has these values.
 
-    The arrays are writable and have no negative strides.
+    The arrays share no memory with each other or with `values`.
     """
     laid = ((name, view(whole)) for name, whole, view in views(values))
     return ((name, x) for name, x in laid if min(x.strides) >= 0)
 
 
 def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
-    """Yield NumPy arrays of a dtype, such as unaligned or read-only ones, each with the name of its layout."""
+    """Yield names of unusual layouts, such as unaligned or read-only, each with a NumPy array of this layout."""
     base = np.arange(24).astype(dtype).reshape(4, 6)
     read_only = base.copy()
     read_only.flags.writeable = False

@@ -1,4 +1,4 @@
-"""The contract kit without code by the plugin's author: the library itself makes the arrays if possible."""
+"""The contract kit without test code by the plugin's author. The library itself makes the arrays if possible."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PLUGIN = "from_numpy() of the plugin"
 
 
 class Unattended(BackendTests):
-    """`make` and `write` for any backend, in place of those that its author would write.
+    """The methods `make` and `write` for any backend, so that the author of the plugin need not write them.
 
     Attributes:
-        ways: the functions that made arrays, each with the names of the dtypes of these arrays.
+        ways: maps the name of each function that made arrays to the names of the dtypes of these arrays.
     """
 
     ways: ClassVar[dict[str, set[str]]]
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an array with the library itself, or with the plugin if that fails."""
+        """Make an array by a function of the library, or by the plugin if no function returns the right values."""
         dtype = values.dtype.name
         module = importlib.import_module(self.tested.namespace or self.tested.package)
         for name in ("asarray", "array", "constant"):
@@ -63,6 +63,6 @@ class Unattended(BackendTests):
                 if bool((self.read(array) == value).all()):
                     return
         pytest.skip(
-            "not tested: whether memory is shared as stated, since it is not known how arrays are written to. Test "
-            "it with BackendContract and write(), or set memory to 'immutable' if they never change"
+            "not tested: whether memory is shared as stated, since it is not known how arrays are written to. Write a "
+            "BackendContract with the method write(), or set memory to 'immutable' if arrays never change"
         )

@@ -28,9 +28,9 @@ _ASKED: list[tuple[Any, ...]] = [
     ("dtype_hint", "float64", "int64", "bfloat16"),
     ("devices.is_out_of_memory", ValueError("a wrong value")),
 ]
-"""Methods with simple results, such as bools or names, and the arguments to try: by default, an ordinary array."""
+"""Methods with simple results, such as bools or names, and arguments to try. Without arguments, an array is passed."""
 COPY = (None, True, False)
-"""The values of the option `copy` to try with `to_numpy` and `from_numpy`. The method `copy` is tried with True."""
+"""The values of the option `copy` to try with `to_numpy` and `from_numpy`. With `copy`, only True is tried."""
 STATED = [("stated", method) for method in METHODS]
 ASKED = [(copy, method) for copy in COPY for method in METHODS if copy or method != "copy"]
 
@@ -44,14 +44,14 @@ class ValueTests(BackendTests):
         equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
 
     def test_answers(self) -> None:
-        """Methods with simple results, such as `is_sparse`, return what they must, for ordinary arguments."""
+        """Methods with simple results, such as `is_sparse`, return a correct result for ordinary arguments."""
         argument = self._ordinary()
         for method, *args in _ASKED:
             for x in args or [argument.x]:
                 self.ask(method, x, case=repr(x) if args else argument.case)
 
     def test_default_dtypes_of_numbers(self) -> None:
-        """`number_dtype` returns a dtype of the kind that it is called with, such as "float"."""
+        """`number_dtype` returns the name of a dtype of the requested kind, such as "float"."""
         for kind in ("bool", "int", "float", "complex"):
             name = self.tested.number_dtype(kind)
             dtype = dtype_named(name) if isinstance(name, str) else None
@@ -63,7 +63,7 @@ class ValueTests(BackendTests):
             )
 
     def test_one_number(self) -> None:
-        """If the type of an array is in `item_types`, its method `item` returns its number as a Python number."""
+        """If the type of an array is in `item_types`, `item` of an array with one element returns a Python number."""
         dtypes = [dtype for dtype in self._dtypes() if dtype.char in "?bhilqBHILQd"]
         for dtype in (self._usual(), *dtypes):
             for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
@@ -78,7 +78,7 @@ class ValueTests(BackendTests):
 
     @pytest.mark.parametrize("method", METHODS)
     def test_values(self, method: str) -> None:
-        """In every layout, the result of a method has the values, shape and dtype of its argument, also if it is repeated."""
+        """The result of a method has the values, shape and dtype of its argument, in every layout and if repeated."""
         call = self._call(method)
         for dtype in self._dtypes(method):
             for arguments in self._samples(method, dtype):
@@ -139,7 +139,7 @@ class MemoryTests(BackendTests):
                 assert shared, f"{what}: two results for one array do not share memory"
 
     def test_results_outlive_their_sources(self) -> None:
-        """A result keeps its values after its argument was deleted, even if new arrays reuse that memory."""
+        """A result has the same values after its argument was deleted, even if new arrays reuse the memory."""
         results = []
         for method in METHODS[:2]:
             target = self._call(method).target

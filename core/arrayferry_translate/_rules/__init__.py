@@ -1,7 +1,7 @@
 """The rules: how each primitive of JAX is computed in an array library.
 
-For each equation, a rule maps a `Site` to a function of arrays, before anything is computed. If the library cannot
-compute the equation, the rule raises `NotImplementedError` with the reason.
+Before a program runs, a rule maps the `Site` of each equation to a function of arrays. If the library cannot compute
+the equation, the rule raises `NotImplementedError` with the reason.
 """
 
 from . import control, convolutions, elementwise, indexing, random, reductions, shapes  # noqa: F401

@@ -72,7 +72,7 @@ class Rule(NamedTuple):
     """How a primitive is computed.
 
     Attributes:
-        make: the registered function. It returns a function of arrays for a site and the parameters of its primitive.
+        make: the registered function. It accepts a site and the parameters of the primitive, and returns a `Run`.
         params: the names of the parameters that the rule uses.
         ignored: the names of parameters that have no effect on results.
         fresh: whether the results share no memory with the inputs.
@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {}
 def rule(
     names: str, ignored: str = "", *, fresh: bool = True
 ) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
-    """Register a rule: a function of a site and of the parameters of the primitives.
+    """Return a decorator that registers a rule: a function of a site and of the parameters of the primitives.
 
     Args:
         names: the names of the primitives, separated by spaces.

@@ -26,8 +26,8 @@ def _while(
 ) -> Run:
     """Return a function that runs a loop.
 
-    Under `vmap`, the condition is an array. The loop then runs until it is False everywhere, and changes only the
-    rows for which it is True.
+    Under `vmap`, the condition is an array. The loop then runs until the whole condition is False, and changes only
+    the rows for which the condition is True.
     """
     library: Any = site.library
     condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)

@@ -1,7 +1,7 @@
 """Convolutions, by the library's own functions or as a product of matrices.
 
-Both need arrays whose first axis is the batch and whose second axis is the features. Windows slide along all other
-axes.
+Both methods need arrays whose first axis is the batch and whose second axis is the features. Windows slide along all
+other axes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _convolution(
     back = tuple(map(of_out.index, range(len(shape))))
     if not math.prod((*shape, *kernel_shape, *site.ins[0].shape)):
         return lambda x, kernel: library.full(shape, 0, dtype)
-    # libraries support groups of features, but not of the batch: move the groups of the batch to
-    # the axis of features
+    # libraries support groups of features, but not groups of the batch, so move the groups of the
+    # batch to the axis of features
     parts, groups = batch_group_count, batch_group_count * feature_group_count
     apart = (parts, count // parts, features, *lengths)
     turned, together = (1, 0, *range(2, len(apart))), (apart[1], parts * features, *lengths)
@@ -51,9 +51,9 @@ def _convolution(
 def _transposed(
     site: Site, groups: int, kernel_shape: Dims, strides: Dims, padding: Any, lhs_dilation: Dims, rhs_dilation: Dims
 ) -> Run | None:  # fmt: skip
-    """Return the library's transposed convolution, which computes gradients of strided convolutions.
+    """Return a function that calls the library's transposed convolution, for gradients of strided convolutions.
 
-    Return None if the library has none, or its arguments cannot express this convolution.
+    Return None if the library has no transposed convolution, or if that function cannot compute this convolution.
     """
     xp, axes = site.xp, tuple(range(2, len(kernel_shape)))
     spans = ((size - 1) * step for size, step in zip(kernel_shape[2:], rhs_dilation, strict=True))

@@ -16,7 +16,7 @@ OPERATORS: dict[str, Run] = {
 }  # fmt: skip
 ORDERS = "lt", "le", "gt", "ge"
 WIDENING = "add", "sub", "mul"
-"""Primitives whose result may have another dtype than their inputs, by the parameter `out_dtype`."""
+"""Primitives whose parameter `out_dtype` may differ from the dtype of the inputs."""
 FUNCTIONS = (
     "abs floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p sqrt atan2 "
     "nextafter is_finite"
@@ -33,7 +33,7 @@ def _operator(site: Site) -> Run:
     run, dtype, library = OPERATORS[site.name], site.dtype, site.library
     if site.name in WIDENING and site.ins[0].dtype != dtype:
         raise NotImplementedError(f"a result of {dtype} from other dtypes is not supported")
-    if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries compare bools
+    if site.name in ORDERS and site.ins[0].dtype == "bool":  # few libraries support < of bools
         return lambda x, y: run(library.cast(x, "uint8"), library.cast(y, "uint8"))
     if dtype not in library.wider or site.name in ("and", "or", "xor"):
         return run
@@ -154,7 +154,8 @@ def _pow(site: Site) -> Run:
 
     def power(x: AnyArray, y: AnyArray) -> Any:
         y = cast(y, dtype)
-        # NumPy computes x ** 0.5 by sqrt, which keeps the signs of -0 and -inf
+        # NumPy may compute x ** 0.5 by sqrt. This returns -0 for -0 and NaN for -inf, but JAX
+        # returns 0 and inf
         return where((y == 0.5) & (x + x == x), abs(x), x) ** y
 
     return power

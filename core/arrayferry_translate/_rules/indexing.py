@@ -1,6 +1,6 @@
 """The rules of primitives that read or write at computed indices.
 
-All use flat indices, which are the indices of the elements in the flattened array.
+All these rules use flat indices, which are the indices of the elements in the flattened array.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _places(
     offsets: Any = sum((counts[other] * strides[axis] for axis, other in along), start)
     offsets = site.xp.broadcast_to(library.constant(offsets), full)
     limits = [(strides[axis], operand[axis] - sizes[axis]) for axis in index_map]
-    # int64 cannot hold all indices of this dtype
+    # int64 cannot represent all values of uint64
     large = site.ins[1 if "scatter" in site.name else -1].dtype == "uint64"
 
     def places(indices: Sequence[Any]) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ def _reduction(site: Site, axes: Dims) -> Run:
     if not axes:
         return lambda x: x
     if site.is_integer(dtype) and site.name in ("reduce_or", "reduce_and"):
-        raise NotImplementedError("it is supported only for bools, not for the bits of integers")
+        raise NotImplementedError("only arrays of bools are supported, not the bits of integers")
     of_bools = {"max": "any", "min": "all"}
     run = partial(getattr(site.xp, of_bools[name] if dtype == "bool" else name), axis=axes)
     if name in ("sum", "prod"):
@@ -43,7 +43,7 @@ def _reduction(site: Site, axes: Dims) -> Run:
 def _place(site: Site, axes: Dims, index_dtype: str) -> Run:
     place, cast = getattr(site.xp, site.name), site.library.cast
     dtype, (axis,) = site.ins[0].dtype, axes
-    if dtype == "bool":  # few libraries compare bools
+    if dtype == "bool":  # few libraries support argmax and argmin of bools
         return lambda x: cast(place(cast(x, "uint8"), axis=axis), index_dtype)
     return lambda x: cast(place(x, axis=axis), index_dtype)
 

@@ -13,7 +13,7 @@ from ._rule import Run, Site, rule
 
 
 def along(axis: int, places: Iterable[Any]) -> Run:
-    """Return a function that splits an array: it returns a list of its parts at these indices or slices of an axis."""
+    """Return a function that splits an array into a list of parts, one for each index or slice along `axis`."""
     parts = [(*(slice(None),) * axis, place, ...) for place in places]
     return lambda x: [x[part] for part in parts]
 
@@ -78,13 +78,13 @@ def _pad(site: Site, padding_config: Any) -> Run:
 
 
 def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, int, int]]) -> Run:
-    """Return a function of an array and a value, which adds the value around and between the array's elements.
+    """Return a function of an array and a value. It adds the value around and between the elements of the array.
 
     Args:
         library: the library of the array.
         old_shape: the shape of the array.
-        config: for each axis, the number of elements to add before, after and between its elements. A negative
-            number before or after crops the array.
+        config: for each axis, three numbers: how often to add the value before, after and between the elements. A
+            negative number before or after crops the array.
     """
     if not any(map(any, config)):
         return lambda x, value: x

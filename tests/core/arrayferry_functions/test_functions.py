@@ -379,7 +379,7 @@ def test_options_of_agnostic():
         af.agnostic("numpy", differentiable=True)
     with pytest.raises(af.OptionError, match="differentiable, result_like"):
         af.agnostic("jax", differentiabel=True)
-    with pytest.raises(af.OptionError, match=r"result_like=\(\) holds no array"):
+    with pytest.raises(af.OptionError, match=r"result_like=\(\) contains no array"):
         jax.jit(af.agnostic("numpy", result_like=())(np.sort))(jnp.ones(3))
     narrow = af.agnostic("jax", differentiable=True, narrowing="forbid")(jax.jit(lambda x: x))
     with pytest.raises(af.NarrowingError, match="forbidden"):

@@ -60,7 +60,7 @@ def test_what_a_library_lacks(register):
     register(faulty(), arrayferry_gradients=gradients())
     with pytest.raises(NotImplementedError, match="boxes cannot call a function from traced code"):
         gradients().callback(len, [], [], name="f")
-    with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function for each row"):
+    with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function in a loop"):
         torch.func.vmap(differentiable("boxes")(abs))(torch.ones(3))
 
 

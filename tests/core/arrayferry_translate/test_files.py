@@ -220,8 +220,8 @@ DAMAGES = {
 
 WORDS = {
     "parameters": "has the wrong parameters", "dtype": "not a dtype of numbers", "shape": "not a whole number",
-    "value that no equation makes": "the number of values is wrong", "fewer results": "another number of arrays",
-    "numbers": "does not number its results in order", "later value": "uses a value before it is computed",
+    "value that no equation makes": "the number of values is wrong", "fewer results": "have different numbers of arrays",
+    "numbers": "are not numbered in order", "later value": "uses a value before it is computed",
 }  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def test_damaged_parameters(path, name):
     changed(path, change)
     for to in ("numpy", "torch"):
         with pytest.raises(
-            ProgramError, match=r"the program is damaged: (argmax|scan) cannot have inputs of"
+            ProgramError, match=r"the program is damaged: (argmax|scan) does not accept inputs of"
         ):
             load(path, to)
 

@@ -285,7 +285,7 @@ def test_parameters_without_a_rule_are_refused():
     bits = lambda x: lax.bitcast_convert_type(x, "uint8")  # noqa: E731
     assert "have different numbers of bits" in refuse(bits, np.ones(2, np.float32))
     combined = lambda x: lax.reduce(x, np.int32(0), lax.bitwise_or, (0,))  # noqa: E731
-    assert "not for the bits of integers" in refuse(combined, np.ones(2, np.int32))
+    assert "not the bits of integers" in refuse(combined, np.ones(2, np.int32))
 
 
 def test_what_pytorch_lacks_is_refused(x64):
