@@ -1,4 +1,4 @@
-"""An audit of vector environments, and the conformance kit for bridges.
+"""An audit of vector environments, and conformance tests for bridges.
 
 `check_vector_env` finds faults of vector environments from their results alone. A bridge lets trainers of one project
 use environments of another project. To test a bridge, put it around a probe, an environment whose observations identify
@@ -18,9 +18,9 @@ their episode and step. Define how to reset and step the bridge, and run pytest:
             ...
             return BridgeStep(observation, reward, terminated, truncated, final_observation)
 
-For a bridge that makes environments of another project usable here, write a probe with that project's interface. It must
-return the observations, rewards and flags of `Probe`. The tests audit the bridge, and compare its results with those of
-`Probe`.
+For a bridge that makes environments of another project usable in arrayferry, write a probe with the interface of that
+project. The probe must return the observations, rewards and flags of `Probe`. The tests audit the bridge, and compare
+the results of the bridge with those of `Probe`.
 """
 
 from __future__ import annotations
@@ -68,16 +68,17 @@ def check_vector_env(
     each time, such as other actions of one environment, and the results are compared.
 
     Args:
-        envs: a vector environment, which stays open. Or a function without arguments that makes vector environments of
-            equal behaviour, which are closed. Environments from a function are also compared while other environments
-            are made, stepped and closed, and need not repeat a run after a second reset with the same seed.
+        envs: a vector environment, or a function without arguments that makes vector environments of equal behaviour.
+            The audit closes environments that the function made. With a function, the audit also repeats a run while it
+            makes, steps and closes other environments. Environments from a function may return other results after a
+            second reset with the same seed.
         steps: the number of steps of a run. The audit makes up to 14 runs, and stores one of them. Several episodes
             should end in a run. If there is a time limit, pass a multiple of it.
         seed: the seed of the first run, 0 or more.
 
     Returns:
-        A list of problems, which is empty if none was found. The text of a problem names the environment and the step,
-        and says what is wrong and what to do.
+        A list of problems, which is empty if no problem was found. The text of a problem names the environment and the
+        step, and says what is wrong and what to do.
 
     Raises:
         TypeError: `envs` is neither a vector environment nor a function that makes one.
@@ -110,7 +111,7 @@ def check_vector_env(
     audit = Audit(envs, make, steps, seed)
     if not audit.ended and not audit.problems:
         warnings.warn(
-            f"no episode ended in {steps} steps, so that ends were not checked. Pass a greater number of steps, or make "
+            f"no episode ended in {steps} steps, so ends of episodes were not checked. Pass a greater number of steps, or make "
             "the environments with a smaller time limit",
             stacklevel=2,
         )
@@ -118,7 +119,7 @@ def check_vector_env(
 
 
 class ProbeState(NamedTuple):
-    """The state of `Probe`: the number of each episode and the count of its steps, float32 (n,)."""
+    """The state of `Probe`: the number drawn for each episode, and the count of its steps, both float32 (n,)."""
 
     start: Any
     count: Any
@@ -127,8 +128,8 @@ class ProbeState(NamedTuple):
 class Probe(FunctionalEnv):
     """An environment whose observations identify their episode and step.
 
-    An observation is float32 of shape (2,). It has a number from 0 to 1 that is drawn for each episode, and the count of
-    the episode's steps so far. Action 1 terminates the episode, actions 0 and 2 do not. The reward is the count after
+    An observation is float32 of shape (2,): a number from 0 to 1 that is drawn for each episode, and the count of steps
+    in the episode so far. Action 1 terminates the episode, actions 0 and 2 do not. The reward is the count after
     the step plus half the action. An episode is truncated after 4 steps.
 
     Examples:
@@ -159,12 +160,12 @@ class Probe(FunctionalEnv):
         return ProbeState(state.start, count), reward, action == 1
 
     def observe(self, xp: Namespace, state: ProbeState, params: AnyTree) -> Any:
-        """Return the number of each episode and the count of its steps, (n, 2)."""
+        """Return the number drawn for each episode and the count of its steps, (n, 2)."""
         return xp.stack([state.start, state.count], axis=1)
 
 
 class BridgeStep(NamedTuple):
-    """The results of a step that a trainer receives, as arrays of any library or lists.
+    """The results of a step that a trainer receives, as lists or arrays of any library.
 
     Attributes:
         observation: the observations, (n, 2). Where an episode has ended, the first observation of the next episode.
@@ -172,7 +173,7 @@ class BridgeStep(NamedTuple):
         terminated: which episodes have terminated, booleans (n,).
         truncated: which episodes have been truncated, booleans (n,).
         final_observation: the observations after the step and before any reset, (n, 2). Only rows whose episode has
-            ended are used. Other rows may have any value, also None.
+            ended are used. All other rows may have any value, also None.
     """
 
     observation: Any
@@ -186,7 +187,7 @@ class BridgeContract:
     """The test that every bridge must pass. Name your subclass `Test...`.
 
     The test runs the audit of `check_vector_env`, and compares the bridge's results with those of `Probe`. The default
-    methods work for a Gymnasium vector environment that resets in the same step.
+    methods work for a Gymnasium vector environment in SAME_STEP mode.
 
     Attributes:
         num_envs: the number of rows in observations. A row is an environment, or an agent of a game.
@@ -224,7 +225,7 @@ class BridgeContract:
         return bridge.reset(seed=seed)[0]
 
     def step(self, bridge: Any, actions: np.ndarray[Any, Any]) -> BridgeStep:
-        """Take a step. If the bridge leaves resets to the trainer, also reset the rows whose episode has ended.
+        """Take a step. If the bridge does not reset by itself, also reset the rows whose episode has ended.
 
         Args:
             bridge: the result of `make`.
@@ -234,7 +235,7 @@ class BridgeContract:
         return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
 
     def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
-        """Return the observation space and the action space of one row. A space that the bridge does not have is None."""
+        """Return the observation space and the action space of one row, or None for a space that the bridge lacks."""
         return bridge.single_observation_space, bridge.single_action_space
 
     def close(self, bridge: Any) -> None:
@@ -304,7 +305,7 @@ class BridgeContract:
 
 
 class _Actions(spaces.Discrete):
-    """The action space of `Probe`, of which only a fifth of the samples terminates the episode."""
+    """The action space of `Probe`. A fifth of the samples is action 1, which terminates the episode."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         return np.int64(self.np_random.choice(3, p=[0.6, 0.2, 0.2]))

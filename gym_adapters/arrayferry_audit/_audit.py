@@ -38,7 +38,8 @@ Difference = tuple[int, int] | None
 Look = Callable[[Call, Call], Any] | None
 """A function that selects the environments to compare, or None to compare all.
 
-Its arguments are the same call in both runs. It returns a mask, bool (n,), or None to stop the comparison.
+Its arguments are a call of the first run, and the same call of the repeated run. It returns a mask, bool (n,), or None
+to stop the comparison.
 """
 
 
@@ -51,11 +52,11 @@ class Audit:
         steps: the number of steps of each run.
         seed: the seed of the first run.
         together: whether the environments are the agents of one game.
-        also: a dict from further checks of the first run to the remedies for their problems.
+        also: further checks of the first run, as a dict from each check to the remedy for its problems.
 
     Attributes:
         problems: the problems that were found.
-        ended: whether an episode has ended.
+        ended: whether an episode ended in the first run.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Audit:
             self._hidden_resets()
         if again is None or (self._make is not None and new is None):
             self._variations(self._new if again else lambda: self._first)
-        # list the problems of `_hidden_resets` and `_variations` first, since they cause others
+        # list the problems of `_hidden_resets` and `_variations` first, since they cause other problems
         self.problems = self.problems[first:] + self.problems[:first]
         self.problems.sort(key=lambda problem: problem.check != "infos_are_those_of_the_mode")
 
@@ -140,7 +141,7 @@ class Audit:
         """Run the environments until a step ends or begins an episode, and return the calls.
 
         Args:
-            what: "ended" or "began", the attribute of `Call` to look at.
+            what: "ended" or "began", the attribute of `Call` to check.
             seed: the seed of the reset.
             table: the actions, from `Recorder.drawn`.
         """
@@ -154,7 +155,7 @@ class Audit:
     def _compared(
         self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
     ) -> Difference:
-        """Repeat the run, and return the first difference from it.
+        """Repeat the run, and return the first difference from the first run.
 
         Args:
             recorder: runs the environments.
@@ -173,7 +174,7 @@ class Audit:
         return None
 
     def _beside(self) -> Difference:
-        """Repeat the run in new environments. Meanwhile, step other new environments, and close those halfway."""
+        """Repeat the run in new environments. Meanwhile, step a second new batch, and close this batch halfway."""
         main, other = self._new(), self._new()
         half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
 
@@ -187,7 +188,7 @@ class Audit:
         return self._compared(main, None, look)
 
     def _seeds(self) -> None:
-        """Run with other seeds, and check that the first observations of episodes depend on the seed and differ."""
+        """Run with other seeds, and check that first observations depend on the seed and differ between episodes."""
         first, run, rows = self._first, self._run, 1 if self._together else self._first.n
         other = Run(first, list(first.run(self._seed + 1000, self._table)))
         self._limits([*run.truncated, *other.truncated])
@@ -209,7 +210,7 @@ class Audit:
             "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
             "automatic resets": [x for _, x in later],
         }
-        # if different seeds give different first observations, so should episodes after a reset without a seed
+        # if the first observations of different seeds differ, those of later episodes should differ too
         for how, firsts in starts.items() if rarely else ():
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
@@ -245,9 +246,10 @@ class Audit:
             self._add("limits_are_of_each_episode", what, remedy, place)
 
     def _hidden_resets(self) -> None:
-        """Find resets in steps whose flags end no episode, by runs with other actions up to the first automatic reset.
+        """Find environments that were reset in a step whose flags end no episode.
 
-        An observation that depends on the seed, but not on the actions, is from a reset.
+        Runs with other actions stop at the first automatic reset. An observation that depends on the seed, but not on
+        the actions, is the first observation after a reset.
         """
         seen, table = self._run, self._table
         tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
@@ -267,7 +269,8 @@ class Audit:
     def _variations(self, new: Callable[[], Recorder]) -> None:
         """Repeat the run with one change each time.
 
-        If results differ, the change is made again, since a difference that does not recur is not its effect.
+        If results differ, the change is made again, since a difference that does not recur is not an effect of the
+        change.
         """
         run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
@@ -275,7 +278,8 @@ class Audit:
         def of_some(recorder: Recorder, some: Any) -> Difference:
             """Change the actions of the environments in a mask, and compare the results of all others.
 
-            Stop where an end of an episode differs, since many environments then draw other numbers from one generator.
+            Stop where an episode ends at another step, since environments that share a generator draw other numbers
+            from then on.
             """
             apart = False
 
@@ -327,7 +331,7 @@ class Audit:
 
 
 def _parts(n: int) -> list[Any]:
-    """Return few masks of environments. For any two environments, at least one mask has the first but not the second."""
+    """Return a few masks (n,). For any two environments, at least one mask has the first but not the second."""
     size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
     codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
     parts = [np.array([part in code for code in codes]) for part in range(size)]

@@ -18,7 +18,7 @@ from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FEW = 20
-"""The longest length of episodes that may be games with a fixed number of rounds, if observations recur.
+"""If observations recur, episodes of at most this length may be games with a fixed number of rounds.
 
 Equal lengths of such episodes are not reported as a time limit.
 """
@@ -48,7 +48,7 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
-    """Return the words to append to "the observation" if an observation is not in its space, or None if it is."""
+    """Return how an observation differs from its space, as words after "the observation", or None if it fits."""
 
     def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"{path} is not {needed}")
@@ -133,7 +133,7 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
 
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
-    """Find observations that stay the same in steps where another environment resets, and change in all other steps."""
+    """Find observations that change in all steps except those in which another environment resets."""
     still: dict[bool, list[Any]] = {True: [], False: []}
     for before, call, env in run.usual:
         same = before.firsts[env] == call.firsts[env]
@@ -182,8 +182,8 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
     }
-    # a terminated episode may rightly end with zeros, or by an action without effect: check truncated episodes, and
-    # terminated episodes only if no episode is truncated and all look alike
+    # a terminated episode may correctly end with zeros, or by an action without effect, so terminated
+    # episodes count only if no episode is truncated and all episodes end in this way
     none_cut = not any(each.is_cut for each, _ in ends)
 
     def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
@@ -205,10 +205,10 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
 
 def _always_moves(run: Run) -> bool:
-    """Tell whether each step inside an episode changes all numbers of the observation.
+    """Return whether each step inside an episode changes all numbers of the observation.
 
-    The result is False if the last actions of episodes do not occur inside episodes, or if many episodes all end with the
-    same action.
+    The result is False if no last action of an episode occurs inside episodes, unless all last actions differ. It is
+    also False if more than 20 episodes end, all with the same action, and other actions occur inside episodes.
     """
     moved = [
         _flat(run, _after(x, env)) != _flat(run, before.observations[env])
@@ -224,15 +224,16 @@ def _always_moves(run: Run) -> bool:
 
 
 def _zeros_are_usual(run: Run) -> bool:
-    """Tell whether, for each number of an observation, 0 is inside the range of its values within episodes."""
+    """Return whether each number of the observation has values below 0 and values above 0 within episodes."""
     usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
     return bool(((usual.min(0) < 0) & (usual.max(0) > 0)).all())
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """Find last observations at time limits that are too far from the previous observation, or differ in spread.
+    """Find last observations at time limits that are too far from the previous observation.
 
-    A step at a time limit should change observations and their spread no more than other steps.
+    Also find last observations whose standard deviation over episodes differs from that of previous observations. A
+    step at a time limit should change observations and their standard deviation no more than other steps.
     """
     ends = [x for x in run.episodes if x.is_cut and x.last.finals[x.env] is not None]
     if len(ends) < 3 or not run.usual:
@@ -263,8 +264,8 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     """Compare the observations after automatic resets with those after `reset`.
 
-    Find elements with a single value after every `reset`, but another after automatic resets, and elements far outside
-    of their range after `reset`.
+    Find elements that have one value after every `reset`, but another value after automatic resets. Also find elements
+    that are far outside of their range after `reset`.
     """
     resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
     if len(run.begins) < 3 or len(run.usual) < 10:
@@ -301,9 +302,9 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
 
 
 def _rewards_jump(run: Run) -> bool:
-    """Tell whether the reward changes more at a time limit than in other steps.
+    """Return whether the reward changes more at a time limit than in other steps.
 
-    If it does not, it may fall to 0 gradually, because it depends on the time left.
+    If not, the reward may fall to 0 gradually, because it depends on the time left.
     """
 
     def change(before: Call, call: Call, env: int) -> Any:
@@ -317,8 +318,8 @@ def _rewards_jump(run: Run) -> bool:
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
     """Find first observations of episodes that have numbers of the last observation of the previous episode.
 
-    Numbers that `reset` returns too are ignored. Large observations such as images are not checked, since two of them may
-    share numbers by chance.
+    Numbers that `reset` returns too are ignored. Large observations such as images are not checked, since two images
+    may share numbers by chance.
     """
     resets = [
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
@@ -338,9 +339,9 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
-    """Find lengths that are too small, and lengths or returns that are sums over several episodes.
+    """Find wrong statistics of `RecordEpisodeStatistics`.
 
-    These are the statistics of `RecordEpisodeStatistics`.
+    These are lengths that are too small, and lengths or returns that are sums over several episodes.
     """
     for key in ("l", "r"):
         before: dict[int, Any] = {}
@@ -368,7 +369,8 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     """Find infos that belong to another episode.
 
-    The check uses infos that have one value in all resets, such as 0 for a count, and other values within episodes.
+    The check uses only infos that have the same value after each reset, such as a count of 0, but other values within
+    episodes.
     """
     resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
     usual = [_infos(call, env) for _, call, env in run.usual]
@@ -396,19 +398,19 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     always = set.intersection(*map(set, usual)) if usual else set()
     what = f"its episode has ended, but final_info lacks {sorted(always, key=str)}"
     for episode in run.episodes if inside and always else ():
-        # some keys may be missing at the end of every episode: report a `final_info` only if all keys are missing
+        # report only a `final_info` that is missing, since single keys may be missing at the end of every episode
         infos = episode.last.infos
         if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
             yield episode.env, episode.last, what
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
-    """Return the infos of one environment in a call as texts by key, so that they can be compared.
+    """Return the infos of one environment in a call, as a dict of strings that can be compared.
 
     Args:
         call: the call.
         env: the index of the environment.
-        inside: the key of infos inside the infos, such as "final_info", or None for the infos themselves.
+        inside: the key of nested infos to return, such as "final_info", or None for the infos of the call.
     """
     infos = call.infos if inside is None else call.infos.get(inside, {})
     if not isinstance(infos, dict):  # a list with a dict for each environment
@@ -423,7 +425,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
-    """Find episodes that are truncated and terminated, if all truncated episodes are, and episodes differ in length."""
+    """Find truncated episodes that also terminate, if all truncated episodes do, and episodes differ in length."""
     both = [each for each in run.truncated if each.last.seen[2][each.env]]
     if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
         what = f"all {len(both)} truncated episodes were also terminated in the same step"
@@ -433,8 +435,8 @@ def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     """Find terminations that are probably time limits.
 
-    Such terminations are frequent in the longest episodes and rare in others, and occur in states that are also inside
-    episodes.
+    Such terminations are frequent in episodes of the greatest length and rare in shorter episodes. The observations at
+    such terminations also occur within episodes.
     """
     longest = max((each.length for each in run.episodes), default=0)
     if longest < 2 or run.truncated:
@@ -523,7 +525,7 @@ CHECKS: dict[Check, str] = {
 
 
 def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
-    """Run the checks. For each check and text, return the first problem, and count how often it was found."""
+    """Run the checks. For each check and kind of problem, return the first problem, and count the problems."""
     kinds: dict[Any, VectorProblem] = {}
     for check, remedy in checks.items():
         for env, call, what in _made(check, run):
@@ -535,7 +537,7 @@ def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
 
 
 def _made(check: Check, run: Run) -> Iterator[Found]:
-    """Run a check. If it raises an error, since results are not as expected, yield the error as a problem."""
+    """Run a check. If the check raises an error because of unexpected results, yield the error as a problem."""
     try:
         yield from check(run)
     except Exception as error:

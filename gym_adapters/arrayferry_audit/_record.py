@@ -32,7 +32,7 @@ class VectorProblem(NamedTuple):
         step: the step of the run, counted from 1, or 0 for the first reset. None if the problem concerns all steps.
         what: what is wrong.
         remedy: what to do.
-        times: how often the problem was found. `env` and `step` are those of the first time.
+        times: how often the problem was found. `env` and `step` are those of its first occurrence.
         check: the name of the check that found the problem.
     """
 
@@ -56,7 +56,7 @@ class VectorProblem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A run cannot continue because of a problem. The argument of the error is the `VectorProblem`."""
+    """Raised if a run cannot continue because of a problem. The argument is the `VectorProblem`."""
 
 
 class Call(NamedTuple):
@@ -73,7 +73,7 @@ class Call(NamedTuple):
         seen: copies of the values in `given`, in NumPy.
         observations: one observation for each environment.
         finals: for each environment, the last observation of the episode that this call has ended, or else None.
-        firsts: for each environment, a digest of its observation.
+        firsts: for each environment, a digest of its entry in `observations`.
         rows: for each environment, digests of all its results except infos.
         is_reset: whether the call is a reset of all environments.
         keeps_actions: whether the step has left the array of actions unchanged.
@@ -140,7 +140,7 @@ class Recorder:
         yield self.reset(len(table))
 
     def reset(self, step: int, seed: Any = None, mask: AnyArray = None) -> Call:
-        """Reset the environments in a mask, or all if it is None. Return the call.
+        """Reset the environments in a mask, or all environments if the mask is None. Return the call.
 
         Args:
             step: the number of steps so far.
@@ -174,7 +174,7 @@ class Recorder:
             shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
             if shapes != [(self.n,)] * 3:
                 raise ValueError(
-                    f"reward, terminated and truncated have the shapes {shapes}, not {self.n} rows"
+                    f"reward, terminated and truncated have the shapes {shapes}, but need {self.n} rows"
                 )
             taken, nowhere = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
             began = self.episodes.masks.reset
@@ -212,7 +212,7 @@ class Recorder:
         """Return a batch of observations as a list of one observation for each environment."""
         rows = list(iterate(self._batches, observation))
         if len(rows) != self.n:
-            raise ValueError(f"an observation has {len(rows)} rows, not {self.n}")
+            raise ValueError(f"a batch of observations has {len(rows)} rows, but needs {self.n}")
         return rows
 
     @cached_property
@@ -289,20 +289,20 @@ class Run:
 
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
-        """The steps that do not end their episode, each as (previous call, call, environment)."""
+        """The steps that do not end their episode, as tuples (previous call, call, environment)."""
         return [
             (x, call, env) for x, call in self.pairs for env in rows_in(call.counts & ~call.ended)
         ]
 
     @cached_property
     def begins(self) -> list[tuple[Call, Call, int]]:
-        """The starts of episodes without a reset of all environments, each as (previous call, call, environment)."""
+        """The starts of episodes without a reset of all environments, as tuples (previous call, call, environment)."""
         calls = [(before, call) for before, call in self.pairs if not call.is_reset]
         return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
 
     @cached_property
     def unique(self) -> bool:
-        """Whether observations rarely recur in a run, as is usual if they are continuous."""
+        """Whether observations rarely recur in the run, as is usual for continuous observations."""
         seen = [first for call in self.steps for first in call.firsts]
         moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
         return moves and len(set(seen)) > 0.7 * len(seen)
@@ -310,7 +310,7 @@ class Run:
 
 @contextmanager
 def _reading(step: int) -> Iterator[None]:
-    """Turn an error inside the context into an `UnreadableError` with a problem."""
+    """Convert an error inside the context to an `UnreadableError` with a problem."""
     try:
         yield
     except Exception as error:

@@ -36,12 +36,13 @@ SAMPLE = 3
 class SuiteContract:
     """The tests that a suite must pass. Name your subclass `Test...`, and run pytest.
 
-    The tests check what the suite states. They also check, for each environment of a sample:
+    The tests check the attributes of the suite, such as `gives`. They also check, for each environment of a sample:
 
     - its functions by `check_functional_env`, if the environment is functional;
     - its spaces, seeds and copies;
     - vector environments by `check_vector_env`, in each autoreset mode that the environment supports;
-    - results in two libraries, and a single environment.
+    - results in two libraries;
+    - an environment from `make`.
 
     The tests are skipped if the package of the suite is not installed.
 
@@ -49,9 +50,9 @@ class SuiteContract:
         suite: the name of the suite.
         sample: the names of the environments to test. None selects three names at equal distances in the suite's list.
         options: options of `make` and `make_vec` for all environments.
-        steps: the number of steps of each run of the audit. Several episodes should end in this time. If they do not,
-            set a time limit, such as `options = {"max_episode_steps": 20}`.
-        libraries: the two libraries of agents to test.
+        steps: the number of steps of each run of the audit. Several episodes should end in a run. If they do not,
+            set a step limit, such as `options = {"max_episode_steps": 20}`.
+        libraries: the two libraries in which environments are tested.
 
     Examples:
         >>> from arrayferry_audit import SuiteContract
@@ -69,7 +70,7 @@ class SuiteContract:
 
     @property
     def stated(self) -> Suite:
-        """The suite. The test is skipped if its package is not installed."""
+        """The suite. The test is skipped if the package of the suite is not installed."""
         suite: Suite = suites()[self.suite]
         if not suite.installed:
             pytest.skip(f"{suite.package} is not installed: {suite.install_line}")
@@ -113,7 +114,7 @@ class SuiteContract:
             assert name in listed, f"{name} is not in the list of {text}"
 
     def test_the_types_of_environments_exist(self) -> None:
-        """If the suite has `env_types`, at least one of the classes that they name exists."""
+        """If the suite has `env_types`, at least one of the classes that `env_types` names exists."""
         suite = self.stated
         types = suite.env_types
         assert not types or any(map(locate, types)), (
@@ -121,7 +122,7 @@ class SuiteContract:
         )
 
     def test_another_name_is_told(self) -> None:
-        """An unknown name raises an error with the nearest name."""
+        """An unknown name raises an error that suggests the nearest name."""
         env_id = self.ids[0]
         try:
             made = make_vec(f"{env_id}x-", 2)
@@ -134,7 +135,7 @@ class SuiteContract:
         assert env_id in raised.nearest, str(raised)
 
     def test_environments_are_right(self) -> None:
-        """`check_functional_env` finds no problem, and the audit of vector environments finds none in each mode."""
+        """`check_functional_env` and the audit of vector environments find no problem."""
         problems = []
         for env_id in self.ids:
             functional = self.stated.gives == "functional"
@@ -155,7 +156,7 @@ class SuiteContract:
         assert not problems, "\n".join(["", *problems])
 
     def test_seeds_spaces_and_libraries(self) -> None:
-        """The same seed gives the same episodes in each library. Spaces contain the observations."""
+        """In each library, equal seeds result in equal episodes. Spaces contain the observations."""
         for env_id in self.ids:
             for xp in self.libraries:
                 runs = []

@@ -42,7 +42,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
-    """Add a test for each check. The first test that runs also runs the audit, whose result the others use."""
+    """Add a test for each check. The first test that runs also runs the audit. All tests use its result."""
     if (name := config.getoption("vector_env")) is None:
         return
     make, steps = _function(name), config.getoption("vector_env_steps")
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -
 
 
 def _function(name: str) -> Any:
-    """Return the function with this name. Check that it makes vector environments."""
+    """Return the function with this name, after a check that the function makes vector environments."""
     try:
         sys.path.insert(0, os.getcwd())
         make = pkgutil.resolve_name(name)

@@ -1,4 +1,4 @@
-"""Suites of environments of other projects. They are registered through a hook, like those of any plugin."""
+"""Suites of environments of other projects. The hook `arrayferry_suites` registers them, as in any plugin."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ from ._masks import with_masks
 
 NO_LIMIT = 2**30
 FOR_TWO = {"combat", "joust", "maze_craze", "warlords"}
-"""Games without a version for one player. ALE ends the process when one of them is made."""
+"""Games without a version for one player. Making such a game in ALE ends the process."""
 MODES = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
 
 
 class Games(VectorWrapper[Any, Any, Any]):
-    """A batch of ALE games with float32 rewards and masks in its infos."""
+    """A batch of ALE games with float32 rewards, and with masks in infos."""
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset all or some environments."""
+        """Reset all environments, or those in the option `reset_mask`."""
         observations, infos = self.env.reset(**options)
         return observations, with_masks(infos)
 
@@ -35,7 +35,7 @@ class Games(VectorWrapper[Any, Any, Any]):
 
 
 def ids() -> list[str]:
-    """Return the names of the games."""
+    """Return the names of the games for one player."""
     names = import_module("ale_py.roms").get_all_rom_ids()
     return [name for name in names if name not in FOR_TWO]
 
@@ -48,10 +48,12 @@ def load(
     max_episode_steps: Any = 0,
     **options: Any,
 ) -> Any:
-    """Make a batch. The step limit is converted to a frame limit."""
+    """Make a batch of games. The step limit is converted to ALE's limit of frames."""
     autoreset_mode_of(autoreset_mode, MODES, "the vector environment of ALE")
     if name in FOR_TWO:
-        raise af.OptionError(f"{name} of ALE is for two players", remedy="Use another game.")
+        raise af.OptionError(
+            f"{name} of ALE is for two players", remedy="Use a game for one player."
+        )
     if max_episode_steps != 0:
         steps = max_episode_steps or NO_LIMIT
         options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)

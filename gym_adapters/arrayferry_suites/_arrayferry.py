@@ -1,4 +1,4 @@
-"""The reference environments."""
+"""The environments of `arrayferry_envs`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs import JaxEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
-"""Wrappers that are removed, since arrayferry replaces them."""
+"""The names of wrappers that are removed, since arrayferry itself limits, resets and batches environments."""
 REFUSED = WRAPPERS | {
     "EvalWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper"
 }  # fmt: skip
@@ -26,7 +26,8 @@ class BraxEnv(JaxEnv):
     """An environment of Brax or MuJoCo Playground.
 
     Wrappers for step limits, resets and batches are removed. The step limit becomes `max_episode_steps`. Episodes that
-    the environment itself truncates (`info["truncation"]`) count as truncated, not as terminated. Infos are the metrics.
+    the environment itself truncates (`info["truncation"]`) count as truncated, not as terminated. Infos are the
+    `metrics` of Brax's state.
 
     Args:
         env: the environment of Brax or MuJoCo Playground.
@@ -65,7 +66,7 @@ class BraxEnv(JaxEnv):
     def actions(self, example: AnyTree) -> Any:
         """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
 
-        Actions of Brax and MuJoCo Playground are from -1 to 1. Most environments scale them to the range of the actuators.
+        Most environments of Brax and MuJoCo Playground scale actions from -1 to 1 to the range of the actuators.
         """
         count = int(self.env.action_size)
         scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
@@ -77,7 +78,7 @@ class BraxEnv(JaxEnv):
         return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
     def shared(self, example: AnyTree) -> frozenset[int]:
-        """Return the indices of arrays without an axis of environments, such as MuJoCo Warp's contacts of a batch."""
+        """Return the indices of arrays in the state without an axis of environments, such as MuJoCo Warp's contacts."""
         keys = jax.random.split(jax.random.PRNGKey(0), 2)
         many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
         pairs = zip(jax.tree.leaves(example), many, strict=True)
@@ -88,7 +89,7 @@ class BraxEnv(JaxEnv):
         return self.randomization_fn is not None
 
     def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
-        """Draw the randomized values of the models of new episodes."""
+        """Draw the randomized values of the physical models, for `n` new episodes."""
 
         def one(key: Any, params: AnyTree) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
@@ -122,16 +123,16 @@ class BraxEnv(JaxEnv):
         return kept.obs
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
-        """Return the metrics."""
+        """Return the metrics of the state."""
         return kept.metrics  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw the environment with MuJoCo, which needs OpenGL: see the variable `MUJOCO_GL` of MuJoCo."""
+        """Render the state with MuJoCo, which needs OpenGL. The environment variable `MUJOCO_GL` configures OpenGL."""
         return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
 
 
 def _check_inside(env: Any) -> None:
-    """Refuse wrappers that reset or make batches, if they could not be removed."""
+    """Refuse wrappers that reset or batch environments and could not be removed."""
     while env is not None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
@@ -144,11 +145,11 @@ def _check_inside(env: Any) -> None:
 
 
 class _Reached(Exception):  # noqa: N818
-    """Raised when a step reaches the actuators. The argument is the controls of the actuators."""
+    """Raised when a step reaches the actuators. The argument is the array of controls."""
 
 
 def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
-    """Return whether actions within the limits reach the actuators unchanged. Return True if this is unknown."""
+    """Return whether actions within the limits reach the actuators unchanged, or True if this is unknown."""
 
     def reach(state: AnyTree, action: AnyTree) -> None:
         raise _Reached(np.asarray(action))
@@ -164,13 +165,13 @@ def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
         except _Reached as reached:
             if not np.allclose(reached.args[0], action, atol=1e-6):
                 return False
-        except Exception:  # a step from a state of zeros may raise any error
+        except Exception:  # zeros are no valid state, so the step may raise any error
             return True
     return True
 
 
 def _replaced(env: Any, name: str, value: AnyTree) -> Any:
-    """Return a copy of an environment with a new value of an attribute of the environment inside all wrappers."""
+    """Return a copy of an environment in which an attribute of the innermost environment has a new value."""
     env = copy.copy(env)
     if "env" in vars(env):
         env.env = _replaced(env.env, name, value)
@@ -197,7 +198,7 @@ def _by_path(tree: AnyTree) -> dict[str, Any]:
 
 
 def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
-    """Return the values that a randomization function of Brax draws for one environment, by path.
+    """Return the values that a randomization function draws for one environment, as a dict by path in the model.
 
     Args:
         randomization_fn: a function (model, keys) -> (models, axes). `axes` has the axis of environments of each array,

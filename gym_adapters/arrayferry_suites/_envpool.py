@@ -23,7 +23,7 @@ from arrayferry_gym.extending import RULES, Episodes, reset_mask_of
 from ._masks import with_masks
 
 LIMIT = 2**31 - 1
-"""The largest seed. As a step limit, it means no limit."""
+"""The largest seed. As `max_episode_steps`, this number means that there is no step limit."""
 
 
 @uncompiled
@@ -31,18 +31,18 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     """A batch of EnvPool as a vector environment of Gymnasium, in any autoreset mode.
 
     A step of EnvPool resets the environments whose episodes have ended, and ignores their actions. In SAME_STEP mode,
-    such environments are therefore stepped again immediately. In DISABLED mode, they are not stepped until `reset`
-    resets them: their rewards are 0, and their other results do not change.
+    such environments are therefore stepped again immediately. In DISABLED mode, such environments are not stepped until
+    `reset` resets them: their rewards are 0, and their other results do not change.
 
     `reset(seed=)` makes a new batch, since EnvPool accepts seeds only for new batches. A batch cannot be pickled.
 
     Args:
         pool: the batch, made with `env_type="gymnasium"`.
-        autoreset_mode: when environments are reset after an episode.
+        autoreset_mode: the mode, which determines when environments are reset after an episode.
 
     Raises:
-        arrayferry.OptionError: the batch is asynchronous, has several players, or combines the mode DISABLED with
-            `episodic_life`.
+        arrayferry.OptionError: the batch lacks Gymnasium's interface, is asynchronous, has several players, or combines
+            the mode DISABLED with `episodic_life`.
     """
 
     def __init__(self, pool: Any, autoreset_mode: AutoresetMode) -> None:
@@ -58,8 +58,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if config.get("episodic_life") and not self._rule.by_itself:
             _refuse(
                 pool,
-                "ends episodes with each life (episodic_life=True), and its reset() begins a new game",
-                'Make it with autoreset_mode="NextStep" or "SameStep", in which games go on.',
+                "ends episodes with each life (episodic_life=True), but in DISABLED mode, reset() begins a new game",
+                'Make it with autoreset_mode="NextStep" or "SameStep", in which the game continues.',
             )
         self.autoreset_mode, self.metadata = mode, {**pool.metadata, "autoreset_mode": mode}
         self.render_mode, self.max_episode_steps = pool.render_mode, config["max_episode_steps"]
@@ -81,13 +81,14 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Reset all environments, or in DISABLED mode those in `options["reset_mask"]`.
 
         Args:
-            seed: an integer below 2**31, or one for each environment. If a seed is passed, a new batch is made.
-            options: "reset_mask", bool (n,), for DISABLED mode.
+            seed: an integer below 2**31, or a list with an integer for each environment. Both make a new batch. None
+                resets the current batch.
+            options: a dict with "reset_mask", bool (n,), in DISABLED mode, or None to reset all environments.
         """
         (mask,) = known_options("reset() of EnvPool", options, "reset_mask")
         mask = reset_mask_of(mask, self.num_envs)
         if mask is None or not self._last:
-            # after a failed step, the old batch may still return results of that step
+            # after a failed step, the old batch may still return results of that step, so make a new batch
             if self._last is False and seed is None:
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
@@ -144,7 +145,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         return *results, with_masks(infos)
 
     def _ordered(self, results: AnyTree) -> Any:
-        """Return results in the order of the environments, and in the dtypes of the spaces."""
+        """Return results in the order of the environments, and observations in the dtypes of their space."""
         observations, *others, infos = results
         ids = infos["env_id"]
         infos = {key: x for key, x in infos.items() if key not in ("env_id", "players")}
@@ -155,11 +156,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         return results
 
     def _keep(self, *results: AnyTree) -> None:
-        """Store the results of the whole batch in DISABLED mode, in which later calls update only some rows."""
+        """In DISABLED mode, store the results of the whole batch, since later calls update only some rows."""
         self._last = True if self._rule.by_itself else map_arrays(np.copy, results)
 
     def _make_anew(self, seed: Any) -> None:
-        """Replace the batch by a new one with this seed, unless the seed is None."""
+        """Replace the batch by a new batch with this seed, unless the seed is None."""
         if seed is None:
             return
         several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
@@ -183,8 +184,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self._pool).__name__} cannot be copied or pickled: EnvPool provides no access to its states. Make it in "
-            "the process that uses it, with make_vec."
+            f"{type(self._pool).__name__} cannot be copied or pickled, since EnvPool provides no access to its states. "
+            "Make it in the process that uses it, with make_vec."
         )
 
     def __repr__(self) -> str:
@@ -205,7 +206,7 @@ def _cast(space: Space[Any], x: AnyArray) -> Any:
 
 
 def _with_true_bounds(space: Space[Any]) -> Space[Any]:
-    """Return a space with infinite bounds where EnvPool uses the smallest and largest positive floats."""
+    """Return a space with the bounds -inf and inf where EnvPool states the smallest and the largest positive float."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
@@ -217,7 +218,7 @@ def _with_true_bounds(space: Space[Any]) -> Space[Any]:
 
 
 def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
-    """Return the trees in `before`, with `part` as the values in some rows."""
+    """Return a copy of the trees in `before`, in which the values in some rows are those of `part`."""
     if isinstance(part, dict):
         return {key: _merged(before[key], rows, x) for key, x in part.items()}
     if isinstance(part, tuple):
@@ -240,7 +241,7 @@ def load(
     max_episode_steps: Any = 0,
     **options: Any,
 ) -> EnvPoolVectorEnv:
-    """Make a batch. Without a `seed`, its seed is random."""
+    """Make a batch. If `options` has no "seed", the seed is random."""
     if max_episode_steps != 0:
         options["max_episode_steps"] = max_episode_steps or LIMIT
     options.setdefault("seed", secrets.randbelow(LIMIT - num_envs))

@@ -13,7 +13,7 @@ from arrayferry_envs import JaxEnv
 
 
 class FuncEnvAdapter(JaxEnv):
-    """A `FuncEnv` of Gymnasium in JAX. It does not truncate episodes: pass `max_episode_steps` for a limit.
+    """A `FuncEnv` of Gymnasium in JAX. It does not truncate episodes. For a step limit, pass `max_episode_steps`.
 
     Args:
         env: the `FuncEnv` of Gymnasium.
@@ -62,6 +62,6 @@ class FuncEnvAdapter(JaxEnv):
         return jax.tree.map(jnp.asarray, kept[2])  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Return the environment's own image."""
+        """Return the image that the environment renders."""
         state, params = jax.tree.map(np.asarray, kept[0]), self.default_params
         return self.env.render_image(state, self.env.render_init(params), params)[1]

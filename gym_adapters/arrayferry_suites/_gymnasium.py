@@ -1,4 +1,4 @@
-"""The environments that are registered with Gymnasium, and its functional environments."""
+"""The environments that are registered with Gymnasium, and Gymnasium's functional environments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ids() -> list[str]:
 
 
 def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
-    """Make an environment by `gymnasium.make`. A name may begin with a module: "minigrid:MiniGrid-Empty-5x5-v0"."""
+    """Make an environment by `gymnasium.make`. A module may precede `name`, as in "minigrid:MiniGrid-Empty-5x5-v0"."""
     if name not in gym.registry and ":" not in name:
         _register_games()
     if max_episode_steps != 0:

@@ -20,7 +20,7 @@ from arrayferry_envs import JaxEnv
 from arrayferry_gym.extending import gymnasium_space, space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
-"""The parameters that are step limits."""
+"""The names of parameters that are step limits."""
 UNLIMITED = 2**31 - 2
 WRONG_BOUNDS = {"GaussianBandit-misc", "MemoryChain-bsuite", "MetaMaze-misc"}
 """The environments of gymnax 1.0.1 whose observations exceed their declared bounds."""
@@ -45,7 +45,7 @@ class GymnaxEnv(JaxEnv):
         if self._limit is not None:
             self.max_episode_steps = int(getattr(params, self._limit))
             params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
-        # `reset_env` of Kinetix also takes an initial state
+        # `reset_env` of Kinetix has a third parameter, an initial state
         self._resets = len(inspect.signature(env.reset_env).parameters)
         super().__init__(env, params)
 
@@ -54,12 +54,12 @@ class GymnaxEnv(JaxEnv):
         return gymnasium_space(self.env.action_space(self.default_params))
 
     def observations(self, example: AnyTree) -> Any:
-        """Return the declared space, or a space made from the example if the example does not fit the declared one."""
+        """Return the declared space if the example fits it, or else a space computed from the example."""
         if getattr(self.env, "name", None) in WRONG_BOUNDS:
             return space_of(example)
         try:
             stated = gymnasium_space(self.env.observation_space(self.default_params), example)
-        except Exception:  # any error may occur: some environments declare no space
+        except Exception:  # environments that declare no space raise different errors
             return space_of(example)
         shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
         fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
@@ -69,13 +69,13 @@ class GymnaxEnv(JaxEnv):
         """Refuse parameters whose step limit differs from `max_episode_steps`."""
         if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
             raise af.OptionError(
-                f"params.{self._limit} is {getattr(params, self._limit)!r}, but the limit of {self!r} is its max_episode_steps, "
-                f"{self.max_episode_steps}",
+                f"params.{self._limit} is {getattr(params, self._limit)!r}, but the step limit of {self!r} is "
+                f"max_episode_steps={self.max_episode_steps}",
                 remedy="Pass max_episode_steps= instead, or pass the parameters to from_env.",
             )
 
     def begin(self, key: Any, params: AnyTree) -> Any:
-        """Return observation, state and infos. Infos are zeros, since resets return none."""
+        """Return observation, state and infos. Infos are zeros, since resets of gymnax return no infos."""
         self._check(params)
         observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
         action = self.env.action_space(params).sample(jax.random.key(0))
@@ -111,7 +111,7 @@ class GymnaxEnv(JaxEnv):
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Take a step without the limit."""
+        """Take a step. The step limit affects only the observation and infos."""
         self._check(params)
         (observation, info), state, reward, *flags = self._step(key, kept[1], action, params)
         return (observation, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
@@ -125,7 +125,7 @@ class GymnaxEnv(JaxEnv):
         return kept[2]  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
-        """Draw the state by Craftax, or by gymnax's `Visualizer`, which needs matplotlib and seaborn."""
+        """Render the state with Craftax, or with gymnax's `Visualizer`, which needs matplotlib and seaborn."""
         package, *parts = type(self.env).__module__.split(".")
         if package == "craftax":
             return _craftax_renderer(f"craftax.{parts[0]}.renderer")(kept[1]).astype(np.uint8)
@@ -142,7 +142,7 @@ class GymnaxEnv(JaxEnv):
             pyplot.close(drawn.fig)
         if not hasattr(drawn, "im"):
             raise NotImplementedError(
-                f"{self!r} cannot be rendered: gymnax's Visualizer does not support it"
+                f"{self!r} cannot be rendered, since gymnax's Visualizer does not support it. Leave out render_mode"
             )
         return image
 
@@ -169,7 +169,7 @@ def ids() -> list[str]:
 
 
 def load(name: str, **options: Any) -> Any:
-    """Make an environment with its parameters."""
+    """Make an environment with its default parameters."""
     if name in CRAFTAX:
         make = import_module("craftax.craftax_env").make_craftax_env_from_name
         return adapt(make(name, auto_reset=False, **options))

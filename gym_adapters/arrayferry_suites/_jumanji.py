@@ -25,9 +25,9 @@ UNLIMITED = 2**30
 class JumanjiEnv(JaxEnv):
     """An environment of Jumanji.
 
-    In Jumanji, an episode that reaches its step limit (`time_limit`) terminates. Here it is truncated if it would
-    continue without the limit, or if its last discount is not 0. Observations are computed with the limit. Infos are
-    the extras and the discount of the time step.
+    In Jumanji, an episode that reaches its step limit (`time_limit`) terminates. In this adapter, the episode is
+    truncated if it would continue without the limit, or if its last discount is not 0. Observations are computed with
+    the limit. Infos are the extras and the discount of the time step.
 
     Args:
         env: the environment of Jumanji.
@@ -53,7 +53,7 @@ class JumanjiEnv(JaxEnv):
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Take a step. To find out whether the limit ended the episode, also take it without the limit."""
+        """Take a step. To detect whether the limit ended the episode, also compute the step without the limit."""
         state, step = self.env.step(kept[0], action)
         ended, terminated = step.step_type == LAST, step.discount == 0
         unlimited = _without_limit(self.env)
@@ -67,15 +67,15 @@ class JumanjiEnv(JaxEnv):
         return kept[1].observation
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
-        """Return the extras and the discount."""
+        """Return the extras and the discount of the time step."""
         return {**(kept[1].extras or {}), "discount": kept[1].discount}
 
     def image_of(self, kept: Any) -> Any:
-        """Draw the state by the viewer of the environment, which needs matplotlib."""
+        """Render the state with the viewer of the environment, which needs matplotlib."""
         viewer: Any = copy.copy(getattr(self.env.unwrapped, "_viewer", None))
         if not hasattr(viewer, "_display_rgb_array"):
             raise NotImplementedError(
-                f"{self!r} cannot be rendered: its viewer does not use matplotlib"
+                f"{self!r} cannot be rendered, since its viewer does not use matplotlib. Leave out render_mode"
             )
         # viewers may open windows, unless they draw into an array
         viewer._display = viewer._display_rgb_array
@@ -91,13 +91,13 @@ def _check(env: Any) -> None:
             raise af.OptionError(
                 f"{env!r:.80} is wrapped in {type(inner).__name__}, but arrayferry itself resets and batches "
                 "environments",
-                remedy="Leave out the wrapper: env.unwrapped is the environment without wrappers.",
+                remedy="Pass the environment without the wrapper, such as env.unwrapped.",
             )
         inner = vars(inner).get("_env")
 
 
 def _without_limit(env: Any) -> Any:
-    """Return a copy of an environment without its step limit, or the environment itself if it has none."""
+    """Return a copy of an environment without its step limit, or the environment itself if it has no limit."""
     attributes = vars(env)
     if is_whole(attributes.get("time_limit")):
         return _changed(env, "time_limit", UNLIMITED)

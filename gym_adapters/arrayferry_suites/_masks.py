@@ -8,7 +8,7 @@ import numpy as np
 
 
 def with_masks(infos: dict[str, Any]) -> dict[str, Any]:
-    """Add a mask of ones for each key without a mask, since vector environments of Gymnasium have masks in infos."""
+    """Return infos with a mask for each key, as Gymnasium's vector environments do. Added masks are true everywhere."""
     masks = {
         f"_{key}": np.ones(len(x), bool)
         for key, x in infos.items()

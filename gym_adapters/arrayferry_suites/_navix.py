@@ -25,7 +25,7 @@ class NavixEnv(JaxEnv):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    # observations have the bounds of their dtype, since navix declares bounds that are too narrow
+    # `observations` is not overridden, since the bounds that navix declares are too narrow
 
     def actions(self, example: AnyTree) -> Any:
         """Return the declared space."""
@@ -51,7 +51,7 @@ class NavixEnv(JaxEnv):
         return kept.observation
 
     def info_of(self, kept: Any, params: AnyTree) -> dict[str, Any]:
-        """Return the infos."""
+        """Return the infos that are arrays."""
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
 
     def image_of(self, kept: Any) -> Any:

@@ -21,7 +21,7 @@ class PgxEnv(JaxEnv):
 
     Observations are dicts: "observation" is for the player whose turn it is, and "action_mask" marks the legal moves.
     The reward is for the player who has moved. Infos have "current_player", and the "rewards" of all players. No
-    episode is truncated: if a game has a limit of moves, reaching it terminates the game.
+    episode is truncated: if a game limits the number of moves, the limit terminates the game.
 
     Args:
         env: the game.
@@ -59,14 +59,14 @@ class PgxEnv(JaxEnv):
         return {"current_player": kept.current_player, "rewards": kept.rewards}
 
     def image_of(self, kept: Any) -> Any:
-        """Return pgx's image, which is SVG and is converted by CairoSVG."""
+        """Return pgx's SVG image, which CairoSVG and Pillow convert to an array."""
         try:
             to_png = import_module("cairosvg").svg2png
             from PIL import Image
         except (ImportError, OSError) as error:  # OSError means that the C library Cairo is missing
             raise af.OptionError(
                 f"an image of a game of pgx needs CairoSVG and Pillow ({error})",
-                remedy="Run: pip install cairosvg pillow",
+                remedy="Run: pip install cairosvg pillow. If the C library Cairo is missing, install it too.",
             ) from None
         png = to_png(bytestring=kept.to_svg().encode(), background_color="white")
         return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

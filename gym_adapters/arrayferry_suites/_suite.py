@@ -1,4 +1,4 @@
-"""The attributes of each suite, which are known before its module is imported."""
+"""The suites of this package, with the attributes that are known before the module of a suite is imported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from arrayferry_envs.extending import usable
 
 
 class BuiltInSuite(Suite):
-    """A suite. Its module, in this package, has the functions `ids` and `load`, and `adapt` if there are `env_types`.
+    """A suite of this package. Its module has functions `ids` and `load`, and for a suite with `env_types`, `adapt`.
 
     Args:
         name: the name of the suite. The module has the same name, after an underscore.
-        package: the package that it imports.
+        package: the package that the suite imports.
         **stated: the other attributes of the suite.
 
     Attributes:
-        ids_of: the name of the package's function that lists ids. If set, the package's `make` replaces `load`.
+        ids_of: the name of the function of `package` that lists ids, or "" to use the functions of the module. If the
+            name is set, the function `make` of `package` replaces `load`.
     """
 
     ids_of = ""
@@ -35,7 +36,7 @@ class BuiltInSuite(Suite):
         return import_module(f"{__package__}._{self.name}")
 
     def ids(self) -> Iterable[str]:
-        """Return the ids that the project lists."""
+        """Return the names of environments that the project lists."""
         ids = getattr(import_module(self.package), self.ids_of) if self.ids_of else self._module.ids
         return ids()  # type: ignore[no-any-return]
 
@@ -64,8 +65,8 @@ class BuiltInSuite(Suite):
             text = textwrap.shorten(str(error), 200, placeholder="...")
             raise af.OptionError(
                 f"{name} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
-                remedy="If the environment and its parameters are correct, install the versions that its library "
-                "requires, or a newer release of the library.",
+                remedy="If the environment and its parameters are correct, install the package versions "
+                "that its library requires, or a newer release of the library.",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Methods of wrappers that apply a kernel to one value, as in Gymnasium.
+"""Mixins with the methods that convert actions, observations or rewards outside of a step, as in Gymnasium's wrappers.
 
 The methods for observations and rewards do not change the state of the kernel.
 """

@@ -41,9 +41,9 @@ class HasStatistics(Copied):
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether new values update any statistics of this wrapper or of wrappers inside.
+        """Whether new values update statistics, of this wrapper or of any wrapper inside it.
 
-        Set it to False to freeze all statistics, which wrappers still use. Set it to True to update them again.
+        Set it to False to stop all updates: wrappers then use the current statistics. Set it to True to resume updates.
         """
         return any(each.update_running_mean for each in _updated(self))
 
@@ -52,37 +52,40 @@ class HasStatistics(Copied):
         updated = _updated(self)
         if not updated:
             raise AttributeError(
-                f"update_running_mean cannot be set, since neither {self} nor any wrapper inside has statistics"
+                f"update_running_mean cannot be set, since neither {self} nor any wrapper inside has statistics. "
+                "Add a wrapper with statistics, such as NormalizeObservation"
             )
         for holder in updated:
             holder.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics of this wrapper and all wrappers inside, as plain numbers, without loss of precision.
+        """Return a dict with the statistics of this wrapper and all wrappers inside it, as unrounded Python numbers.
 
-        Before the first reset, the result has the loaded or the initial statistics. If several wrappers have statistics
-        of one name, the second wrapper from the inside has the key "obs_rms_2", and so on. The keys of Gymnasium's
-        wrappers begin with "gymnasium_", as in "gymnasium_obs_rms". The keys of wrappers inside a batch begin with the
-        index of the environment, as in "envs[0].obs_rms".
+        Before the first reset, these are the statistics that were loaded, or else the initial statistics. If several
+        wrappers have statistics with the name "obs_rms", the second wrapper from the inside has the key "obs_rms_2",
+        and so on. The keys of Gymnasium's own wrappers begin with "gymnasium_", as in "gymnasium_obs_rms". The keys of
+        wrappers around the single environments of a batch begin with an index, as in "envs[0].obs_rms".
         """
         return {name: driver.read() for name, driver in _drivers(self).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`, which may include statistics of other wrappers.
+        """Set the statistics of this wrapper and all wrappers inside it to those in `state`, a result of `state_dict`.
+
+        `state` may also have statistics of other wrappers, which are ignored.
 
         Raises:
             arrayferry.OptionError: `state` lacks the statistics of this wrapper, or has statistics of another shape.
-            arrayferry.NarrowingError: a number does not fit the dtype.
+            arrayferry.NarrowingError: a number does not fit the dtype of the statistics.
 
         Warns:
-            UserWarning: statistics of Gymnasium's wrappers, or of wrappers inside a batch, are missing in `state`, or
-                `state` has such statistics for wrappers that do not exist.
+            UserWarning: `state` and the environment differ in wrappers of Gymnasium, or in wrappers inside a batch, so
+                the statistics of some wrappers are not loaded.
         """
         all_drivers, name = _drivers(self), self._driver.name
         drivers = all_drivers
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
-            drivers = {name: self._driver}  # `state` has the statistics of this wrapper alone
+            drivers = {name: self._driver}  # `state` may have the statistics of this wrapper alone
         names = [each for each in drivers if is_state and each in state]
         if not is_state or (not names and (state or name is not None)):
             wanted = repr([*drivers][-1]) if drivers else "statistics"
@@ -98,7 +101,7 @@ class HasStatistics(Copied):
             driver.load(values)
         apart = {*all_drivers} ^ {*map(str, state)}
         if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
-            text = f"{', '.join(lost):.200} were not loaded: these statistics are missing in the state or in the wrappers"
+            text = f"{', '.join(lost):.200} were not loaded, since the state or the wrappers lack them. Load a state of equal wrappers"
             warnings.warn(text, stacklevel=caller_level())
 
     def _statistics(self) -> Statistics:
@@ -119,7 +122,11 @@ class HasStatistics(Copied):
 
 
 def kernels_in(env: Any) -> int:
-    """Return the number of kernels in an environment. A batch of single environments counts as 2**16 kernels."""
+    """Return the number of kernels in an environment, which varies the seed of a kernel around the environment.
+
+    A batch of single environments counts as 2**16, so that a kernel around the batch has another seed than the kernels
+    inside.
+    """
     chain = [each for place, each in layers(env) if not place]
     kinds = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
     batches = sum(isinstance(each, kinds) for each in chain)
@@ -127,7 +134,7 @@ def kernels_in(env: Any) -> int:
 
 
 class _OfGymnasium(NamedTuple):
-    """The statistics of a wrapper of Gymnasium. It has the methods `read`, `given` and `load` of a `HeldKernel`."""
+    """The statistics of a wrapper of Gymnasium, with the methods `read`, `given` and `load` of a `HeldKernel`."""
 
     rms: RunningMeanStd
 
@@ -145,7 +152,7 @@ class _OfGymnasium(NamedTuple):
 
 
 def _drivers(env: Any) -> dict[str, Any]:
-    """Return a dict from the keys of `state_dict` to a `HeldKernel` or `_OfGymnasium` with the statistics."""
+    """Return a dict: for each key of `state_dict`, the `HeldKernel` or `_OfGymnasium` that has the statistics."""
     pairs: list[tuple[str, Any]] = []
     for place, layer in layers(env):
         pairs += [(f"{place}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
@@ -156,7 +163,7 @@ def _drivers(env: Any) -> dict[str, Any]:
 
 
 def _updated(env: Any) -> list[Any]:
-    """Return the objects with `update_running_mean`: the drivers of our wrappers, and Gymnasium's wrappers."""
+    """Return the objects that have `update_running_mean`: kernels with statistics, and Gymnasium's wrappers."""
     ours = [each for each in _drivers(env).values() if isinstance(each, HeldKernel)]
     others = (each for _, each in layers(env) if not isinstance(each, HasStatistics))
     return [*ours, *(each for each in others if hasattr(type(each), "update_running_mean"))]
@@ -167,7 +174,7 @@ class HasObsRms(HasStatistics):
 
     @property
     def obs_rms(self) -> Statistics:
-        """The mean and variance of observations, as `Statistics` in NumPy. It can be set."""
+        """The mean and variance of observations, as a `Statistics`. A new `Statistics` can be assigned."""
         return self._statistics()
 
     @obs_rms.setter
@@ -180,7 +187,7 @@ class HasReturnRms(HasStatistics):
 
     @property
     def return_rms(self) -> Statistics:
-        """The mean and variance of discounted returns, as `Statistics` in NumPy. It can be set."""
+        """The mean and variance of discounted returns, as a `Statistics`. A new `Statistics` can be assigned."""
         return self._statistics()
 
     @return_rms.setter
@@ -193,7 +200,7 @@ class HasDiscountedReward(HasReturnRms):
 
     @property
     def discounted_reward(self) -> Any:
-        """The discounted return of the current episode so far, an array of shape (1,)."""
+        """The discounted return of the current episode so far, an array of shape (1, ...)."""
         return self._driver.shown("return")
 
 
@@ -202,7 +209,7 @@ class HasAccumulatedReward(HasReturnRms):
 
     @property
     def accumulated_reward(self) -> Any:
-        """The discounted returns of the current episodes so far, an array of shape (num_envs,)."""
+        """The discounted returns of the current episodes so far, an array of shape (num_envs, ...)."""
         return self._driver.shown("return")
 
 
@@ -213,7 +220,7 @@ class HasTimesteps:
 
     @property
     def max_timesteps(self) -> int | None:
-        """The number of steps after which an episode is truncated."""
+        """The step limit: `max_episode_steps`, or if that is None, the limit of the environment."""
         return self._driver.kernel.limit  # type: ignore[no-any-return]
 
     @property
@@ -238,20 +245,20 @@ class HasEpisodes:
 
     @property
     def episode_returns(self) -> Any:
-        """The returns of the current episodes so far, (num_envs, ...)."""
+        """The returns of the current episodes so far, an array of shape (num_envs, ...)."""
         return self._driver.shown("r")
 
     @property
     def episode_lengths(self) -> Any:
-        """The lengths of the current episodes so far, in steps, (num_envs,)."""
+        """The number of steps of the current episodes so far, an array of shape (num_envs,)."""
         return self._driver.shown("l", int)
 
     def _begin(self, rows: AnyArray) -> None:
-        """Record the start time of episodes in the rows of a NumPy mask (n,), or in all rows if it is None."""
+        """Record the start time of episodes in the rows of a NumPy mask (n,), or in all rows if the mask is None."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
     def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
-        """Record a step. Add the durations of ended episodes to `infos[key]`, and their statistics to the queues.
+        """Record a step. If episodes end, add the durations to `infos[key]`, and the episodes' statistics to the queues.
 
         Args:
             masks: the NumPy masks of the step.
@@ -281,11 +288,11 @@ _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
     statistics.RecordEpisodeStatistics: (HasEpisodes, HasEpisodes),
     observations.TimeAwareObservation: (HasTimesteps, HasStatistics),
 }
-"""For each kernel, the mixins of its wrappers: around one environment, and around vector environments."""
+"""For each class of kernels, two mixins: for a wrapper around one environment, and around a vector environment."""
 
 
 def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
-    """Return an object with the attributes of a kernel's wrapper: the arguments of the kernel, and values in its state.
+    """Return an object with the attributes of a kernel's wrapper: the kernel's arguments, and values from its state.
 
     Args:
         driver: the kernel and its state.
@@ -300,7 +307,7 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
 
 
 def masks_of(added: dict[str, Any]) -> dict[str, Any]:
-    """Return the masks of infos that kernels have added, in NumPy, as a dict with the keys of the infos."""
+    """Return the masks in the infos that kernels have added, as NumPy arrays, by their keys without the underscore."""
     return {key: TO_NUMPY(added[f"_{key}"]) for key in added if f"_{key}" in added}
 
 
@@ -310,10 +317,10 @@ def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any
     Args:
         infos: the infos of the environment, which are changed in place.
         added: the infos of the kernels, with masks under keys such as "_episode".
-        masks: the masks as NumPy arrays, without the underscore in their keys.
+        masks: the result of `masks_of`.
 
     Raises:
-        ValueError: the environment has infos with the same key.
+        ValueError: `infos` already has a key of `added`.
     """
     for key, value in added.items():
         mask = masks.get(key if key in masks else key[1:])
@@ -321,15 +328,16 @@ def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any
             continue
         if key in infos:
             raise ValueError(
-                f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
+                f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}. "
+                "Choose another key, for example with stats_key"
             )
         infos[key] = value
 
 
 class HasKernels(HasStatistics):
-    """A mixin for environments with kernels inside. It adds the attributes of each kernel's wrapper.
+    """A mixin for environments with kernels inside. For each kernel, it adds the attributes of the kernel's wrapper.
 
-    If several kernels have an attribute of one name, the outermost kernel has precedence.
+    If several kernels have an attribute of the same name, the attribute is that of the outermost kernel.
     """
 
     _shown: tuple[Any, ...]
@@ -344,7 +352,7 @@ class HasKernels(HasStatistics):
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:
-        """Return the kernels of an environment, innermost first, but not those of environments inside it."""
+        """Return the kernels of an environment, innermost first, without the kernels of environments inside it."""
         if isinstance(env, HasKernels):
             return [each._driver for each in env._shown]
         return [env._driver] if isinstance(env, HasStatistics) else []
@@ -355,7 +363,7 @@ class HasKernels(HasStatistics):
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin in the rows of a mask (n,), or in all rows if it is None."""
+        """Record that episodes begin in the rows of a mask (n,), or in all rows if the mask is None."""
         episodes, recorders = self._recording
         episodes.begin(rows)
         for recorder in recorders:
@@ -365,13 +373,13 @@ class HasKernels(HasStatistics):
         """Record a step, and add the infos of kernels to the infos of the environment, as `add_infos` does.
 
         Raises:
-            ValueError: the environment has infos with the same key.
+            ValueError: `infos` already has a key of `added`.
         """
         masks, turn = masks_of(added), None
         episodes, recorders = self._recording
         for recorder in recorders:
             key = recorder._driver.kernel.stats_key
-            # `take` also records the step, so all recorders use the masks of one call
+            # `take` also records the step, so it is called only for the first recorder
             turn = turn or episodes.take(masks[key], masks[key])
             recorder._note_step(turn, added, key)
         add_infos(infos, added, masks)
@@ -401,7 +409,7 @@ class HasKernels(HasStatistics):
 
 
 class FlattensAll:
-    """A mixin for `FlattenObservation`. Gymnasium's wrapper flattens observations that are not arrays of one shape."""
+    """A mixin for `FlattenObservation`. Gymnasium's wrapper flattens values without a fixed shape, such as texts."""
 
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)

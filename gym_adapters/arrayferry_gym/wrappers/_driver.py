@@ -27,11 +27,11 @@ _CONTAINERS = (dict, tuple, list)
 
 
 def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
-    """Return a space that samples arrays of the same library as another space.
+    """Return a space whose samples are arrays of the same library as the samples of `like`.
 
     Args:
-        space: the space to return or convert.
-        like: the other space, which may be converted.
+        space: the space to convert. It is returned unchanged if `like` is not a converted space.
+        like: the space that determines the library.
         observed: whether `space` is a space of observations, not of actions.
     """
     of = first_converted(like)
@@ -39,7 +39,7 @@ def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
 
 
 def step_limit(env: Any) -> int | None:
-    """Return the number of steps after which episodes are truncated, or None if it is not known.
+    """Return the number of steps after which episodes are truncated, or None if this number is unknown.
 
     Args:
         env: a single environment or a vector environment, with or without wrappers.
@@ -53,7 +53,7 @@ def step_limit(env: Any) -> int | None:
     if limit is None and isinstance(inner, ServesFunctional):
         limit = inner._limit
     elif limit is None and isinstance(inner, SyncVectorEnv):
-        # without a spec of the batch, use the limit that all single environments share
+        # a batch without a limit has the limit of its environments, if all have the same limit
         limits = {step_limit(one) for one in inner.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
@@ -61,7 +61,7 @@ def step_limit(env: Any) -> int | None:
 
 @functools.lru_cache(64)
 def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, Any, Any]:
-    """Return three functions of a kernel: `begin_episodes`, `Kernel.step` and `take_step`, compiled if requested."""
+    """Return `begin_episodes`, `Kernel.step` and `take_step` for a kernel. If `compiled`, JAX compiles them."""
     begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
     step = functools.partial(kernel.step, xp)
     if not compiled:
@@ -75,11 +75,11 @@ class HeldKernel:
     """A kernel together with its state. It belongs to a wrapper, or to the engine of a `FunctionalEnv`.
 
     Attributes:
-        kernel: the kernel, bound to its spaces.
+        kernel: the kernel, bound to the spaces of the environment inside.
         n: the number of environments.
-        name: the name of the kernel's statistics, or None if it has no statistics.
-        state: the state of the kernel, or None until the library is known.
-        updating: whether statistics are updated.
+        name: the name of the kernel's statistics, or None if the kernel has no statistics.
+        state: the state of the kernel, or None until an array has determined the library.
+        updating: whether new values update the statistics.
         xp: the namespace of the arrays in the state.
         device: the device of the arrays in the state, or None for the library's default device.
     """
@@ -97,11 +97,11 @@ class HeldKernel:
         return self._held()[2][self.name].read()  # type: ignore[no-any-return]
 
     def _held(self) -> tuple[Any, Any, Any]:
-        """Return the namespace, the device, and the part `lasting` of the state, which has the statistics."""
+        """Return the namespace, the device, and the field `lasting` of the state, which contains the statistics."""
         return self.xp, self.device, self.state.lasting
 
     def given(self, values: AnyTree) -> Any:
-        """Convert statistics that `read` returned to the argument of `load`.
+        """Convert a result of `read` to an argument of `load`.
 
         Raises:
             arrayferry.OptionError: a statistic is missing or has another shape.
@@ -115,7 +115,7 @@ class HeldKernel:
         self.state = self.state._replace(lasting={**self.state.lasting, self.name: given})
 
     def shown(self, name: str, dtype: Any = float) -> Any:
-        """Return an array (n, ...) from the state of the current episodes. Before the first episode, return zeros in NumPy.
+        """Return an array (n, ...) from the state of the current episodes, or NumPy zeros (n,) before any episode.
 
         Args:
             name: the key of the array in the state.
@@ -136,13 +136,14 @@ class HeldKernel:
 
 
 class Driver(HeldKernel):
-    """A kernel in a wrapper around an environment of Gymnasium, and its state.
+    """The kernel of a wrapper around an environment of Gymnasium, with the kernel's state.
 
     Args:
         kernel: the kernel to run.
         inside: the spaces of the environment.
         n: the number of environments.
-        kernels_inside: the number of kernels inside the environment. It varies the seed of the random numbers.
+        kernels_inside: the number of kernels inside the environment. It varies the seed, so that nested kernels draw
+            different random numbers.
         same_step: whether episodes begin in the step that ends the previous episodes.
 
     Attributes:
@@ -151,7 +152,7 @@ class Driver(HeldKernel):
         observes: whether the kernel reads or changes observations.
         rewarded: whether the kernel reads or changes rewards.
         flagged: whether the kernel reads or changes the flags of ended episodes.
-        own: converts a tree to arrays of the library. It does not exist before the library is known.
+        own: converts a tree to arrays of the library. This attribute does not exist before the library is known.
     """
 
     _inside = 0  # for drivers in older pickles, which lack this attribute
@@ -180,9 +181,9 @@ class Driver(HeldKernel):
         self._rng: Any = None
 
     def use(self, tree: AnyTree) -> None:
-        """Use the library of the arrays in a tree. If it has changed, convert the state.
+        """Use the library of the arrays in a tree. If the library has changed, convert the state.
 
-        The state stays on the device of the first arrays of a library, even if later arrays are on another device.
+        The state is on the device of the first arrays of a library, even if later arrays are on another device.
         """
         array, backend = af.first_array(tree)
         if backend is None:
@@ -197,12 +198,12 @@ class Driver(HeldKernel):
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
-        # JAX can be configured to refuse hidden transfers, but creating the state needs some
+        # JAX can be configured to refuse implicit transfers, but creating the state needs some
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
             self._begun(before, loaded)
 
     def _begun(self, before: State | None, loaded: Any) -> None:
-        """Create the state in the current library, with the values of an earlier state and with loaded statistics."""
+        """Create the state in the current library, with the values of `before` and `loaded`, unless these are None."""
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
@@ -225,19 +226,19 @@ class Driver(HeldKernel):
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)
         compiled = backend.name == "jax"
-        # equal kernels share compiled code, except kernels with code of users, which may depend on other values
+        # equal kernels share compiled code, unless they call users' functions, whose results may change
         make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
         self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
     def follow(self, tree: AnyTree) -> None:
-        """Call `use` if results of the environment have another type than the last results."""
+        """Call `use` if the type of the environment's results has changed, or is dict, tuple or list."""
         kind = type(tree)
         if kind is not self._kind or kind in _CONTAINERS:
             self._kind = kind
             self.use(tree)
 
     def begin(self, observation: AnyTree, rows: AnyArray = None) -> Any:
-        """Begin episodes in the rows of a mask (n,), or in all rows. Return the observations for the agent, (n, ...)."""
+        """Begin episodes in the rows of a mask (n,), or in all rows if None. Return the agent's observations."""
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
@@ -250,14 +251,16 @@ class Driver(HeldKernel):
         begins: AnyArray,
         observation: AnyTree,
     ) -> tuple[Step, Any]:
-        """Pass a step through the kernel. All arrays have a first axis of environments. Every argument may be None.
+        """Pass a step through the kernel. The first axis of all arrays is that of environments.
+
+        Values that the kernel does not use may be None.
 
         Args:
             seen: the observations before resets, as arrays of the library.
             reward: the rewards, of any library.
             flags: the pair of terminated and truncated, bool of any library.
-            valid: where the step belongs to an episode, bool of the library.
-            begins: where an episode begins, bool of the library.
+            valid: where the step belongs to an episode, bool of the library, or None for everywhere.
+            begins: where an episode begins, bool of the library, or None for nowhere.
             observation: the observations after resets, as arrays of the library.
 
         Returns:
@@ -274,7 +277,7 @@ class Driver(HeldKernel):
         return result, observation
 
     def seed(self, seed: Any) -> None:
-        """Seed the random numbers. If the seed is None, they continue."""
+        """Seed the random numbers. If the seed is None, the current random numbers continue."""
         if seed is not None:
             self._seed, self._rng = seed, None
 
@@ -306,7 +309,7 @@ class Driver(HeldKernel):
             super().load(given)
 
     def batched(self, space: Space[Any], value: AnyTree) -> Any:
-        """Return a value of a space as a batch of one value. A value that is not an array becomes a list."""
+        """Return a value of a space as a batch of one value. Parts that are not arrays, such as texts, become lists."""
         if isinstance(space, ARRAYS):
             return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)

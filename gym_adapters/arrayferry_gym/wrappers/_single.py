@@ -1,4 +1,4 @@
-"""Kernels around single environments."""
+"""`KernelWrapper`, which applies a kernel to a single environment."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class KernelWrapper(
     """A wrapper that applies a kernel to a single environment, in the library of the environment's arrays.
 
     Args:
-        env: the environment, or an adapter of this package around an environment.
-        kernel: the kernel to put around the environment.
+        env: the environment to wrap. It may be an adapter of this package.
+        kernel: the kernel to apply.
 
     Raises:
-        TypeError: `env` is a vector environment, or another batch of environments, such as a simulator.
+        TypeError: `env` is a vector environment, or another batch of environments, such as that of a simulator.
     """
 
     _driver: Driver
@@ -121,8 +121,8 @@ class TransformObservation(gym.wrappers.TransformObservation):
     Args:
         env: the environment whose observations change.
         func: maps an observation to a new observation.
-        observation_space: the space of new observations, or None if the space does not change. The wrapper's space
-            samples arrays of the agent's library.
+        observation_space: the space of new observations, or None if the space does not change. Samples of the
+            wrapper's space are arrays of the agent's library.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -151,7 +151,7 @@ def _number(x: AnyArray) -> Any:
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of the only environment in a batch, without entries whose mask is false."""
+    """Return the infos of the only environment in a batch, without masks and without infos whose mask is false."""
     info = {}
     for key, value in infos.items():
         if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):

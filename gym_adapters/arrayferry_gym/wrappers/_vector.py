@@ -1,4 +1,4 @@
-"""Kernels around vector environments, in each autoreset mode."""
+"""`KernelVectorWrapper`, which applies a kernel to a vector environment, in any autoreset mode."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         `reset_mask`.
 
     Args:
-        env: the vector environment, or an adapter of this package around a vector environment.
-        kernel: the kernel to put around the environment.
+        env: the vector environment to wrap. It may be an adapter of this package.
+        kernel: the kernel to apply.
 
     Raises:
-        TypeError: `env` does not have the spaces of one environment, as in SuperSuit.
-        arrayferry.OptionError: raised by `step` if the kernel reads observations, and infos have no "final_obs" where
-            an episode has ended in SAME_STEP mode.
+        TypeError: `env` lacks the spaces of one environment, as environments of SuperSuit do.
+        arrayferry.OptionError: a step in SAME_STEP mode ends an episode, and its infos lack the "final_obs" that the
+            kernel reads.
     """
 
     _driver: Driver
@@ -76,7 +76,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
-        # where last observations are lost, kernels that use only observations skip the rows of ended episodes
+        # if final observations are lost, kernels that use only observations skip the rows of ended episodes
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
@@ -94,7 +94,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
+        """Reset all environments, or those in the option `reset_mask`, and the rows of the kernel's state for them."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         # a copy, since Gymnasium's environments would remove the mask from the caller's options
         forwarded = {**options} if isinstance(options, dict) else options
@@ -111,7 +111,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return driver.begin(driver.own(observations), rows), infos
 
     def _note_reset(self, rows: AnyArray) -> None:
-        """Record that episodes begin in the rows of a NumPy mask (n,), or in all rows if it is None."""
+        """Record that episodes begin in the rows of a NumPy mask (n,), or in all rows if the mask is None."""
         self._episodes.begin(rows)
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -140,7 +140,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return observations, rewards, step.terminated, step.truncated, infos
 
     def _inside(self) -> Episodes | None:
-        """Return the `Episodes` of `env` if it is a wrapper that returns flags unchanged, or else None."""
+        """Return the `Episodes` of `env` if `env` is a wrapper that returns flags unchanged, or else None."""
         if not isinstance(env := self.env, KernelVectorWrapper):
             return None
         return env._episodes if type(env).step.__module__ in _OWN else None

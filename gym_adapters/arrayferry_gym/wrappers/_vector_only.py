@@ -28,11 +28,11 @@ Vector: TypeAlias = VectorEnv[Any, Any, Any]
 class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     """Adds the returns "r", lengths "l" and durations in seconds "t" of finished episodes to infos.
 
-    Returns have the shape of rewards. With several objectives or agents, each has its return.
+    Returns have the shape of rewards: with several objectives or agents, there is a return for each.
 
     Args:
         env: the vector environment.
-        buffer_length: the number of episodes in the queues.
+        buffer_length: the maximum number of episodes in the queues.
         stats_key: the key of the statistics in infos.
         gamma: the discount factor of the discounted returns, which have the key "dr". None leaves out "dr".
 
@@ -83,11 +83,11 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
     Args:
         env: the vector environment.
         func: maps a batch of observations to a batch of new observations.
-        observation_space: the space of the new batch. None for the batch of `single_observation_space`.
-        single_observation_space: the space of one new observation, or None if it does not change.
+        observation_space: the space of a batch of new observations, or None to batch `single_observation_space`.
+        single_observation_space: the space of one new observation, or None if the space does not change.
 
     Attributes:
-        func: as given.
+        func: the argument of this name.
 
     Examples:
         >>> from arrayferry_envs import CartPole
@@ -112,7 +112,7 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(
                 f"For {env}, the observation space and the batched single observation space don't match as expected: "
-                f"{self.observation_space} and {self.single_observation_space}"
+                f"{self.observation_space} and {self.single_observation_space}. Pass the batch of the single space"
             )
         self.func = func
 
@@ -125,7 +125,7 @@ else:
 
 @uncompiled
 class DictInfoToList(_DictInfoToList):
-    """Turns infos into a list of dicts, one for each environment, with NumPy values.
+    """Converts infos to a list of dicts with NumPy values, one dict for each environment.
 
     Args:
         env: the vector environment.

@@ -85,7 +85,7 @@ WRONG = {
     wrong_bridges.ActionsInPlace: "changed the array of actions",
     wrong_bridges.BoundsOfRunningEpisodes: "final_obs is outside of",
     wrong_bridges.HalfPrecision: "rounded to float16",
-    wrong_bridges.SqueezesOne: "has 2 rows, not 1",
+    wrong_bridges.SqueezesOne: "has 2 rows, but needs 1",
     wrong_bridges.ResetsIntoResults: "was overwritten by a later step or reset",
     wrong_bridges.OneEngine: "made, stepped and closed",
     wrong_bridges.StateIsShown: "what the agent writes",

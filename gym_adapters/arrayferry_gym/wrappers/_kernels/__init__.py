@@ -1,1 +1,1 @@
-"""The kernels of the wrappers, grouped as in Gymnasium: observations, rewards, actions, and statistics."""
+"""The kernels of the wrappers, for actions, observations, earlier observations, rewards and statistics."""

@@ -22,7 +22,7 @@ from .of_gymnasium import OfGymnasium, as_float, rescaling
 
 
 class ClipAction(OfGymnasium):
-    """Clips actions to the bounds of their Box.
+    """Clips the agent's actions to the bounds of the action space.
 
     Raises:
         TypeError: the action space is not a Box.
@@ -56,9 +56,9 @@ class ClipAction(OfGymnasium):
 
 
 class RescaleAction(OfGymnasium):
-    """Maps actions linearly from a given range to the bounds of the action space.
+    """Maps the agent's actions linearly from [`min_action`, `max_action`] to the bounds of the action space.
 
-    For a Box of whole numbers, the agent's actions are floats. The results are rounded and clipped to the bounds.
+    If the action space is a Box of integers, the agent's actions are floats. The results are rounded and clipped.
 
     Args:
         min_action: the lower bound of the agent's actions, a number or an array.
@@ -66,7 +66,8 @@ class RescaleAction(OfGymnasium):
 
     Raises:
         TypeError: the action space is not a Box.
-        ValueError: a bound has another shape, the bounds are in the wrong order, or only one of the ranges is infinite.
+        ValueError: a bound is an array of another shape than actions, `min_action` is above `max_action`, or a bound is
+            infinite in only one of the two ranges.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap
@@ -111,7 +112,7 @@ class RescaleAction(OfGymnasium):
         return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
 
     def refuse_nan(self, xp: Namespace, action: AnyTree) -> None:
-        """Refuse NaN in actions for a Box of whole numbers, unless they are traced.
+        """Refuse NaN in actions for a Box of integers. Traced actions are not checked.
 
         Raises:
             arrayferry.ConversionError: an action is NaN.
@@ -136,10 +137,10 @@ class StickyAction(OfGymnasium):
 
     Args:
         repeat_action_probability: the probability that repetitions begin at a step.
-        repeat_action_duration: the number of repetitions, or a pair of the lowest and the highest number.
+        repeat_action_duration: the number of repetitions, or a pair (lowest, highest) to draw the number from.
 
     Raises:
-        gymnasium.error.InvalidProbability: the probability is not between 0 and 1.
+        gymnasium.error.InvalidProbability: the probability is negative, or is 1 or more.
         ValueError: the number of repetitions is not positive, or is neither a number nor a pair.
 
     Examples:
@@ -183,7 +184,7 @@ class StickyAction(OfGymnasium):
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
-        # numbers out of range are clipped for a Box, and refused for other spaces
+        # actions outside the range of their dtype are clipped for a Box, and refused for other spaces
         is_box = isinstance(self.inside.action, Box)
         cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
@@ -201,7 +202,7 @@ class TransformAction(Kernel):
 
     Args:
         func: maps the agent's actions, (n, ...), to actions for the environment.
-        action_space: the space of one action of the agent, or None if it is the environment's action space.
+        action_space: the space of one action of the agent, or None for the environment's action space.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap

@@ -21,13 +21,13 @@ class _Frames(OfGymnasium):
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
     _shown: ClassVar[Any]
-    """The index that selects from a queue the observations that the agent sees."""
+    """The index or slice of the observations in a queue that the agent sees."""
 
     def _queues(self, xp: Namespace, n: int, values: AnyTree, length: int, device: Device) -> State:
-        """Return a state with a queue (n, length, ...) for each leaf. Each entry is a copy of one observation."""
+        """Return a state with a queue (n, length, ...) for each leaf. Each entry is a copy of `values`."""
         parts = split(self.inside.observation, values)
         arrays = [
-            # a copy, since users may change their padding later
+            # a copy, since users may later change the array that they passed as padding
             xp.asarray(np.array(x, space.dtype), device=device)
             for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
         ]
@@ -51,7 +51,10 @@ class _Frames(OfGymnasium):
         )
 
     def _next(self, xp: Namespace, state: State, rows: AnyArray, new: Any) -> tuple[State, Any]:
-        """Set the queues in the rows of a mask, or in all rows. Return the state and copies of the agent's observations."""
+        """Set queues to `new` in the rows of a mask, or in all rows.
+
+        Return the new state, and the agent's observations as copies.
+        """
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
         shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
@@ -97,7 +100,7 @@ class FrameStackObservation(_Frames):
 
 
 class DelayObservation(_Frames):
-    """Delays observations by some steps. In the first steps of an episode, observations are zeros.
+    """Delays observations by `delay` steps. The first `delay` observations of an episode are zeros.
 
     Args:
         delay: the number of steps.

@@ -1,4 +1,4 @@
-"""`Kernel`, a wrapper as pure functions of a batch, and the functions that pass episodes through kernels."""
+"""The class `Kernel`, a wrapper as pure functions of batches, and functions that call kernels in steps and resets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spaces(NamedTuple):
     Attributes:
         observation: the observation space.
         action: the action space.
-        max_episode_steps: the number of steps after which an episode is truncated, or None if this is not known.
+        max_episode_steps: the number of steps after which an episode is truncated, or None if unknown.
     """
 
     observation: Space[Any]
@@ -38,12 +38,12 @@ class Spaces(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a kernel: three trees of arrays, in dicts, tuples and lists.
+    """The state of a kernel: three trees, which are dicts, tuples and lists of arrays.
 
     Attributes:
-        episode: arrays (n, ...), such as stacks and counters. A row is reset when an episode of its environment begins.
-        lasting: arrays that outlive episodes, such as statistics.
-        fixed: arrays that no step changes, such as bounds on the device of the environments.
+        episode: arrays (n, ...), such as counters. When an episode begins, the row of its environment is reset.
+        lasting: arrays that no reset changes, such as statistics.
+        fixed: constant arrays, such as bounds, on the device of the environments.
     """
 
     episode: Any = ()
@@ -54,14 +54,15 @@ class State(NamedTuple):
 class Kernel(Immutable):
     """A wrapper as pure functions of a batch of environments, for arrays of any library.
 
-    One kernel works around single environments, around vector environments, and inside `jit`. A kernel does not reset
-    its state. arrayferry_gym does this where an episode begins, after the kernel has received the final observation, so
-    that no kernel can lose final observations or statistics. A kernel is immutable, and all changes go into the state.
+    One kernel works around single environments, around vector environments, and inside `jit`. Where an episode begins,
+    arrayferry_gym, not the kernel, resets the state. The kernel has already received the final observation by then, so
+    it cannot lose final observations or statistics. A kernel is immutable: values that change belong in the state.
     Subclasses override the methods that they need. By default, a kernel changes nothing.
 
     Attributes:
-        parts: the fields of a `Step` that `step` reads or changes besides `info`: some of "observation", "reward", and
-            "ended" for `terminated` and `truncated`. Around environments of Gymnasium, the other fields are None.
+        parts: the fields of a `Step` that `step` reads or changes besides `info`: any of "observation", "reward" and
+            "ended", which means `terminated` and `truncated`. Around environments of Gymnasium, fields that are not in
+            `parts` are None.
         statistics: the name of the kernel's statistics, or None if it has no statistics.
         inside: the spaces of the environment inside.
         outside: the spaces that the agent sees.
@@ -108,7 +109,8 @@ class Kernel(Immutable):
             xp: a namespace of the Array API standard.
             state: the state. Where an episode begins, the rows of `episode` already have the values of `init`.
             rows: where an episode begins, bool (n,), or None for everywhere.
-            observation: where an episode begins, the first observations, and elsewhere the latest observations.
+            observation: the first observation of the new episode in rows where an episode begins, and the latest
+                observation in all other rows.
         """
         return state, observation
 
@@ -119,7 +121,10 @@ class Kernel(Immutable):
         return state, action
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        """Return the new state and the step's result for the agent. Rows where `result.valid` is false do not count."""
+        """Return the new state and the step's result for the agent.
+
+        Rows where `result.valid` is false belong to no episode, and must not change the state.
+        """
         return state, result
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
@@ -140,7 +145,7 @@ class Kernel(Immutable):
         """Return a copy of this kernel whose `inside` and `outside` are set for an environment with these spaces.
 
         Raises:
-            Exception: the kernel does not support these spaces. The error is that of Gymnasium's own wrapper.
+            Exception: the kernel does not support these spaces. The error has the type that Gymnasium's wrapper raises.
         """
         bound = copy.copy(self)
         vars(bound).pop(KEPT, None)
@@ -167,7 +172,7 @@ class Kernel(Immutable):
 
     @property
     def any_library(self) -> bool:
-        """Whether the kernel supports any library. It must be part of this package, and call no function of a user."""
+        """Whether the kernel supports any library: its class is in this package, and no argument is a function."""
         is_ours = type(self).__module__.startswith("arrayferry_gym.")
         return is_ours and not any(
             callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
@@ -199,7 +204,7 @@ def begin_episodes(
     """Begin episodes in some environments.
 
     Args:
-        kernel: the kernel whose episodes begin.
+        kernel: the kernel to call.
         xp: the namespace.
         state: the state before the call.
         fresh: the state of one environment before its first episode.
@@ -224,7 +229,7 @@ def take_step(
     """Pass a step through a kernel, and begin new episodes.
 
     Args:
-        kernel: the kernel that receives the step.
+        kernel: the kernel to call.
         xp: the namespace.
         state: the state before the call.
         fresh: the state of one environment before its first episode.
@@ -243,7 +248,7 @@ def take_step(
     # where no episode begins, the agent sees the result of the step, not of `Kernel.reset`
     if same_step and kernel.observes:
         first = before_resets(xp, begins, first, result.observation)
-    elif kernel.observes:  # outer kernels must see the first observation in their `step` too
+    elif kernel.observes:  # outer kernels read the first observation in `step` too
         result = result._replace(observation=first)
     return state, result, first
 
@@ -251,8 +256,8 @@ def take_step(
 def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
     """Return the shape and the dtype of one reward after a step of a kernel with a batch of zeros.
 
-    If JAX is imported, it traces the step without computing it. Else, or if JAX cannot trace the step, NumPy or PyTorch
-    computes it. If all fail, the result is the shape and dtype before the kernel.
+    JAX traces the step without computing values. If JAX is not imported or raises an error, NumPy computes the step, or
+    if NumPy raises an error, PyTorch. If all libraries fail, the result is the arguments `shape` and `dtype`.
     """
 
     def step(name: str) -> Any:
@@ -315,9 +320,9 @@ class Chain:
         """Return the random number generator of kernels that change actions, for a seed of the environments.
 
         Args:
-            to: the library.
+            to: the library of the random numbers.
             seed: a seed, or a list with a seed for each environment.
-            device: the device of the numbers.
+            device: the device of the random numbers.
             inside: the number of kernels inside the environment. It varies the seed, since these kernels have generators
                 too.
         """
@@ -345,7 +350,7 @@ class Chain:
     def action(
         self, xp: Namespace, rng: Any, states: AnyTree, action: AnyTree
     ) -> tuple[tuple[State, ...], Any]:
-        """Pass the agent's actions through all kernels. Return their states and the actions for the environment."""
+        """Pass the agent's actions through all kernels. Return the new states and the environment's actions."""
         after = []
         for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
             state, action = self._called(kernel, kernel.action, xp, rng, state, action)

@@ -1,9 +1,9 @@
 """Running means and variances of values that arrive in batches. A mask may exclude rows of a batch.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances". In JAX, the count stops at 2**31 - 1, so later values weigh slightly more.
+Sample Variances". In JAX, the count stops at 2**31 - 1, so later values weigh slightly too much.
 
-As in Gymnasium, the initial mean is 0 and the initial variance is 1. They weigh as much as 1e-4 values.
+As in Gymnasium, the initial mean is 0 and the initial variance is 1. Together they weigh as much as 1e-4 values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ MOST = 2**31 - 1
 class Moments(NamedTuple):
     """The mean and the variance of values.
 
-    In JAX, counts and `updating` are arrays, as they change in compiled code. Elsewhere they are Python numbers.
+    In JAX, `count` and `updating` are arrays, so that their changes need no new compilation. Elsewhere they are Python
+    numbers.
 
     Attributes:
         count: the number of values.
-        mean: the mean, float64 where the library has it, else float32.
+        mean: the mean, float64 if the library supports it on the device, else float32.
         var: the variance.
         updating: whether new values are counted.
     """
@@ -49,30 +50,28 @@ class Moments(NamedTuple):
         return self._replace(updating=_number(xp, updating))
 
     def read(self) -> dict[str, Any]:
-        """Return a dict with the count, a Python integer, and the mean and the variance as nested lists.
-
-        Its keys are "count", "mean" and "var".
+        """Return a dict: "count" is a Python integer, and "mean" and "var" are floats or nested lists of floats.
 
         Raises:
-            arrayferry.OptionError: the moments are traced, or are those of several runs, with an axis that `jax.vmap` added.
+            arrayferry.OptionError: the moments are traced, or have an axis of several runs that `jax.vmap` added.
         """
         count, backend = af.first_array(self.count)
         if backend is not None and backend.is_traced(count):
             raise af.OptionError(
                 "statistics were read in a traced function, where arrays have no values",
-                remedy="Return carry.env_state, and call state_dict outside the function.",
+                remedy="Return the state, such as carry.env_state, and call state_dict outside the traced function.",
             )
         if getattr(self.count, "shape", ()):
             raise af.OptionError(
                 "these are the statistics of several runs, with an axis that jax.vmap has added",
-                remedy="Pass the statistics of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
+                remedy="Pass the state of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
         mean, var = (_numpy(x).tolist() for x in (self.mean, self.var))
         return {"count": int(self.count), "mean": mean, "var": var}
 
     @staticmethod
     def checked(values: AnyTree) -> tuple[int, Any, Any]:
-        """Check a result of `read`. Return its count, and its mean and variance as float64 arrays in NumPy.
+        """Check a result of `read`. Return the count, and the mean and the variance as float64 arrays in NumPy.
 
         Raises:
             arrayferry.OptionError: the values are not a result of `read`.
@@ -82,11 +81,11 @@ class Moments(NamedTuple):
             mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
             # a variance may be NaN only if the mean is not finite, as after a value of NaN or inf
             if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
-                raise ValueError("these are not a mean and a variance")
+                raise ValueError("count or var is negative or NaN, or mean and var differ in shape")
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise af.OptionError(
                 f"statistics are needed, but got {values!r:.80}",
-                remedy='Pass one value of state_dict(), a dict with "count", a whole number, "mean" and "var".',
+                remedy='Pass a value from the dict state_dict(): a dict with "mean", "var", and a whole number as "count".',
             ) from error
         return count, mean, var
 
@@ -109,7 +108,8 @@ class Moments(NamedTuple):
         shape = tuple(self.mean.shape)
         if mean.shape != shape and not (any_shape and shape == ()):
             raise af.OptionError(
-                f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
+                f"the statistics have a count of {count}, a mean of shape {mean.shape} and a variance of shape {var.shape}, "
+                f"but the shape {shape} is needed",
                 remedy="Pass statistics of an environment with the same observations.",
             )
         dtype = np.dtype(dtype_name(self.mean.dtype))
@@ -142,7 +142,7 @@ def wide(xp: Namespace, device: Device) -> Any:
 
 
 def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
-    """Return moments of a shape before the first value."""
+    """Return the initial moments for values of a shape."""
     dtype = wide(xp, device)
     mean = xp.zeros(shape, dtype=dtype, device=device)
     var = xp.ones(shape, dtype=dtype, device=device)
@@ -150,7 +150,7 @@ def fresh(xp: Namespace, shape: tuple[int, ...], device: Device) -> Moments:
 
 
 def _number(xp: Namespace, value: AnyTree) -> Any:
-    """Return a count or a bool as `Moments` store it. In JAX, it is an int32 or bool array, even if int64 is enabled."""
+    """Return a count or a bool as `Moments` store it. In JAX, a count is an int32 array, even if int64 is enabled."""
     if not xp.__name__.startswith("jax"):
         return value
     if isinstance(value, bool):
@@ -197,7 +197,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
     delta = one + first - mean
     spread = second - first * first + delta * delta * left
     mean = mean + delta * weight
-    # if the batch outweighs earlier values, as at first, `spread - var` would lose digits of a small spread
+    # if the batch outweighs earlier values, as the first batch does, `spread - var` could lose digits
     early = weight > 0.5
     if isinstance(early, bool):
         var = var * left + spread * weight if early else var + (spread - var) * weight
@@ -214,13 +214,13 @@ def _sum(xp: Namespace, x: AnyArray) -> Any:
 
 
 def merge(parts: Iterable[Any]) -> dict[str, Any]:
-    """Merge the statistics of several runs, in float64.
+    """Merge the statistics of several runs, in float64, and return a dict like each of `parts`.
 
     Args:
         parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
 
     Raises:
-        arrayferry.OptionError: there are no statistics, or their shapes differ.
+        arrayferry.OptionError: `parts` is empty, or has statistics of different shapes.
     """
     runs = [Moments.checked(part) for part in parts]
     if not runs:
@@ -236,7 +236,7 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
         if mean.shape != center.shape:
             raise af.OptionError(
                 f"statistics of the shapes {center.shape} and {mean.shape} cannot be merged",
-                remedy="Pass statistics of environments with the same observations.",
+                remedy="Pass statistics of environments whose observations or rewards have the same shape.",
             )
         apart = mean - center
         total += count

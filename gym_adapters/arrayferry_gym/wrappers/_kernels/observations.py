@@ -49,7 +49,9 @@ class TransformObservation(Observations):
 
 
 class RescaleObservation(Observations):
-    """Maps observations linearly from the bounds of their Box to a given range. Whole numbers become float32.
+    """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
+
+    Integer observations become float32.
 
     Args:
         min_obs: the lower bound of the results, a number or an array.
@@ -57,7 +59,8 @@ class RescaleObservation(Observations):
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: a bound has another shape, the bounds are in the wrong order, or only one of the ranges is infinite.
+        ValueError: a bound is an array of another shape than observations, `min_obs` is above `max_obs`, or a bound is
+            infinite in only one of the two ranges.
 
     Examples:
         >>> from arrayferry_envs import Pendulum, wrap
@@ -96,7 +99,7 @@ class ReshapeObservation(Observations):
 
     Raises:
         TypeError: the observation space is not a Box, or the shape is not a tuple of integers.
-        ValueError: the shape has another number of elements than an observation.
+        ValueError: `shape` and an observation have different numbers of elements.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -122,7 +125,7 @@ class DtypeObservation(Observations):
         dtype: the name of a dtype, or a dtype of NumPy or another library, such as `torch.float32`.
 
     Raises:
-        TypeError: observations are not arrays of one dtype.
+        TypeError: the observation space is not a Box, Discrete, MultiDiscrete or MultiBinary.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -145,7 +148,7 @@ class DtypeObservation(Observations):
         if isinstance(cast, spaces.Box) and cast.dtype.kind in "iu":
             source: Any = observation
             limits = np.iinfo(cast.dtype)
-            # in Gymnasium's wrapper, a `high` above the range of the dtype wraps around to a low number
+            # Gymnasium's wrapper casts a `high` above the range of the dtype to a low number, so clip it
             high = np.where(source.high >= limits.max, limits.max, cast.high).astype(cast.dtype)
             cast = spaces.Box(cast.low, high, dtype=cast.dtype.type)
         return cast, action
@@ -158,11 +161,11 @@ class GrayscaleObservation(Observations):
     """Converts RGB images to greyscale.
 
     Args:
-        keep_dim: whether to keep the colour axis, with length 1.
+        keep_dim: whether the results have a colour axis, of length 1.
 
     Raises:
         TypeError: the observation space is not a Box.
-        ValueError: the observation space is not a space of images.
+        ValueError: the observation space is not uint8 of shape (height, width, 3) with the bounds 0 and 255.
 
     Examples:
         >>> import numpy as np
@@ -195,10 +198,10 @@ class GrayscaleObservation(Observations):
 
 
 class FlattenObservation(Observations):
-    """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
+    """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot vectors.
 
-    Around a vector environment, Gymnasium's own wrapper flattens observations that are not arrays of one shape, such as
-    those of a Sequence or Text.
+    Around a vector environment, Gymnasium's own wrapper flattens observations that contain values without a fixed
+    shape, such as those of a Sequence or Text.
 
     Examples:
         >>> from gymnasium import spaces
@@ -228,7 +231,7 @@ class FilterObservation(Observations):
     """Selects parts of Dict or Tuple observations.
 
     Args:
-        filter_keys: the keys of a Dict, or the indices of a Tuple, to keep.
+        filter_keys: the keys of a Dict, or the indices of a Tuple, to select.
 
     Raises:
         ValueError: a key or index does not exist, or the observation space is not a Dict or Tuple.
@@ -256,7 +259,7 @@ class FilterObservation(Observations):
 
 
 class TimeAwareObservation(Kernel):
-    """Adds the number of steps in the episode to observations.
+    """Adds to observations the number of steps in the episode so far.
 
     Args:
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
@@ -265,7 +268,7 @@ class TimeAwareObservation(Kernel):
         max_episode_steps: the step limit, or None for the environment's own limit.
 
     Raises:
-        ValueError: the environment has no step limit and none was passed, or observations already have the key.
+        ValueError: no step limit was passed and the environment has none, or observations already have `dict_time_key`.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -296,7 +299,7 @@ class TimeAwareObservation(Kernel):
 
     @property
     def limit(self) -> int | None:
-        """The step limit, or None if it is not known."""
+        """The step limit, or None if the limit is unknown."""
         limit = self.max_episode_steps
         return self.inside.max_episode_steps if limit is None else limit
 
@@ -305,7 +308,7 @@ class TimeAwareObservation(Kernel):
         if limit is None:
             raise ValueError(
                 "The environment must be wrapped by a TimeLimit wrapper or the spec must specify a `max_episode_steps`. "
-                "Otherwise pass max_episode_steps"
+                "If neither is possible, pass max_episode_steps"
             )
         timed = self._with_time(observation, limit)
         vars(self)["_places"] = list(keyed(timed))
@@ -318,7 +321,7 @@ class TimeAwareObservation(Kernel):
         if isinstance(observation, spaces.Dict):
             if self.dict_time_key in observation.spaces:
                 raise ValueError(
-                    f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
+                    f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space. Pass another key."
                 )
             # Gymnasium before 1.4 has no `sort_keys`
             ordered = hasattr(observation, "sort_keys")

@@ -1,4 +1,4 @@
-"""Kernels with the arguments and spaces of Gymnasium's wrappers of the same names."""
+"""Base classes of kernels that have the name, arguments and spaces of a wrapper of Gymnasium."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .kernel import Kernel, State, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
-    """An environment that has only spaces, from which Gymnasium's wrappers compute the spaces of the result."""
+    """An environment that has only spaces. Gymnasium's wrappers around it compute the spaces that the agent sees."""
 
     def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation
@@ -43,7 +43,7 @@ class OfGymnasium(Kernel):
             reason = f". Gymnasium says: {error}" if str(error) else ""
             raise type(error)(
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
-                f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside{reason}"
+                f"{action!r:.120}. If observations must be a Box, put FlattenObservation inside{reason}"
             ) from error
         return wrapper.observation_space, wrapper.action_space
 
@@ -75,11 +75,11 @@ def as_float(space: Any) -> Any:
 
 
 def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: Device) -> State:
-    """Return the linear map from a Box to other bounds, as two arrays (1, ...): the factor and the intercept.
+    """Return the linear map from a Box to other bounds: a `State` whose `fixed` is (factor, intercept).
 
-    The arrays have the dtype of the Box, or float64 for a Box of integers. If the factor is out of the range of this
-    dtype, the result is three arrays: a divisor, which is half the old width, a factor, which is half the new width, and
-    the intercept.
+    Both are arrays (1, ...) of the dtype of the Box, or float64 for a Box of integers. If the factor is out of the
+    range of this dtype, `fixed` is (divisor, factor, intercept), where the divisor is half the old width, and the
+    factor is half the new width.
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
@@ -90,7 +90,7 @@ def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: De
     intercept[above] = high[above] - own_high[above]
     with np.errstate(all="ignore"):
         intercept[below] = low[below] - own_low[below] / width[below] * new[below]
-    fixed_at = both & (own_low == own_high)  # these values have one bound, and are only shifted
+    fixed_at = both & (own_low == own_high)  # where both bounds are equal, values are only shifted
     width[fixed_at] = new[fixed_at] = 1
     intercept[fixed_at] = (low - own_low)[fixed_at]
     dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)

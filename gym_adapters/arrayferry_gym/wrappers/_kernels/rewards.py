@@ -16,14 +16,14 @@ from .of_gymnasium import OfGymnasium
 
 
 class ClipReward(OfGymnasium):
-    """Clips rewards.
+    """Clips rewards to the range `min_reward` to `max_reward`.
 
     Args:
-        min_reward: the lower bound, or None for no bound.
-        max_reward: the upper bound, or None for no bound.
+        min_reward: the lower bound, a number or an array, or None for no bound.
+        max_reward: the upper bound, a number or an array, or None for no bound.
 
     Raises:
-        gymnasium.error.InvalidBound: both bounds are None, or they are in the wrong order.
+        gymnasium.error.InvalidBound: both bounds are None, or `min_reward` is above `max_reward`.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -62,8 +62,8 @@ class TransformReward(Kernel):
     """Applies a function to rewards.
 
     Args:
-        func: maps a batch of rewards, (n,), to a batch of new rewards.
-        shape: the shape of one new reward. None to determine it, if needed, by a call of `func` with zeros.
+        func: maps a batch of rewards, (n, ...), to a batch of new rewards.
+        shape: the shape of one new reward, or None to determine the shape by a call of `func` with zeros.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -88,15 +88,15 @@ class TransformReward(Kernel):
 
 
 def _array(xp: Namespace, x: AnyArray, device: Device) -> Any:
-    """Return an array bound as an array of the library. Return None for a number, whose dtype could widen rewards."""
+    """Convert a bound to an array of the library. Return None for a number, since its dtype could widen rewards."""
     if np.ndim(x) == 0:
         return None
     return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)
 
 
 def _number_or(array: AnyArray, x: AnyArray) -> Any:
-    """Return the result of `_array` for the bound `x`. If it is None, return `x` as a Python number.
+    """Return `array`, the result of `_array` for the bound `x`. If `array` is None, return `x` as a Python float.
 
-    A Python number adopts the dtype of the rewards.
+    A Python float adopts the dtype of the rewards. If `x` is None, return None.
     """
     return array if array is not None or x is None else float(x)

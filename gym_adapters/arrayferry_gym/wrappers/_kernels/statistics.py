@@ -18,16 +18,16 @@ from .of_gymnasium import OfGymnasium
 
 
 class NormalizeObservation(OfGymnasium):
-    """Normalises observations, in float32, by the running mean and variance of all observations so far.
+    """Normalises observations by the running mean and variance of all observations so far. The results are float32.
 
     Each observation of an episode counts once, also the first and the last observation.
 
     Args:
-        epsilon: the number added to the variance under the square root.
+        epsilon: a number that is added to the variance, so that the divisor is not 0.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
-        ValueError: the observation space has no shape.
+        ValueError: the observation space, such as a Dict, has no shape.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -71,13 +71,13 @@ class NormalizeObservation(OfGymnasium):
 
 
 class NormalizeReward(OfGymnasium):
-    """Divides rewards by the square root of the running variance of the discounted returns so far.
+    """Divides rewards by the running standard deviation of the discounted returns so far.
 
     Unlike in Gymnasium's wrapper, the return of a truncated episode never carries over into the next episode.
 
     Args:
-        gamma: the discount factor.
-        epsilon: the number added to the variance under the square root.
+        gamma: the discount factor, from 0 to 1.
+        epsilon: a number that is added to the variance, so that the divisor is not 0.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
@@ -133,10 +133,10 @@ class NormalizeReward(OfGymnasium):
 class RecordEpisodeStatistics(Kernel):
     """Adds the returns "r", lengths "l" and discounted returns "dr" of finished episodes to infos.
 
-    Returns have the shape of rewards. With several objectives or agents, each has its return.
+    Returns have the shape of rewards: with several objectives or agents, there is a return for each.
 
     Args:
-        buffer_length: the number of episodes in the queues of a wrapper, such as `return_queue`.
+        buffer_length: the maximum number of episodes in the queues of a wrapper, such as `return_queue`.
         stats_key: the key of the statistics in infos.
         gamma: the discount factor of "dr", from 0 to 1. None leaves out "dr".
 
