@@ -1,4 +1,4 @@
-"""Images of environments, drawn by the environments of Gymnasium, which need pygame."""
+"""`ClassicEnv`: environments whose images are drawn by environments of Gymnasium, with pygame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ClassicEnv(FunctionalEnv):
     """An environment of classic control. Its states are named tuples of arrays (n,).
 
     Attributes:
-        drawn_by: the class name of Gymnasium's environment with the same states.
+        drawn_by: the class name of the environment of Gymnasium that has the same states, and draws the images.
     """
 
     drawn_by: str
@@ -26,7 +26,7 @@ class ClassicEnv(FunctionalEnv):
         return xp.stack(list(state), axis=1)
 
     def render(self, state: AnyTree, index: int) -> Any:
-        """Draw one environment as Gymnasium does, but without the last action. This needs pygame."""
+        """Draw environment `index` as Gymnasium does, but without the last action. Drawing needs pygame."""
         from gymnasium.envs import classic_control
 
         env: Any = getattr(classic_control, self.drawn_by)(render_mode="rgb_array")

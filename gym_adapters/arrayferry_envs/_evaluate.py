@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._evaluate_options import EvaluateOptions
 
     class Module(Protocol):
-        """A protocol for modules of PyTorch, which may not be installed."""
+        """A protocol for modules of PyTorch, since PyTorch may not be installed."""
 
         def state_dict(self, *args: Any, **options: Any) -> Any: ...
 
@@ -69,37 +69,37 @@ def evaluate(
     """Run several episodes in each of many environments, with a policy of any library.
 
     Only the first `episodes` episodes of each environment count, so that short episodes do not count more often than
-    long ones. The run ends when the slowest environment has finished them.
+    long ones. The run ends when each environment has finished `episodes` episodes.
 
-    A policy in JAX and a `FunctionalEnv` run in one compiled `lax.while_loop`, without reverse-mode gradients. For
-    gradients, or for a fixed number of steps, use `rollout`. All other combinations are stepped from Python: a
-    `FunctionalEnv` as a vector environment in the policy's library, other environments unchanged, in any autoreset
-    mode. The environments of Gymnasium are first reset, with the key as the seed, and remain open in the state after
-    the last step. Wrappers with statistics, such as `NormalizeObservation`, do not update them.
+    A policy in JAX and a `FunctionalEnv` run in one compiled `lax.while_loop`, which has no reverse-mode gradients. For
+    gradients, or for a fixed number of steps, use `rollout`. All other combinations are stepped from Python. A
+    `FunctionalEnv` then becomes a vector environment in the policy's library. Environments of Gymnasium may have any
+    autoreset mode. They are first reset, with the key as the seed, and remain open in the state after the last step.
+    Wrappers around environments of Gymnasium, such as `NormalizeObservation`, do not update their statistics.
 
     Args:
-        env: a `FunctionalEnv`; a vector environment of Gymnasium, or an adapter around one; or a single environment, as a
-            batch of one.
+        env: a `FunctionalEnv`, a vector environment of Gymnasium, an adapter around a vector environment, or a single
+            environment of Gymnasium, which counts as a batch of one.
         policy: a function as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch
             of observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key in JAX, and an `arrayferry_gym.Random` in any other library. The policy may also be a
+            The key is a JAX key for a policy in JAX, and otherwise an `arrayferry_gym.Random`. The policy may also be a
             PyTorch module, which maps observations to actions. With `policy_state`, it maps
             `(observation, policy_state)` to `(action, policy_state)`. The module is copied, and runs in evaluation
-            mode. State inside a module is not reset between episodes: use `policy_state`. If a function calls a module,
-            the module's mode does not change: call its `eval()` first.
+            mode. State inside a module is not reset between episodes: use `policy_state`. If the policy is a
+            function that calls a module, the mode of this module is not changed: call its `eval()` first.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module, its
             `state_dict`, or None for its current weights.
         key: the seed of the environments and of the policy's key: an integer, or a JAX key. It also seeds the numbers that
             PyTorch draws by itself in the policy, as in `Categorical.sample`; PyTorch's generators are restored afterwards.
-        num_envs: the number of environments of a `FunctionalEnv`. Other environments have their own number.
+        num_envs: the number of environments of a `FunctionalEnv`. Other environments have a fixed number.
         episodes: the number of episodes in each environment.
-        gamma: the discount factor for each further step, from 0 to 1.
+        gamma: the discount factor per step, from 0 to 1.
         env_params: as in `rollout`, for a `FunctionalEnv`.
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
-        wrapper_state: for an environment made by `wrap`, `carry.env_state.wrappers` of another rollout, or the result
-            of `env.state_dict(carry.env_state)`. The statistics are used but not updated. Without `wrapper_state`, the
+        wrapper_state: the statistics of an environment made by `wrap`: `carry.env_state.wrappers` of a rollout, or the
+            result of `env.state_dict(carry.env_state)`. They are used but not updated. If `wrapper_state` is None, the
             environment begins with new statistics, and a warning is issued.
         sharding: as in `rollout`.
         policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
@@ -107,7 +107,7 @@ def evaluate(
         progress: whether to show progress in a terminal, with rich.
 
     Returns:
-        The results of each episode: JAX arrays from compiled code, NumPy arrays otherwise.
+        The results of each episode, as JAX arrays from compiled code and otherwise as NumPy arrays.
 
     Raises:
         TypeError: `env` is not an environment, or an argument after the key was passed without a keyword.
@@ -136,7 +136,7 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
-    # imported here, since importing this module makes converters, which loads the plugins
+    # imported here, since importing `stepping` makes converters, which loads the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("evaluate", _misplaced, "num_envs= or episodes=")
@@ -171,7 +171,7 @@ def evaluate(
 def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, gamma: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
-    """Return the results of the first episodes of each environment."""
+    """Return the results of the first `episodes` episodes of each of `n` environments."""
     taken = (step for step in steps if step is not None)  # None stands for a reset
     first = next(taken)
     count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)

@@ -1,4 +1,4 @@
-"""`export` writes an environment or a policy as an ONNX file, to run it without Python. `check_export` checks the file."""
+"""`export` writes an environment or a policy as an ONNX file, to run without Python. `check_export` checks the file."""
 
 from __future__ import annotations
 
@@ -37,27 +37,29 @@ def export(
     """Write an environment, a policy, or both to an ONNX file, with all wrappers in one graph.
 
     Each run of the graph takes a step in all environments, or resets the environments that its input "reset" selects.
-    ONNX has no state and no random numbers, so both are inputs:
+    ONNX has no state and no random numbers, so states and random numbers are inputs:
 
     - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the previous
       run. In the first run they are zeros, and "reset" is true everywhere.
-    - "reset", bool (n,), begins episodes: at a reset, the reward is 0, and no action is taken.
-    - "action..." are the actions, which are clipped to their space. With a policy, they are outputs, and
-      "last.observation..." are the observations of the previous run.
-    - "random..." are random numbers, new in each run: uniform in [0, 1) or normal. The metadata says which.
+    - "reset", bool (n,), selects environments that begin an episode. Their reward is 0, and their action has no effect.
+    - "action..." are the actions, which are clipped to their space. With a policy, the actions are outputs,
+      and "last.observation...", the observations of the previous run, are inputs.
+    - "random..." are random numbers, which must be new in each run. The metadata says whether each input is uniform in
+      [0, 1) or normal.
     - "last.key", uint32 (2,), for environments in JAX, is the key of all random numbers of their steps and resets. In
       the first run, pass the key data of any key, such as `jax.random.key(0)`, and in later runs the output "key" of
-      the previous run. A run splits it into three keys: the next "key", a key for steps, and a key for resets.
-    - "params...", with `param_inputs`, are parameters that are otherwise constants. Their values are in the metadata.
-      Parameters that the environment draws are inputs only if they have an effect.
+      the previous run. A run splits this key into three keys: the next "key", a key for steps, and a key for resets.
+    - "params..." are the parameters, if `param_inputs` is true. Otherwise parameters are constants. The metadata has
+      their values. Parameters that the environment draws are inputs only if they have an effect.
 
     The outputs are the results of a vector environment's step: "observation...", "reward", "terminated", "truncated",
-    "info...", and in SAME_STEP mode "final_observation...". Names of parts of trees have dots: "last.state.position".
+    "info...", and in SAME_STEP mode "final_observation...". Names of arrays in trees have dots: "last.state.position".
 
     **A policy alone**, with `env=None`, maps the environment's "observation..." to "action...": kernels change the
     observation, the policy acts, kernels change the action, and the action is clipped to its space. If kernels have a
-    memory, such as a stack of frames, "reset" and "last.wrappers..." are further inputs, as above. The metadata has
-    "test_vectors": the inputs, the outputs, and the policy's observations and actions in eight consecutive runs.
+    memory, such as a stack of frames, "reset" and "last.wrappers..." are further inputs, as above. In the
+    metadata, "test_vectors" are the inputs, the outputs, and the policy's observations and actions in eight consecutive
+    runs.
 
     Args:
         env: the environment, which may be wrapped by `wrap`, in Array API code or in JAX. None for a policy alone.
@@ -68,19 +70,19 @@ def export(
             a model or policy of Stable-Baselines3, exported as its `predict` with deterministic=True. A model includes the
             statistics of its `VecNormalize`. With None, actions are inputs.
         policy_params: the parameters of the policy, which become constants. For `flax.linen`, they are the module's
-            variables. Other modules of JAX contain their parameters.
+            variables. Other modules of JAX contain their own parameters.
         env_params: parameters of the environment, or a dict of the parameters that differ from the defaults.
         param_inputs: whether parameters of the environment that are numbers or arrays become inputs.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         autoreset_mode: when environments are reset after an episode: SAME_STEP, NEXT_STEP, or DISABLED (only by the
             input "reset").
-        wrapper_state: the statistics of wrappers, as the `state_dict` of an environment, or the `wrappers` of a
+        wrapper_state: the statistics of wrappers: the result of `env.state_dict`, or `carry.env_state.wrappers` of a
             rollout. They become constants, which no step updates.
         kernels: the wrappers around a policy alone, innermost first. For an environment, use `wrap`.
-        observation_space: for a policy alone, the environment's own observation space, inside all kernels. Without
+        observation_space: the environment's own observation space, inside all kernels, for a policy alone. Without
             kernels, it defaults to the space of a Stable-Baselines3 model.
-        action_space: for a policy alone, the environment's own action space, inside all kernels. Without kernels, it
+        action_space: the environment's own action space, inside all kernels, for a policy alone. Without kernels, it
             defaults to the space of a Stable-Baselines3 model.
 
     Returns:
@@ -88,8 +90,8 @@ def export(
         spaces, parameters, the step limit, and versions.
 
     Raises:
-        arrayferry.OptionError: the environment or the policy cannot be exported: it needs a library other than JAX, or an
-            operation that ONNX lacks. The message names the line of code.
+        arrayferry.OptionError: the environment or the policy cannot be exported, for example because it needs a library
+            other than JAX, or an operation that ONNX lacks. The message names the line of code.
         arrayferry.BackendUnavailableError: ndonnx is not installed; or a PyTorch module needs onnxscript.
 
     Examples:
@@ -129,7 +131,7 @@ def export(
         raise af.OptionError(f"{argument} was passed without a policy", remedy="Pass policy=.")
     if not isinstance(kernels, Iterable):
         raise af.OptionError(
-            f"kernels={kernels!r:.80} is no sequence", remedy="Pass [kernel, ...]."
+            f"kernels={kernels!r:.80} is not a sequence", remedy="Pass [kernel, ...]."
         )
     kernels = tuple(kernels)
     resets = RULES[autoreset_mode_of(autoreset_mode)].by_itself or None
@@ -149,7 +151,7 @@ def export(
         from ._onnx_agents import AgentGraph
 
         spaces = {"observation_space": observation_space, "action_space": action_space}
-        if not kernels:  # a policy's own spaces may differ from those inside kernels
+        if not kernels:  # the default is the policy's spaces, unless kernels change them
             spaces = {k: getattr(policy, k, None) if x is None else x for k, x in spaces.items()}
         limit = None if max_episode_steps is UNSET else max_episode_steps
         graph = AgentGraph(spaces, kernels, num_envs, limit, wrapper_state, policy, policy_params)
@@ -174,15 +176,17 @@ def check_export(
 
     Args:
         path: a file that `export` wrote for a policy alone.
-        policy: the policy, or None. The policy is also called with the observations in the test vectors, and its
-            actions are compared with the actions there.
+        policy: the exported policy, or None. The policy is called with the observations in the test vectors, and its
+            actions are compared with the actions in the test vectors. With None, only the file is checked.
         policy_params: the policy's parameters, as for `export`.
 
     Returns:
-        The largest absolute difference of two numbers; inf if only one of them is NaN, or if shapes or names differ.
+        The largest absolute difference of two corresponding numbers. It is inf if only one of the numbers is NaN, or if
+        shapes or names differ.
 
     Raises:
-        arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws different random numbers.
+        arrayferry.OptionError: the file is damaged or has no test vectors, or the policy draws random numbers that
+            are not in the file.
         FileNotFoundError: the file does not exist.
         arrayferry.BackendUnavailableError: onnxruntime or ndonnx is not installed.
 

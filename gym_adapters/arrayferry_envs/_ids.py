@@ -15,7 +15,7 @@ REFERENCE = {f"arrayferry_envs.{name}": limit for name, limit in _LIMITS.items()
 
 
 def register_all() -> None:
-    """Register the reference environments, and an id whose option `name` selects an environment of any suite."""
+    """Register the reference environments, and an id whose option `name` is the id of an environment of a suite."""
     for path, limit in REFERENCE.items():
         register_id(f"arrayferry/{path.partition(':')[2]}-v0", path, limit)
     gym.register(
@@ -32,9 +32,9 @@ def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> Non
 
     Args:
         env_id: the id for `gymnasium.make`.
-        env: the class, or its path.
+        env: the class, or its path "package.module:Class".
         limit: the number of steps after which an episode is truncated, or None for no limit.
-        **options: options for making the environment.
+        **options: default options of the environment, such as `params`.
     """
     single = "_single" if limit is None else "_unlimited"
     gym.register(

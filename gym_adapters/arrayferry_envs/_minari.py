@@ -52,26 +52,26 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     """Store trajectories as a Minari dataset of whole episodes.
 
     Consecutive trajectories are called segments. Episodes are joined across segments. An episode of n steps has n + 1
-    observations (the last is the one before the reset), and n actions, rewards, terminations and truncations. Dtypes are
+    observations (the last is from before the reset), and n actions, rewards, terminations and truncations. Dtypes are
     unchanged. Actions are stored as the policy chose them. Images are stored without loss. Infos are omitted.
 
     Episodes are in the order in which they end. Each segment is written before the next is read, so that `steps` may be
-    larger than memory. If an error occurs, the dataset keeps the episodes written before.
+    larger than memory. If an error occurs, the episodes written before the error remain in the dataset.
 
     Args:
-        steps: the `Trajectory` that `rollout` or a `Collector` returns, or an object with the same fields, which are
-            arrays (time, environment, ...) of any library; or an iterable of consecutive trajectories. Trajectories of
-            several groups of a `Collector` must be in the order in which it yields them.
+        steps: a trajectory, or an iterable of consecutive trajectories. A trajectory is the `Trajectory` that `rollout`
+            or a `Collector` returns, or an object with the same fields: arrays (time, environment, ...) of any library.
+            Trajectories of several groups of a `Collector` must be in the order in which the `Collector` yields them.
         name: the name of the dataset, with a version: "cart_pole/random-v0".
-        env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored. Its
-            spec is stored if it can be written as JSON.
+        env: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored. Its spec is
+            stored if the spec can be written as JSON.
         **metadata: further arguments of `minari.create_dataset_from_buffers`. Minari recommends `author`, `author_email`,
             `code_permalink`, `algorithm_name`, `description` and `eval_env`.
 
     Raises:
         arrayferry.BackendUnavailableError: Minari, h5py or Pillow is not installed.
         arrayferry.OptionError: the steps do not fit the spaces, or have no final observations; segments are not
-            consecutive; no episode is complete.
+            consecutive; or no episode is complete.
         ValueError: a dataset of this name exists.
 
     Examples:
@@ -92,7 +92,7 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
     trajectories = [steps] if hasattr(steps, "terminated") else steps
     if not isinstance(trajectories, Iterable):
         raise _wrong(
-            f"steps={steps!r:.80} is no Trajectory", "Pass a Trajectory, or an iterable of them."
+            f"steps={steps!r:.80} is not a Trajectory", "Pass a Trajectory, or an iterable of them."
         )
     described = _described(env)
     spaces = described.observation_space, described.action_space
@@ -136,10 +136,15 @@ def _minari() -> tuple[Any, Any]:
 
 
 def _described(env: Any) -> gym.Env[Any, Any]:
-    """Return an object with the spaces and the spec of a single environment. A spec that is not JSON becomes None."""
+    """Return an `Env` that has only the spaces and the spec of one environment in `env`.
+
+    A spec that cannot be written as JSON becomes None.
+    """
     shown, batch = gym.Env[Any, Any](), isinstance(env, VectorEnv)
     if not isinstance(env, (FunctionalEnv, gym.Env, VectorEnv)):
-        raise TypeError(f"env must be an environment, but is {env!r:.80}")
+        raise TypeError(
+            f"env must be a FunctionalEnv or an environment of Gymnasium, but is {env!r:.80}"
+        )
     for name in ("observation_space", "action_space"):
         space = getattr(env, f"single_{name}" if batch else name)
         setattr(shown, name, getattr(space, "original", space))
@@ -160,7 +165,7 @@ def _described(env: Any) -> gym.Env[Any, Any]:
 def _joined(
     trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], counts: Counter[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield a list of the episodes that end in each trajectory, and count episodes and steps in `counts`."""
+    """For each trajectory, yield a list of the episodes that end in it, and count episodes and steps in `counts`."""
     # maps each environment to the parts of its current episode: [] if the episode has ended, or
     # None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
@@ -206,7 +211,7 @@ def _length(parts: list[Any]) -> int:
 
 
 def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[str, Any]:
-    """Concatenate the parts of an episode."""
+    """Concatenate the parts of an episode, and return them as the arguments of an `EpisodeBuffer` of Minari."""
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     observed, acted = (len(list(leaves(space))) for space in spaces)
     first, actions = columns[:observed], columns[observed : observed + acted]
@@ -224,13 +229,13 @@ def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[st
 def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
     """Return (arrays to store, keys of the environments, done, began, lengths) of a trajectory, in NumPy.
 
-    `done` and `began` are true at the last and the first step of an episode. `lengths` is the
-    number of each step in its episode, counted from 1.
+    The key of an environment is (group or None, index in the group). `began` is true at the first step
+    of an episode, and `done` at the last. `lengths` numbers the steps of an episode, from 1.
     """
     for name in FIELDS:
         if getattr(trajectory, name, None) is None:
-            remedy = "Pass what rollout or a Collector returns, with final_observation=True."
-            raise _wrong(f"{where} has no {name}: it is a {type(trajectory).__name__}", remedy)
+            remedy = "Pass the Trajectory that rollout or a Collector returns with final_observation=True."
+            raise _wrong(f"{where} has no {name}: its type is {type(trajectory).__name__}", remedy)
     values = af.convert([getattr(trajectory, name) for name in FIELDS], "numpy")
     *trees, reward, terminated, truncated, began, lengths = values
     columns = []

@@ -52,10 +52,10 @@ from ._onnx_numbers import XP, RawRandom, exact
 from ._onnx_policies import acting, named, of_policy
 
 Arrays = dict[str, Any]
-"""Arrays by the names of inputs or outputs."""
+"""A dict from the names of inputs or outputs to arrays."""
 
 FEW = 64
-"""The largest size of a parameter whose value is in the metadata."""
+"""The largest number of elements of a parameter whose value is stored in the metadata."""
 
 
 class OnnxGraph:
@@ -64,7 +64,7 @@ class OnnxGraph:
     Args:
         env: the environment to export.
         num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
-        library: the library of the arrays in a run.
+        library: the name of the library that computes a run: "ndonnx" for a graph.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class OnnxGraph:
         if base.library is not None and not of_jax:
             raise af.OptionError(
                 f"{env!r:.80} needs {base.library}, so it cannot be exported",
-                remedy="Write it in Array API code or in JAX.",
+                remedy="Write the environment in Array API code or in JAX.",
             )
         self.env = env
         self.n = count_of("num_envs", num_envs)
@@ -104,13 +104,13 @@ class OnnxGraph:
         self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: AnyTree) -> None:
-        """Use the statistics of wrappers, without updating them."""
+        """Use `values` as the statistics of wrappers, without updating them."""
         env = self.env
         check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
-                    f"{env!r:.80} has statistics, but wrapper_state is None, and a file does not update statistics",
+                    f"{env!r:.80} has statistics, but wrapper_state is None, and an exported file does not update statistics",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.env_state) after a rollout.",
                 )
             self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
@@ -131,7 +131,7 @@ class OnnxGraph:
 
         def act(observation: AnyTree, rng: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):  # examples are random samples, which may overflow
+                with np.errstate(all="ignore"):  # computations may overflow for random examples
                     return acts()(self.xp, observation, rng)
             except TranslationError as error:
                 raise of_policy(error.reason, error.remedy) from error
@@ -146,7 +146,7 @@ class OnnxGraph:
         self.act = act
 
     def _fitted(self, action: AnyTree) -> Any:
-        """Check that a policy's actions have the shapes of their space, and return them in its dtypes."""
+        """Check that a policy's actions have the shapes of their space, and return them in the dtypes of the space."""
         space = self.chain.outside.action
 
         def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
@@ -182,10 +182,10 @@ class OnnxGraph:
             first, model = model, ndx.build(self.inputs, outputs)
             if first.graph != model.graph:
                 raise af.OptionError(
-                    f"{self.env!r:.80} cannot be exported: it gives different results for the same arguments",
-                    remedy="Draw all random numbers from rng. check_functional_env names the method.",
+                    f"{self.env!r:.80} cannot be exported: it returns different results for the same arguments",
+                    remedy="Draw all random numbers from rng. check_functional_env names the method that does not.",
                 )
-        # parameters that the environment replaces by sampled ones are not read
+        # parameters that the environment replaces by drawn parameters are not needed as inputs
         for name in self.inputs.keys() - _read(model.graph):
             if name.startswith("params."):
                 del self.inputs[name]
@@ -219,7 +219,7 @@ class OnnxGraph:
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
         outputs, after = self._run(form)
-        # in the first run, vector rewards change the shape of statistics: trace again
+        # vector rewards change the shape of statistics in the first run, so a second run is traced
         if _form(after) != _form(form):
             outputs, after = self._run(after)
         return outputs
@@ -250,7 +250,7 @@ class OnnxGraph:
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        # where an episode begins, the input state may be invalid
+        # where an episode begins, the input state may be invalid, so it is replaced
         state = env.select(begins, fresh, last["state"])
         env_state = EnvState(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
@@ -270,7 +270,7 @@ class OnnxGraph:
         state = env.select(begins, fresh, env_state.state)
         again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
         observation = before_resets(xp, begins, first, outcome.observation)
-        # where an episode begins, no step was taken: its results are zeros
+        # where an episode begins, the results of the step are replaced by zeros
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
         added, reward, terminated, truncated = mapped(
             lambda x: select(xp, begins, xp.zeros_like(x), x), said
@@ -357,7 +357,7 @@ OF_JAX = "Write it with functions that jax.jit can trace."
 
 
 def _refuse(kernel: Kernel, error: Exception) -> None:
-    """Explain an error that a kernel raised, unless it is an `ArrayFerryError`."""
+    """Raise an `OptionError` for an error of a kernel, unless the error is an `ArrayFerryError`."""
     line = authors_line(error) or line_of(type(kernel).step)
     if not isinstance(error, af.ArrayFerryError):
         raise af.OptionError(
@@ -392,7 +392,7 @@ def described(name: str, x: AnyArray) -> dict[str, Any]:
 
 
 def sampler(space: Any, n: int) -> Callable[[], Any]:
-    """Return a function that draws n samples of a space. Floats with wide bounds are near 0, like observations."""
+    """Return a function that draws n samples of a space. Floats with wide bounds are near 0, as observations are."""
     batch: Any = batch_space(space, n)
     batch.seed(0)
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ from ._onnx_numbers import RawRandom
 from ._onnx_policies import acting, dotted, named, normalizer_of
 
 RUNS = 8
-"""The number of test vectors, which are consecutive runs."""
+"""The number of test vectors. Each test vector is a run that continues the run before it."""
 
 
 class _Outside(FunctionalEnv):
@@ -42,7 +42,7 @@ class AgentGraph(OnnxGraph):
     """A policy and the wrappers around it as a graph.
 
     Args:
-        *options: a dict of the spaces of the environment inside the wrappers, and `kernels`, `num_envs`,
+        *options: in this order, a dict of the spaces of the environment inside the wrappers, and `kernels`, `num_envs`,
             `max_episode_steps`, `wrapper_state`, `policy` and `policy_params` as for `export`.
         library: the library of the arrays in a run. "numpy" computes the expected results of the graph.
     """
@@ -71,7 +71,7 @@ class AgentGraph(OnnxGraph):
         Args:
             inputs: "observation", "last.wrappers" (kernel states of the previous run) and, for kernels with a memory,
                 "reset" (whether an episode begins).
-            take: returns random numbers, as for `RawRandom`.
+            take: a function that returns raw random numbers, as for `RawRandom`.
         """
         xp, begins = self.xp, inputs.get("reset")
         acts, chooses = (RawRandom(xp, name, take) for name in ("wrappers", "policy"))
@@ -195,7 +195,10 @@ def _recorded(inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> A
 
 
 def _apart(actual: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference of two numbers; inf if names or shapes differ, or only one is NaN."""
+    """Return the largest absolute difference of corresponding numbers.
+
+    It is inf if names or shapes differ, or if only one of two numbers is NaN.
+    """
     if actual.keys() != wanted.keys():
         return math.inf
     most = 0.0

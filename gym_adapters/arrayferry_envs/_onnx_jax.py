@@ -31,10 +31,10 @@ def _typed(key: Any) -> Any:
 
 
 class RecordedEnv:
-    """A `CheckedEnv` whose methods are traced by JAX and recorded by ndonnx. They accept JAX keys as random numbers.
+    """Replaces a `CheckedEnv`. Its methods, which JAX traces and ndonnx records, accept raw keys as random numbers.
 
     Args:
-        inner: the environments, in JAX.
+        inner: the `CheckedEnv`, in JAX.
         backend: the backend of ndonnx.
         xp: the namespace of ndonnx.
     """
@@ -113,14 +113,14 @@ def is_jax_module(policy: Any) -> bool:
 
 
 def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Callable[..., Any]:
-    """Do what `acting` does, for a policy in JAX.
+    """Return `act(xp, observation, rng) -> action`, as `acting` does, for a policy in JAX.
 
     Args:
         policy: a function of parameters, observations and a key; a module of Flax for a batch of observations; or a module
             of Equinox for one observation.
         params: the parameters of the policy.
         example: a batch of observations in NumPy.
-        in_graph: the namespace with which the policy is called inside the graph.
+        in_graph: the `xp` with which `act` adds the policy to the graph. With any other `xp`, `act` uses NumPy.
     """
 
     def call(observation: AnyTree, key: Any) -> Any:
@@ -137,7 +137,7 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
         if params is not None:
             raise af.OptionError(
                 f"policy_params was passed, but {type(policy).__name__} contains its own parameters",
-                remedy="Leave it out.",
+                remedy="Leave out policy_params.",
             )
         alone = any(kind.__module__.startswith("equinox") for kind in type(policy).__mro__)
         return (jax.vmap(policy) if alone else policy)(observation)

@@ -101,7 +101,7 @@ def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool
 
 
 def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
-    """Return the index of the largest or smallest number, or of the first NaN."""
+    """Return the index of the first NaN or, without NaN, the result of `find`, which is argmax or argmin."""
     extreme = find(x, **options)
     if _is_whole(x):
         return extreme
@@ -145,7 +145,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "tan": lambda x, /: ndx.sin(x) / XP.cos(x) if x.dtype == ndx.float64 else ndx.tan(x), "var": _var,
     "vecdot": lambda x, y, /, *, axis=-1: _sum(x * y, axis=axis, dtype=(x * y).dtype), "where": _where,
 }  # fmt: skip
-"""Functions of the Array API standard that replace functions of ndonnx."""
+"""Replacements for functions of ndonnx, by the names of the functions in the Array API standard."""
 
 _PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
 
@@ -187,7 +187,7 @@ _tracing = threading.RLock()
 
 @contextlib.contextmanager
 def exact(**more: Any) -> Iterator[None]:
-    """In a block, make `XP` the namespace of ndonnx arrays, and replace their power operators to match `XP`.
+    """In a block, make `XP` the namespace of ndonnx arrays, and replace their power operators by exact operations.
 
     A warning of ndonnx about a cast to a dtype with fewer digits becomes an error.
 
@@ -212,11 +212,11 @@ def _set_methods(methods: dict[str, Any]) -> None:
 
 
 class RawRandom(Random):
-    """Random numbers that are computed from raw ones, the inputs of a graph.
+    """Random numbers that are computed from raw random numbers, which are inputs of a graph.
 
     Args:
         xp: the namespace of the numbers.
-        name: the part of the run that uses them, such as "policy".
+        name: the part of the run that uses the numbers, such as "policy".
         take: a function (name, kind, shape, dtype) that returns raw numbers. The kind is "uniform" or "normal".
     """
 
@@ -232,7 +232,7 @@ class RawRandom(Random):
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
 
     def _floats(self, *bounds: Any) -> Any:
-        """Return bounds. Integer arrays become float64, since the difference of two of them may overflow."""
+        """Return the bounds. Integer arrays become float64, since the difference of two integers may overflow."""
         uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
         return (x if k else self._cast(x, "float64") for x, k in zip(bounds, uncast, strict=True))
 
@@ -261,7 +261,7 @@ class RawRandom(Random):
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
         # as int64, the difference of the bounds is exact
         low, high = (self._cast(x, "int64") for x in (low, high))
-        numbers = self._raw("uniform", shape, "float64")  # float32 lacks odd numbers above 2**24
+        numbers = self._raw("uniform", shape, "float64")  # float32 has no odd numbers above 2**24
         drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
         return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
 

@@ -36,7 +36,7 @@ def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
         arrayferry.OptionError: the policy cannot be exported.
     """
     agent = policy if is_module(policy) else getattr(policy, "policy", None)
-    # the agent is a policy of Stable-Baselines3
+    # policies of Stable-Baselines3 have the method `_predict`
     if is_module(agent) and hasattr(agent, "_predict"):
         act = _by_module(_predicting(agent, policy), params, "policy.", examples)
     elif is_module(policy):
@@ -85,11 +85,11 @@ def _by_function(policy: Any, params: AnyTree, example: AnyTree) -> Any:
 
 
 def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = None) -> Any:
-    """Do what `acting` does for a module of PyTorch, without changing the module. Names in `params` lack `prefix`."""
+    """Return what `acting` returns, for a module of PyTorch. `prefix` is added to the names in `params`."""
     import torch
     from torch.distributions import Distribution
 
-    # a shared module has only one name here, since functional_call restores each name separately
+    # a shared module has one name here, since functional_call would not restore it under two
     state = {}
     for path, submodule in module.named_modules():
         for name, x in (
@@ -113,7 +113,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
         return torch.func.functional_call(module, state, (copies,), tie_weights=False)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        # exact() holds a lock, since only one thread at a time may change the modules
+        # exact() has a lock, so that only one thread at a time changes the modules
         with exact(), contextlib.ExitStack() as after:
             for submodule in module.modules():
                 after.callback(setattr, submodule, "training", submodule.training)
@@ -140,9 +140,9 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
     """Add a function of PyTorch to the graph with PyTorch's exporter, and return its actions.
 
     Args:
-        call: the function: it maps an observation in PyTorch to actions.
-        example: an observation in NumPy.
-        observation: the observation in ndonnx.
+        call: the function, which maps a batch of observations in PyTorch to actions.
+        example: a batch of observations in NumPy.
+        observation: the batch of observations in ndonnx.
     """
     import spox
     import torch
@@ -179,7 +179,7 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
 
 
 def _predicting(policy: Any, model: Any) -> Any:
-    """Return a module that computes `predict` of Stable-Baselines3, with the statistics of a `VecNormalize`."""
+    """Return a module that computes `predict` of Stable-Baselines3, after the normalization by a `VecNormalize`."""
     import torch
 
     space, normalizer = policy.action_space, normalizer_of(model)
@@ -222,10 +222,10 @@ def normalizer_of(model: Any) -> Any:
 
 
 IN_ARRAY_API = (
-    "Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
+    "Write the policy in Array API code, with xp = arrayferry.namespace_of(observation) and weights in policy_params. "
     "Or pass a module of PyTorch or a policy in JAX."
 )
-ALONE = "Let it compute the action from the observation and the weights alone."
+ALONE = "Let the policy compute the action from the observation and the weights alone."
 
 
 def of_policy(reason: str, remedy: str = IN_ARRAY_API) -> af.OptionError:
@@ -240,7 +240,7 @@ def dotted(path: str) -> str:
 def named(tree: AnyTree) -> dict[str, Any]:
     """Return a dict of the arrays in a dict of trees.
 
-    Its keys are the paths of the arrays, written with dots, such as "state.position".
+    The keys of the result are the paths of the arrays, written with dots, such as "state.position".
     """
     arrays, layout = af.flatten(tree)
     by_name = dict(zip(map(dotted, layout.paths), arrays, strict=True))

@@ -44,9 +44,9 @@ def record(
     policy_xp: Target | None = None,
     progress: bool = True,
 ) -> Path:
-    """Write a video of an agent, of any library, in an environment of any kind.
+    """Write a video of an agent of any library, in an environment of any kind.
 
-    Environments are stepped as in `evaluate`: they are reset first and stay open, and wrappers do not update their
+    As in `evaluate`, environments of Gymnasium are first reset and remain open, and their wrappers do not update
     statistics. With a vector environment in SAME_STEP mode, the video lacks the last state of each episode.
 
     An existing file is replaced when the video is complete.
@@ -64,7 +64,7 @@ def record(
         fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
         env_params: as in `evaluate`, for a `FunctionalEnv`.
         max_episode_steps: as in `evaluate`, for a `FunctionalEnv`.
-        policy_state: as in `evaluate`. A `FunctionalEnv` runs as one environment: arrays (1, ...).
+        policy_state: as in `evaluate`. For a `FunctionalEnv`, which runs as one environment, arrays (1, ...).
         wrapper_state: as in `evaluate`.
         policy_xp: as in `evaluate`.
         progress: whether to show progress in a terminal.
@@ -92,7 +92,7 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
-    # imported here, since importing this module makes converters, which loads the plugins
+    # imported here, since importing `stepping` makes converters, which loads the plugins
     from ._policies.stepping import Stepping, library_of
 
     check_keywords("record", _misplaced, "path= or episodes=")
@@ -147,7 +147,7 @@ def record(
 def _images(
     steps: Stepping, index: int, episodes: int, num_steps: int | None, progress: bool
 ) -> Generator[Any, None, None]:
-    """Yield images of one environment, before and after each step."""
+    """Yield an image of environment `index` after each of its resets and steps."""
     from ._policies.stepping import TO_HOST
 
     ended = taken = 0
@@ -193,7 +193,7 @@ def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
 
 
 def _even(image: Any) -> Any:
-    """Return an image padded to even sides, which codecs need."""
+    """Pad an image to an even height and width, which codecs need."""
     height, width, _ = image.shape
     padded = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
     return np.ascontiguousarray(padded)

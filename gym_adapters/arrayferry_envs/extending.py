@@ -31,7 +31,7 @@ carry of a rollout.
     >>> envs.step(np.array([1]))[1], envs.infos
     (array([1.]), [{}])
 
-**Libraries.** `usable` returns a library, or raises an error if it is not usable here.
+**Libraries.** `usable` returns a library, or raises an error if the library cannot be used.
 
     >>> from arrayferry_envs.extending import usable
     >>> usable(af.registry.backend("numpy"))

@@ -54,7 +54,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
 
 def _named(env: Any) -> Any:
-    """Return the path of a class, so that a spec can be stored as JSON, or the class if the path cannot be imported."""
+    """Return the path of a class, since JSON has no classes. If the path cannot be imported, return the class."""
     if isinstance(env, str):
         return env
     path = f"{env.__module__}:{env.__qualname__}"

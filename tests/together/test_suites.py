@@ -372,7 +372,7 @@ def test_a_limit_of_a_suite_is_shown(env_id):
 @pytest.mark.usefixtures("ours")
 def test_a_suite_that_does_not_state_what_it_gives(monkeypatch):
     with pytest.raises(
-        af.PluginError, match="returned a Shut for 'Shut', which is no FunctionalEnv"
+        af.PluginError, match="returned a Shut for 'Shut', which is not a FunctionalEnv"
     ):
         make_vec("mistaken/Shut", 2)
     monkeypatch.setattr(Mistaken, "gives", "functoinal")
@@ -458,7 +458,7 @@ def test_levels_of_gymnasium_are_those_of_its_seeds():
 def test_seeds_that_are_refused():
     for env_id in ("arrayferry/CartPole-v0", "gymnasium/CartPole-v1"):
         for seeds in ([], range(-1, 3), [1.5]):
-            with pytest.raises(af.OptionError, match="Pass integers from 0 to"):
+            with pytest.raises(af.OptionError, match="Pass one or more integers from 0 to"):
                 make_vec(env_id, 2, seeds=seeds)
     with pytest.raises(af.OptionError, match="is not valid"):
         make_functional("arrayferry/CartPole-v0", seeds=[])

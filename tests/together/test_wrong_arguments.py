@@ -86,7 +86,7 @@ WRONG = [
     ("evaluate", {"key": torch.Generator()}, "an integer, or a JAX key"),
     ("ordinary", {"key": -1}, "key=-1"),
     ("ordinary", {"key": "a"}, "key='a'"),
-    ("ordinary record", {"policy": Agent(4, 2), "key": None}, r"key=None is no key\. Pass an integer, or a JAX key"),
+    ("ordinary record", {"policy": Agent(4, 2), "key": None}, r"key=None is not a key\. Pass an integer, or a JAX key"),
     # policies
     ("rollout evaluate", {"policy": None}, "policy=None cannot be called"),
     ("rollout", {"policy": lambda *_: jnp.zeros(N, int)}, "not an action and extras"),
@@ -110,7 +110,7 @@ WRONG = [
     ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
     ("ordinary", {"policy": lambda *_: np.zeros(2)}, "not an action and extras"),
     ("ordinary", {"policy": lambda *_: None, "policy_state": np.zeros(3)}, "first axis must have the length 2"),
-    ("ordinary", {"policy": lambda p, o, k, s: (np.zeros(2, int), None, [s]), "policy_state": np.zeros(2)}, "the policy got the policy_state .*but returned"),
+    ("ordinary", {"policy": lambda p, o, k, s: (np.zeros(2, int), None, [s]), "policy_state": np.zeros(2)}, "the policy received a policy_state .*but returned"),
     ("evaluate", {"policy_xp": "none"}, "none", af.UnknownBackendError),
     ("record", {"policy": Agent}, r"record calls policy\(.*, but Agent does not"),
     # other options

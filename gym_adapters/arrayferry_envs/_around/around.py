@@ -11,13 +11,13 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 
 @dataclasses.dataclass(eq=False, repr=False)
 class AroundEnv(FunctionalEnv):
-    """An environment that contains another one and has the same parameters, metadata and library.
+    """A `FunctionalEnv` that contains an inner environment. Its parameters, metadata and library are the inner ones.
 
     Attributes:
         env: the inner environment.
     """
 
-    # `env` determines the fields below it, so only `env` is compared
+    # `==` ignores the fields below `env`, whose values follow from `env` and fields of subclasses
     env: FunctionalEnv
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
@@ -62,5 +62,5 @@ class AroundEnv(FunctionalEnv):
         return self.env._random(xp, rng, n)
 
     def render(self, state: AnyTree, index: int) -> Any:
-        """Call `render` of the inner environment with its states, `state.state`."""
+        """Draw environment `index` with `render` of the inner environment, whose states are `state.state`."""
         return self.env.render(state.state, index)

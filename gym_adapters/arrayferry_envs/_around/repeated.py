@@ -1,4 +1,4 @@
-"""`repeat_action`: a `FunctionalEnv` in which each action counts for several steps."""
+"""`repeat_action`: a `FunctionalEnv` that repeats each action for several steps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .around import AroundEnv
 
 class _State(NamedTuple):
     state: Any
-    elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the observation before the last inner step, or None without `maximum`
+    elapsed: Any  # the number of inner steps in the current episode, int32 (n,)
+    last: Any  # the observation before the last inner step, or None if `maximum` is false
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -39,7 +39,7 @@ class RepeatedEnv(AroundEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.max_episode_steps: int | None = None  # step() applies the inner limit
+        self.max_episode_steps: int | None = None  # step() applies the inner environment's limit
 
     @property
     def _informs(self) -> bool:
@@ -59,7 +59,7 @@ class RepeatedEnv(AroundEnv):
     def step(
         self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> Any:
-        """Take `num_repeats` inner steps, fewer where an episode ends. Rewards are sums of the inner rewards."""
+        """Take `num_repeats` inner steps, or fewer if an episode ends. Rewards are sums of the inner rewards."""
         inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # all false, since elapsed >= 0
         results = StepResults(self.env, xp, elapsed.shape[0])
@@ -85,7 +85,7 @@ class RepeatedEnv(AroundEnv):
         return _State(inner, elapsed, last), total, terminated, truncated
 
     def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
-        """Return the inner observations or, with `maximum`, the elementwise maxima of the last two."""
+        """Return the inner observations or, with `maximum`, elementwise maxima of the last two inner observations."""
         observation = self.env.observe(xp, state.state, params)
         if not self.maximum:
             return observation
@@ -108,13 +108,13 @@ def repeat_action(
 ) -> RepeatedEnv:
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
-    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of the
-    inner rewards, in float32 or a wider float dtype. `max_episode_steps` of the inner environment counts inner steps; a
-    limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
+    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. The reward of a step is the
+    sum of the inner rewards, in float32 or a wider float dtype. `max_episode_steps` of the inner environment counts
+    inner steps; a limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
 
     Args:
         env: the environment, or its class.
-        num_repeats: the number of steps, 1 or more.
+        num_repeats: the number of inner steps in one step, 1 or more.
         maximum: whether an observation is the elementwise maximum of the last two inner observations, as in Gymnasium's
             `MaxAndSkipObservation`. The first observation of an episode is unchanged.
 

@@ -45,7 +45,7 @@ class SeededEnv(AroundEnv):
     seeds: range | tuple[int, ...]
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
-        """Return the seeds of `n` new episodes, int32 (n,). If `rng` is not a `Random`, it already is these seeds."""
+        """Return the seeds of `n` new episodes, int32 (n,). `rng` is a `Random`, or already an array of these seeds."""
         if not isinstance(rng, Random):
             return rng
         chosen = rng.integers((n,), 0, len(self.seeds))
@@ -58,7 +58,7 @@ class SeededEnv(AroundEnv):
     ) -> Any:
         """Call `function(xp, rng, 1, params)` for each seed separately, and concatenate the arrays of the results.
 
-        Random numbers depend on the seed and on `part`: 0 for parameters, 1 for states.
+        `rng` depends on the seed and on `part`, which is 0 if `function` draws parameters, and 1 if it draws states.
         """
         backend, n = af.backend_of(seeds), seeds.shape[0]
         forms: list[af.TreeSpec] = []
@@ -79,7 +79,7 @@ class SeededEnv(AroundEnv):
 
             # vmap returns arrays (n, 1, ...), which concatenate joins to (n, ...)
             device, join = None, jax.numpy.concatenate
-            # under vmap, the numbers of other generators than threefry would depend on the batch
+            # threefry, since under vmap the numbers of other generators would depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
             columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
@@ -123,15 +123,16 @@ class SeededEnv(AroundEnv):
 
 
 def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -> FunctionalEnv:
-    """Make an environment whose episodes are levels with seeds, so that some levels can be reserved for tests.
+    """Make an environment whose episodes are levels, so that some levels can be reserved for tests.
 
-    Each reset chooses one of the seeds at random. The seed and the parameters passed determine the first state of the
-    level and the parameters that the environment draws. This first state and these parameters do not depend
-    on the index of the environment, the number of environments or earlier resets. `reset(seed=)` and the keys of
-    rollouts seed the choice of levels and the random numbers of steps, which are drawn for the whole batch.
+    Each level has a seed, and each reset chooses one of the seeds at random. The seed and the environment's parameters
+    determine the first state of the level and the parameters that the environment draws. The first state and the
+    drawn parameters do not depend on the index of the environment, the number of environments or earlier resets. The
+    choice of levels and the random numbers of steps are drawn for the whole batch, from `reset(seed=)` or the key of a
+    rollout.
 
-    Infos contain "seed", the seeds of the current episodes, int32 (n,). States are pairs of the inner state and this
-    seed.
+    Infos contain "seed", the seeds of the current episodes, int32 (n,). A state is a named tuple of the inner state
+    and the seed.
 
     In NumPy and PyTorch, the environment's `reset` is called separately for each level. With PyTorch on a GPU or with
     `differentiable=True`, each step computes a reset of all environments, which is slow.
@@ -170,6 +171,6 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
     except Exception:  # seeds may be arrays of any library, so any error may occur
         levels, ends, valid = (), (), False
     if not valid:
-        remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
+        remedy = f"Pass one or more integers from 0 to {LARGEST}, such as range(1000)."
         raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
     return levels if isinstance(levels, range) else ends

@@ -1,4 +1,4 @@
-"""`wrap`: puts wrapper kernels around a `FunctionalEnv`, also in compiled code."""
+"""`wrap`: puts wrapper kernels around a `FunctionalEnv`. JAX can compile the result."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class WrappedEnv(AroundEnv):
         return self._any_chain()[0].rewards(*super()._rewards())
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the chain of kernels for the environment's step limit, and True.
+        """Return the chain of kernels, and whether it is for the step limit of the environment.
 
-        If the kernels need a limit and the environment has none, return their chain for a limit of 1, and False.
+        If the kernels need a limit and the environment has none, the chain is for a limit of 1 instead.
         """
         try:
             return self.chain(self.max_episode_steps), True
@@ -70,19 +70,22 @@ class WrappedEnv(AroundEnv):
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("observation_space", "action_space"):
                 message = (
-                    f"the {name} of a wrapped environment is not known: a wrapper needs the step limit. Set "
+                    f"the {name} of a wrapped environment is not known, because a wrapper needs a step limit. Set "
                     "max_episode_steps of the inner environment, or pass it to the function that runs the environment"
                 )
             raise AttributeError(message, name=name, obj=self)
 
     def chain(self, limit: int | None) -> Chain:
-        """Return the chain of kernels for episodes with a step limit, or None for no limit."""
+        """Return the chain of kernels for episodes of at most `limit` steps. None means no limit."""
         return chain_of(self, limit)
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
-        """Return a `FunctionalVectorEnv` that also has the kernels' attributes. The options are the same."""
+        """Return a `FunctionalVectorEnv` that also has the attributes of the kernels.
+
+        The options are those of `FunctionalEnv.make_vec`.
+        """
         from arrayferry_envs._served.wrapped import WrappedVectorEnv
 
         if not self.kernels:
@@ -90,7 +93,10 @@ class WrappedEnv(AroundEnv):
         return WrappedVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
-        """Return a `FunctionalSingleEnv` that also has the kernels' attributes. The options are the same."""
+        """Return a `FunctionalSingleEnv` that also has the attributes of the kernels.
+
+        The options are those of `FunctionalEnv.make`.
+        """
         from arrayferry_envs._served.wrapped import WrappedSingleEnv
 
         if not self.kernels:
@@ -101,23 +107,23 @@ class WrappedEnv(AroundEnv):
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
 
         Args:
-            env_state: the states of the environments, such as `carry.env_state` of a rollout.
+            env_state: the `EnvState` of the environments, such as `carry.env_state` of a rollout.
 
         Returns:
-            The statistics by name, such as "obs_rms", as `state_dict` of the same wrappers around an environment of
-            Gymnasium returns them. If several kernels have statistics of one name, a number is appended to the later
-            names: "obs_rms_2".
+            A dict from names, such as "obs_rms", to statistics. The same wrappers around an environment of Gymnasium
+            have a `state_dict` of the same structure. If several kernels have statistics of one name, a number is
+            appended to the later names: "obs_rms_2".
 
         Raises:
-            arrayferry.OptionError: `env_state` contains several runs of `jax.vmap`, or is traced, as in `jax.jit`.
+            arrayferry.OptionError: `env_state` contains several runs of `jax.vmap`, or is traced by `jax.jit`.
         """
         return self._numbers(env_state.wrappers)
 
     def _numbers(self, values: AnyTree) -> dict[str, Any]:
-        """Return the result of `state_dict`. `values` are kernel states, or already a result of `state_dict`.
+        """Check `values`, kernel states or a result of `state_dict`, and return them as a result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: the values are from another environment.
+            arrayferry.OptionError: the values do not fit the kernels of this environment.
         """
         if isinstance(values, dict):
             self._named(values)
@@ -132,7 +138,7 @@ class WrappedEnv(AroundEnv):
         return [(name, *each) for name, each in zip(names, pairs, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
-        """Check a result of `state_dict`, and return `_statistics()`. Statistics of other names are ignored.
+        """Check `values`, a result of `state_dict`, and return `_statistics()`. `values` may have further names.
 
         Raises:
             arrayferry.OptionError: a statistic is missing, or `values` has statistics and this environment has none.
@@ -159,7 +165,7 @@ class WrappedEnv(AroundEnv):
         """
         import jax
 
-        # the memo has the kernel states before the first episode, and their dtypes depend on x64
+        # the dtypes of kernel states depend on x64, so x64 is part of the key
         memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
         # the memo outlives a traced call, so it must contain arrays instead of tracers
         with jax.ensure_compile_time_eval():
@@ -171,8 +177,8 @@ class WrappedEnv(AroundEnv):
         """Return the kernel states in `fresh` with the statistics in `values` as their field `lasting`.
 
         Args:
-            xp: the namespace.
-            fresh: the states before the first episode.
+            xp: the namespace of the arrays.
+            fresh: the kernel states before the first episode.
             values: the kernel states of a rollout, or the result of `state_dict`.
 
         Raises:
@@ -189,7 +195,7 @@ class WrappedEnv(AroundEnv):
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
             forms, other = _form(new.lasting), _form(old.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
-                # before the first step, the shape of rewards is unknown
+                # before the first step, the shape of rewards is unknown, so shapes are not compared
                 other = other[0], [((), dtype) for _, dtype in other[1]]
             if forms != other:
                 raise af.OptionError(
@@ -210,11 +216,11 @@ class WrappedEnv(AroundEnv):
             )
 
     def reset(self, *_given: Any, **_options: Any) -> Any:
-        """Raise an error, since only the engine, not this method, can apply the kernels."""
+        """Raise an error, since only the engine can apply the kernels."""
         raise EnvResultError(
             f"{self!r} has no methods reset(), step() and observe()",
             remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
-            "Call the methods of the inner environment on .env.",
+            "To call the methods of the inner environment, use .env.",
         )
 
     step: Any = reset
@@ -233,12 +239,12 @@ def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedE
 
     Returns:
         An environment with the same dynamics. Its spaces, observations, actions and rewards are those outside the
-        outermost kernel. If a kernel needs a step limit and the environment has none, its spaces are unknown: pass
+        outermost kernel. If a kernel needs a step limit and `env` has none, these spaces are unknown. Then pass
         `max_episode_steps` to the function that runs the environment.
 
     Raises:
-        arrayferry.OptionError: an argument is not a kernel, or a function in a kernel has an array in its closure, its
-            defaults or its object. Compiled code would not see changes of such an array.
+        arrayferry.OptionError: an argument is not a kernel, or a function in a kernel has an array in its closure or
+            defaults, or is a method of an object with an array. Compiled code would not see later changes of the array.
 
     Examples:
         >>> import jax
@@ -273,12 +279,12 @@ def _refuse_arrays(function: Any, name: str) -> None:
     owner = getattr(function, "__self__", function)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
-    # reading the contents of an empty cell would raise an error
+    # empty cells are skipped, since reading their contents would raise an error
     contents = [cell.cell_contents for cell in cells if cell != CellType()]
     if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
-            f"{name} holds an array, but compiled code would not see changes of that array",
-            remedy="Compute the array from numbers, or write a kernel with the array in its state.",
+            f"{name} contains an array, but compiled code would not see changes of that array",
+            remedy="Compute the array inside the function, or write a kernel with the array in its state.",
         )
 
 
@@ -288,7 +294,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
     To update them again, pass `wrapper_state=env.state_dict(carry.env_state)` to the next rollout.
 
     Args:
-        wrapper_state: the states, such as `carry.env_state.wrappers`.
+        wrapper_state: the kernel states, such as `carry.env_state.wrappers`, or None, which is returned.
 
     Raises:
         arrayferry.OptionError: the argument is not a tuple of kernel states.
@@ -332,19 +338,20 @@ def _form(tree: AnyTree) -> tuple[Any, ...]:
 
 
 def check_wrapped(env: Any, wrapper_state: Any) -> None:
-    """Check the option `wrapper_state`.
+    """Check that `wrapper_state` is None, or that `wrap` made the environment.
 
     Raises:
-        arrayferry.OptionError: the environment has no kernels.
+        arrayferry.OptionError: `wrapper_state` was passed, but the environment has no kernels.
     """
     if wrapper_state is not None and not isinstance(env, WrappedEnv):
         raise af.OptionError(
-            f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
+            f"wrapper_state was passed, but {env!r:.80} has no wrappers",
+            remedy="Leave out wrapper_state.",
         )
 
 
 def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
-    """Warn if the kernels have statistics that would start anew, since no `wrapper_state` is passed."""
+    """Warn if the kernels have statistics, but `wrapper_state` is None, so that the statistics begin anew."""
     if wrapper_state is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
             f"{env!r:.80} begins with new statistics. To use trained statistics, pass wrapper_state=env.state_dict(carry.env_state)",
@@ -353,7 +360,7 @@ def warn_if_fresh(env: Any, wrapper_state: Any) -> None:
 
 
 def lasting_state(env: Any, wrapper_state: Any) -> Any:
-    """Return the option `wrapper_state` as kernel states or None. Compiled code checks the states when it is traced."""
+    """Return `wrapper_state` as kernel states, or None if it is None. Compiled code later checks the states."""
     check_wrapped(env, wrapper_state)
     if _is_state(wrapper_state):
         return tuple(State(lasting=state.lasting) for state in wrapper_state)

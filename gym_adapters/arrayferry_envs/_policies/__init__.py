@@ -1,1 +1,1 @@
-"""Policies of any library, and the steps that they take in environments of any kind."""
+"""Calls policies of any library from Python, and steps environments with their actions."""

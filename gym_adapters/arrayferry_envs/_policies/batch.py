@@ -31,11 +31,12 @@ class EnvBatch(RewardedBatch):
 
     Args:
         envs: the environments, with results in NumPy.
-        copied: whether observations are copies.
-        mode: when environments are reset after an episode.
+        copied: whether the returned observations are copies, which later steps do not change.
+        mode: the autoreset mode.
 
     Attributes:
-        infos: the infos of the last step of each environment, before any reset.
+        infos: a list of the infos of the last step or reset of each environment. After a step in SAME_STEP mode, these
+            are the infos before the automatic reset.
     """
 
     def __init__(self, envs: Sequence[Any], copied: bool, mode: AutoresetMode) -> None:
@@ -44,7 +45,7 @@ class EnvBatch(RewardedBatch):
         self.infos: list[dict[str, Any]] = [{} for _ in envs]
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. The returned infos contain only the last observations of finished episodes."""
+        """Take a step. The returned infos contain only "final_obs", the last observations of finished episodes."""
         observations, rewards, terminated, truncated, finals = super().step(actions)
         final = np.empty(self.num_envs, object)
         for index, last in finals.items():
@@ -54,13 +55,13 @@ class EnvBatch(RewardedBatch):
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Store the infos of one environment separately, since not all infos can be merged."""
-        # the infos of the step are already stored, and `env_info` belongs to the reset that followed
+        # a second call in one step has the infos of the reset, which are not stored
         if env_num in vector_infos:
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
         if not ended or not RULES[self.autoreset_mode].same_step:
             self.infos[env_num] = env_info
             return vector_infos
-        # copied, since the environment may overwrite its arrays
+        # copied, since the environment may overwrite these arrays in later steps
         last, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
         return {**vector_infos, env_num: last}

@@ -20,7 +20,7 @@ from .policies import LibraryPolicy
 def jax_weights(weights: AnyArray) -> Any:
     """Convert the parameters of a policy, a tree with arrays of any library, to JAX arrays."""
     arrays = af.flatten(weights)[0]
-    # unchanged, since `convert` may not know the pytree types in `weights`
+    # JAX arrays are not converted, since `convert` may not know the pytree types in `weights`
     if all(isinstance(x, jax.Array) for x in arrays):
         return weights
     return af.convert(weights, "jax", unsupported="keep", unknown="keep")

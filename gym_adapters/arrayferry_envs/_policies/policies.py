@@ -29,18 +29,18 @@ def is_module(policy: Any) -> bool:
 
 
 class LibraryPolicy(ABC):
-    """Calls a policy in its library.
+    """Calls a policy with arrays of the policy's library.
 
     Args:
         policy: the policy, as the user passed it.
         backend: the library of the policy.
-        seed_prefix: numbers that, with the number of the segment, determine the policy's random numbers.
+        seed_prefix: integers that seed the policy's random numbers, together with the number passed to `begin`.
         count: the number of environments, n.
-        state: the policy's state at the beginning of an episode, (n, ...), or None for a policy without a state.
+        state: the policy's state at the beginning of an episode, arrays (n, ...), or None for a policy without a state.
         device: the device of the policy's arguments, or None for the library's default.
 
     Attributes:
-        library: the name of the library.
+        library: the name of the policy's library.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LibraryPolicy(ABC):
         self._state_name = () if state is None else ("policy_state",)
 
     def begin(self, number: int) -> None:
-        """Begin a segment of steps. The random numbers depend on the number of the segment."""
+        """Begin a segment: consecutive steps whose random numbers depend on the segment's `number`."""
         seed = stream_seed("policy", *self._seed_prefix, number)
         self._rng = make_rng(self._backend, seed, self._device)
         self._torch = TorchNumbers(seed, self._device)
@@ -72,9 +72,9 @@ class LibraryPolicy(ABC):
         """Return actions and extras in the policy's library.
 
         Args:
-            observation: the batch, of any library.
+            observation: the batch of observations, in any library.
             began: which environments begin an episode, bool (n,) of NumPy.
-            step: the number of the step in the segment.
+            step: the number of the step in the segment, counted from 0.
         """
 
     def given(self, observation: AnyTree) -> str:
@@ -91,7 +91,7 @@ class LibraryPolicy(ABC):
 
 
 class FunctionPolicy(LibraryPolicy):
-    """A function of a library other than JAX."""
+    """A policy that is a function in a library other than JAX."""
 
     def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         if self.library != "numpy" or type(observation) is not np.ndarray:
@@ -113,7 +113,7 @@ class FunctionPolicy(LibraryPolicy):
         state, other = af.flatten(self._state)
         if layout != other:
             raise af.OptionError(
-                f"the policy got the policy_state {layout}, but returned {other}",
+                f"the policy received a policy_state of structure {layout}, but returned {other}",
                 remedy="Return states of the same structure as policy_state.",
             )
         xp = namespace(self._backend)
@@ -122,7 +122,7 @@ class FunctionPolicy(LibraryPolicy):
 
 
 class ModulePolicy(FunctionPolicy):
-    """A module of PyTorch that maps observations to actions. Its state, if any, is a further argument and result."""
+    """A module of PyTorch that maps observations to actions. A state of the policy is a second argument and result."""
 
     def load(self, params: AnyTree) -> None:
         if params is not None:
@@ -141,11 +141,11 @@ class ModulePolicy(FunctionPolicy):
 class TorchNumbers:
     """Seeds the random numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`.
 
-    PyTorch's own generators are restored after each call.
+    PyTorch's own generators are restored after each call of the policy.
 
     Args:
         seed: the seed of PyTorch's generators.
-        device: the device of the policy, whose generator is seeded in addition to the CPU's.
+        device: the device of the policy. The generators of this device and of the CPU are seeded.
     """
 
     def __init__(self, seed: int, device: Device) -> None:
@@ -155,7 +155,7 @@ class TorchNumbers:
 
     @contextlib.contextmanager
     def drawing(self) -> Iterator[None]:
-        """Use the seeded generators in a block, without gradients."""
+        """In a block, let PyTorch draw from the seeded generators, and record no gradients."""
         torch = sys.modules.get("torch")
         if torch is None:
             yield

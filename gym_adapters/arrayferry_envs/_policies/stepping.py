@@ -30,32 +30,34 @@ from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
-"""Converts arrays of any device to NumPy. `policies.TO_NUMPY` is for arrays that need no copy."""
+"""Converts arrays on any device to NumPy. `policies.TO_NUMPY` is for arrays that need no copy."""
 
 
 def library_of(
     what: str, policy: Any, policy_xp: Any, key: Any, state: AnyTree, *, functional: bool
 ) -> af.Backend | None:
-    """Return the library of a policy, or None for the library of the observations.
+    """Return the library of a policy. None means the library of the observations, which is not known yet.
 
     Args:
         what: the name of the function that the user called, for errors.
         policy: the policy, of any library.
-        policy_xp: the library that the user passed, or None if there is none.
-        key: the key that the user passed.
+        policy_xp: the library that the user passed, or None if the user passed no library.
+        key: the integer or JAX key that the user passed.
         state: the state of the policy, or None for a policy without a state.
         functional: whether the environment is functional, so that a policy in JAX can be compiled with it.
 
     Raises:
-        arrayferry.OptionError: the policy does not accept its arguments; it is a module of PyTorch, but `policy_xp` is
-            another library; or the key is invalid.
+        arrayferry.OptionError: the policy does not accept its arguments; the policy is a module of PyTorch, but
+            `policy_xp` is another library; or the key is invalid.
     """
     check_policy(policy)
     module = is_module(policy)
     if not module:
         check_arguments(what, policy, state)
     if not isinstance(key, numbers.Integral) and not hasattr(key, "dtype"):
-        raise af.OptionError(f"key={key!r:.80} is no key", remedy="Pass an integer, or a JAX key.")
+        raise af.OptionError(
+            f"key={key!r:.80} is not a key", remedy="Pass an integer, or a JAX key."
+        )
     library = None if policy_xp is None else af.registry.backend(policy_xp)
     if module and library is not None and library.name != "torch":
         raise af.OptionError(
@@ -84,15 +86,15 @@ class Stepping:
     Args:
         run: the arguments of the user, with an environment of any kind.
         library: the library of the policy, or None for the library of the observations.
-        mode: the autoreset mode of a `FunctionalEnv`.
-        render_mode: the render mode of a `FunctionalEnv`.
+        mode: the autoreset mode, used only for a `FunctionalEnv`.
+        render_mode: the render mode, used only for a `FunctionalEnv`.
 
     Attributes:
         envs: the vector environment. A single environment is a batch of one.
-        episodes: the episodes of the vector environment.
+        episodes: an `Episodes`, which tracks the episodes of `envs`.
 
     Raises:
-        TypeError: `env` is not an environment.
+        TypeError: `run.env` is not an environment.
         arrayferry.OptionError: an option is invalid.
     """
 
@@ -104,7 +106,7 @@ class Stepping:
         self._seed = seed_of_key(run.key)
         self._library = library
         device = _device(library, run.policy, run.policy_params)
-        if is_module(run.policy):  # a copy, since evaluation changes the mode and the weights
+        if is_module(run.policy):  # copied, since eval() and load() change the module
             run = dataclasses.replace(run, policy=_copied(run).eval())
         self._run, self._anew = run, False
         if isinstance(run.env, (Env, VectorEnv)):
@@ -120,13 +122,14 @@ class Stepping:
         Flags and rewards are NumPy arrays; rewards are float64.
         """
         envs, episodes = self.envs, self.episodes
-        # statistics that begin anew are updated, as in compiled code
+        # statistics of wrappers are updated only if they begin anew, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
             obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(obs_library, observation)
-            # the state of a policy may contain observations, which the next step could overwrite
+            # with a policy state, observations are copied, since the state may contain observations
+            # that the next step would overwrite
             copies = None if self._run.policy_state is None else True
             inside = _LeftOpen(envs, obs_library, obs_library, convert_info=False, copy=copies)
             began, number = np.ones(envs.num_envs, np.bool_), 0
@@ -137,7 +140,7 @@ class Stepping:
                     observation, *results, _ = inside.step(action)
                 except af.ConversionError as error:
                     if is_module(self._run.policy) and isinstance(action, tuple):
-                        error.remedy = "forward() of a module must return actions alone."
+                        error.remedy = "Let forward() of the module return actions alone."
                     raise
                 step, number = episodes.step((observation, *TO_HOST(results), {})), number + 1
                 reward = as_rewards(step.reward, envs.num_envs).astype(np.float64)
@@ -151,7 +154,7 @@ class Stepping:
                     yield None
 
     def _made(self, obs_library: af.Backend, observation: AnyTree) -> LibraryPolicy:
-        """Return the policy, in its library or else in the library of the observations."""
+        """Return the `LibraryPolicy` with loaded parameters. The default library is that of the observations."""
         run, library, n = self._run, self._library or obs_library, self.envs.num_envs
         device = _device(library, run.policy, run.policy_params, observation)
         policy = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
@@ -166,7 +169,7 @@ class Stepping:
             return policy(observation, began, number)[0]
         except Exception as error:
             if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
-                # `given` fails if the observations cannot be converted
+                # if `given` cannot convert the observations, the error gets no note
                 with contextlib.suppress(Exception):
                     note = f"The policy raised this error in step {number} of {self._run.what}, which passes {policy.given(observation)}."
                     if not is_module(self._run.policy):
@@ -191,7 +194,10 @@ def _copied(run: Run) -> Any:
 
 
 def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
-    """Return the device of a policy's weights or, without weights, of other arrays. None is the library's default."""
+    """Return the device of a policy's weights or, without weights, of the first array in `others`.
+
+    None means the default device of the library.
+    """
     if library is None or library.name in ("jax", "numpy"):
         return None
     for arrays in (list(policy.parameters()) if is_module(policy) else None, *others):
@@ -219,7 +225,7 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     """Return `env` or, for a class, an instance of it.
 
     Raises:
-        TypeError: `env` is no `FunctionalEnv`.
+        TypeError: `env` is not a `FunctionalEnv`.
     """
     if is_functional(env):
         return checked_env(env)
@@ -231,7 +237,7 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
 
 
 def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
-    """Return an environment of Gymnasium as a vector environment, after a check of the options."""
+    """Return an environment of Gymnasium as a vector environment. Refuse options that need a `FunctionalEnv`."""
     env = run.env
     refuse_batch(run.what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
@@ -240,12 +246,12 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
         if option is not getattr(Run, name) and (name != "num_envs" or option != n):
             raise af.OptionError(
                 f"{name}={option!r:.80} was passed, but this option is for a FunctionalEnv, and env is {env!r:.80}",
-                remedy="Leave it out.",
+                remedy="Leave out this option.",
             )
     if isinstance(env, VectorEnv):
         return env
     one: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
-    one.metadata = dict(env.metadata or {})  # a copy, which older versions of Gymnasium change
+    one.metadata = dict(env.metadata or {})  # a copy, since older versions of Gymnasium change it
     return _BatchOfOne([one], True, AutoresetMode.DISABLED)
 
 
@@ -280,23 +286,23 @@ def _wrappers(env: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def frozen(env: Any) -> Iterator[None]:
-    """In a block, stop updates of wrappers' statistics. Warn of wrappers in other processes, and of empty statistics."""
+    """In a block, wrappers do not update statistics. Warn of empty statistics, and of wrappers in other processes."""
     changed = []
     try:
         for wrapper in _wrappers(env):
             apart = isinstance(wrapper, AsyncVectorEnv)
             if apart and any(wrapper.call("has_wrapper_attr", "update_running_mean")):
                 warnings.warn(
-                    f"{wrapper!r:.80} has wrappers in other processes, whose statistics are updated meanwhile. Put the "
+                    f"{wrapper!r:.80} has wrappers in other processes, where their statistics are still updated. Put the "
                     "wrappers around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
             if getattr(getattr(wrapper, "obs_rms", None), "count", 1) < 1:
                 warnings.warn(
-                    f"{wrapper!r:.80} has new statistics, which are not updated here. Load trained statistics with load_state_dict",
+                    f"{wrapper!r:.80} has new statistics, which this call does not update. Load trained statistics with load_state_dict",
                     stacklevel=caller_level(),
                 )
-            # the parts of this wrapper alone, since `_wrappers` also yields the environments inside
+            # only kernels of this wrapper, since `_wrappers` also yields environments inside it
             for part in HasKernels.held_by(wrapper) or [wrapper]:
                 if hasattr(type(part), "update_running_mean") and part.update_running_mean:
                     part.update_running_mean = False

@@ -1,4 +1,4 @@
-"""Wrappers and adapters around environments of suites that are not functional."""
+"""Wrappers and adapters for suites whose environments are not functional."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
 
 
 class Named:
-    """An adapter with the id of its environment."""
+    """A base class of adapters. The repr of an adapter then contains the id of the environment."""
 
     suite_id: str = ""
 
@@ -31,7 +31,7 @@ class Named:
         singles = getattr(inner, "envs", inner)  # `envs` of a SyncVectorEnv is a list
         one = singles[0] if isinstance(singles, list) else singles
         limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
-        name = "_max_episode_steps"  # of a TimeLimit, which may be inside other wrappers
+        name = "_max_episode_steps"  # an attribute of TimeLimit, which may be an inner wrapper
         if limit is None and isinstance(one, gym.Env) and one.has_wrapper_attr(name):
             limit = one.get_wrapper_attr(name)
         return described(
@@ -51,7 +51,7 @@ class SuiteVectorEnv(Named, VectorArrayConversion):
 
 
 def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
-    """Put an adapter around environments, for agents of any library."""
+    """Put an adapter around environments, for agents of any library. `options` are options of the adapter."""
     if not isinstance(envs, VectorEnv):
         return SuiteEnv(envs, **options)
     final = RULES[envs.metadata["autoreset_mode"]].tells_final
@@ -59,13 +59,13 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
 
 
 class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An environment whose episodes are levels.
+    """An environment whose episodes are levels, each with a seed.
 
     Each `reset` passes one of the seeds to the environment, and returns the seed in infos as "seed".
 
     Args:
-        env: the environment that plays the levels.
-        seeds: the seed of each level.
+        env: the environment, whose `reset` is called with the seed of a level.
+        seeds: the seeds of the levels.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start a level. `seed` determines the choice of this level and of later ones."""
+        """Start a level. `seed` determines the choice of this level and of the next levels."""
         if seed is not None:
             self._choice = np.random.default_rng(stream_seed("choice of levels", seed))
         self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
@@ -90,7 +90,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
 
 def with_levels(make: Callable[[], Any], seeds: Sequence[int] | None) -> Any:
-    """Make an environment, whose episodes are levels if there are seeds."""
+    """Make an environment. Its episodes are levels, unless `seeds` is None."""
     return make() if seeds is None else Levels(make(), seeds)
 
 
@@ -112,7 +112,7 @@ class OneEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. Without a seed and options, continue with the next episode of the batch."""
+        """Start an episode. If the last episode is over, and no seed or options are passed, a step resets the batch."""
         super().reset(seed=seed)
         over, self._over = self._over, None
         if over and seed is None and not options:
@@ -156,6 +156,6 @@ def _first_info(infos: AnyTree) -> Any:
     if isinstance(infos, dict):
         kept = (x for x in infos if f"_{x}" in infos or not str(x).startswith("_"))
         return {name: _first_info(infos[name]) for name in kept}
-    if isinstance(infos, np.ndarray):  # also of objects, which map_arrays would go through
+    if isinstance(infos, np.ndarray):  # map_arrays would map over an array of objects
         return infos[0]
     return map_arrays(lambda x: x[0] if x.ndim else x, infos)

@@ -30,14 +30,14 @@ BATCH = ("num_envs", "autoreset_mode")
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
 """The options of `make_vec` that `make_functional` does not have."""
 SERVED = inspect.signature(FunctionalSingleEnv).parameters.keys() - {"env", "xp", "device"}
-"""The options that only functional environments have."""
+"""The options of `FunctionalEnv.make`, which suites of functional environments do not receive."""
 
 
 def suites(name: str | None = None) -> Any:
     """Return the suites of environments that plugins provide, or the ids of one suite.
 
     Args:
-        name: the name of a suite, whose package is imported. None imports nothing.
+        name: the suite whose ids are returned. Its package is imported. With None, nothing is imported.
 
     Returns:
         Without a name, a dict from names to `Suite` objects, which have `version` (None if not installed) and
@@ -73,14 +73,14 @@ def make_functional(
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment.
         arrayferry.BackendUnavailableError: the package of the suite is not installed.
-        arrayferry.OptionError: the suite has no functional environments, or lacks an option.
+        arrayferry.OptionError: the suite has no functional environments, or does not accept an option.
 
     Examples:
         >>> from arrayferry_envs import make_functional
         >>> make_functional("arrayferry/CartPole-v0")
         <CartPole>
     """
-    remedy = "Pass it to make_vec instead. Or pass it to rollout, or to the make_vec() of the environment."
+    remedy = "Pass it to make_vec, or to make_vec() of the environment. rollout also accepts max_episode_steps."
     _refuse(f"make_functional({env_id!r})", OURS, options, remedy)
     return _functional(find_id(env_id), seeds, options)
 
@@ -90,8 +90,8 @@ def _functional(entry: EnvId, seeds: Any, options: dict[str, Any]) -> Functional
     if not isinstance(env, FunctionalEnv):
         if entry.suite.gives == "functional":
             raise af.PluginError(
-                f"load of {entry.suite!r} returned a {type(env).__name__} for {entry.name!r}, which is no FunctionalEnv",
-                remedy="Return self.adapt(env), or set `gives`.",
+                f"load of {entry.suite!r} returned a {type(env).__name__} for {entry.name!r}, which is not a FunctionalEnv",
+                remedy='Let load return self.adapt(env), or set `gives` to "env" or "vector".',
             )
         raise af.OptionError(
             f"{entry.text} is not a functional environment, but a {type(env).__name__}",
@@ -114,33 +114,35 @@ def make_vec(
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector environment of any suite, for agents of any library.
 
-    Functional environments are served as by `FunctionalEnv.make_vec`. Other environments are converted by
-    `arrayferry_gym.vector.ArrayConversion`, and those that are an `Env` of Gymnasium are first combined in a
-    `SyncVectorEnv`. In SAME_STEP mode, infos contain "final_obs" in each step, a batch of the observations before the
-    reset.
+    Functional environments are served as by `FunctionalEnv.make_vec`. Single environments of Gymnasium are combined in
+    a `SyncVectorEnv`. This batch, or the vector environment of a suite, is converted by
+    `arrayferry_gym.vector.ArrayConversion`. In SAME_STEP mode, the infos of each step contain "final_obs", the batch of
+    observations before environments are reset.
 
     Args:
         env_id: the suite, a slash, and the environment's name: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5". Or
-            the path of a file that `FunctionalVectorEnv.save` wrote, which ends in ".afp".
+            the path, ending in ".afp", of a file that `FunctionalVectorEnv.save` wrote.
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
         device: the device of the arrays, or None for the library's default.
-        autoreset_mode: when environments are reset after an episode. None means NEXT_STEP, or the mode of the file.
+        autoreset_mode: when environments are reset after an episode. None means NEXT_STEP or, for a file, the
+            saved mode.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         seeds: integers from 0 to 2**31 - 1 that identify levels, such as `range(1000)`. Each reset chooses a level, and
-            `reset(seed=)` seeds the choice. A level begins in the same state in any row of any batch. Infos contain
-            "seed", the seeds of the current episodes. Functional environments are made by `with_seeds`; an `Env` of
-            Gymnasium is reset with the seed. With None, there are no levels, and `reset(seed=)` seeds the environments.
-        **options: `check_actions` and `render_mode`; for functional environments also `params`, `differentiable` and
-            `translate`; and options of the suite.
+            `reset(seed=)` seeds the choice. The first state of a level is the same in any row of any batch. Infos
+            contain "seed", the seeds of the current episodes. For functional environments, `with_seeds` makes the
+            levels; an `Env` of Gymnasium is reset with the seed. With None, there are no levels, and `reset(seed=)`
+            seeds the environments.
+        **options: `check_actions`, `render_mode` and options of the suite. Functional environments also have the
+            options `params`, `differentiable` and `translate`.
 
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment. The message has the nearest name.
         arrayferry.BackendUnavailableError: a package is not installed. The message has the command that installs it.
         arrayferry.OptionError: an option is invalid, or the suite or the file does not support an option.
         FileNotFoundError: the file does not exist.
-        arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
+        arrayferry_translate.ProgramError: the file contains no environments, or is damaged.
 
     Examples:
         >>> from arrayferry_envs import make_vec
@@ -166,7 +168,7 @@ def make(
 ) -> gym.Env[Any, Any]:
     """Make a single environment of any suite, for agents of any library.
 
-    If the suite only has vector environments, the result is a batch of one.
+    If the suite has only vector environments, the result contains a batch of one.
 
     Args:
         env_id: as for `make_vec`.
@@ -217,7 +219,7 @@ def _served(
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
     chosen: Any = AutoresetMode.NEXT_STEP if mode is None else mode
     entry = find_id(env_id)
-    # an "env" suite may have options of these names
+    # a suite that gives "env" may have options with the names in BATCH
     if count is None and entry.suite.gives != "env":
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
@@ -234,9 +236,9 @@ def _served(
         if entry.suite.gives == "vector":
             if seeds is not None:
                 raise af.OptionError(
-                    f"seeds was passed, but the suite {entry.suite.name!r} resets its environments itself, with other "
-                    "seeds",
-                    remedy="Leave it out, or use a suite with functional or single environments.",
+                    f"seeds was passed, but the suite {entry.suite.name!r} resets its environments itself, so they "
+                    "cannot have these seeds",
+                    remedy="Leave out seeds, or use a suite with functional or single environments.",
                 )
             envs = entry.load(count or 1, autoreset_mode=chosen, **options)
             if (envs.metadata or {}).get("autoreset_mode") is not chosen:

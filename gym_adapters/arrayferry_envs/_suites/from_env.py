@@ -20,26 +20,27 @@ from .ids import all_suites
 def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     """Convert an environment of another project to a `FunctionalEnv`, or a batch such as EnvPool's to a `VectorEnv`.
 
-    The suites of installed plugins recognize environments by their classes: gymnax, Craftax, Kinetix, Brax, MuJoCo
-    Playground, pgx, Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and the suites of other plugins. Functional
-    environments in JAX serve agents of any library. The result contains a copy: later changes to `env` have no effect.
-    arrayferry handles resets, step limits and batching instead of the environment, so that final observations show the
-    last state, and step limits are truncations.
+    Environments are recognized by their classes. The supported projects are gymnax, Craftax, Kinetix, Brax, MuJoCo
+    Playground, pgx, Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and the suites of other plugins. A functional
+    environment in JAX can be served to agents of any library. A `FunctionalEnv` contains a copy of `env`, so later
+    changes to `env` have no effect. arrayferry resets this copy, applies step limits and forms batches. So the last
+    observation of an episode shows the last state, and an episode that reaches the limit is truncated.
 
     Args:
-        env: an environment, or a batch of them, of a suite.
+        env: an environment of a suite, or a batch of environments.
         params: the parameters of the environment, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses the environment's
-            defaults. The parameters become `default_params`.
+            defaults. The parameters become `default_params` of the result.
         **options: options of the suite. For Brax and MuJoCo Playground, `randomization_fn(model, keys) -> (models, axes)`,
-            as for their trainers, draws the physical model of each new episode; the drawn values are parameters. For
-            EnvPool, `autoreset_mode`.
+            as for their trainers, draws the physical model of each new episode; the drawn values become parameters. For
+            EnvPool, `autoreset_mode` is an option.
 
     Returns:
-        The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
+        A `FunctionalEnv`, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on, or a `VectorEnv`.
 
     Raises:
         TypeError: `env` is not an environment of a suite.
-        arrayferry.OptionError: the library of `env` does not run with the installed JAX, or the suite lacks an option.
+        arrayferry.OptionError: the library of `env` does not run with the installed JAX, or the suite does
+            not accept an option.
 
     Examples:
         >>> import jax
@@ -76,7 +77,7 @@ def _name(env: Any) -> str:
 def _meant(env: Any) -> str:
     """Return advice on what to pass instead of `env`."""
     if isinstance(env, FunctionalEnv):
-        return "It is a FunctionalEnv already"
+        return "It is a FunctionalEnv already, so use it without from_env"
     if isinstance(env, (gym.Env, VectorEnv)):
         return (
             "For an environment of Gymnasium, write ArrayConversion(env). Inside jit, step it by callbacks, as in "
@@ -94,7 +95,7 @@ def _meant(env: Any) -> str:
         )
     suites = {name: suite for name, suite in all_suites().items() if suite.env_types}
     if packages & {suite.package for suite in suites.values()}:
-        return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
+        return "Its library is supported, but not this class. If it is a wrapper, pass the environment inside"
     return (
         f"from_env converts environments of {', '.join(suites) or 'no suite'}, of Craftax and Kinetix, and "
         "Gymnasium's FuncEnv. "

@@ -17,7 +17,7 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 from .suite import Suite
 
 PLUGIN = "suites"
-"""The plugin with the suites that come with arrayferry."""
+"""The name of the plugin that provides the suites of arrayferry itself."""
 
 
 def all_suites() -> Any:
@@ -31,7 +31,7 @@ class EnvId(NamedTuple):
     Attributes:
         text: the id.
         suite: the suite, whose package is installed.
-        name: the part after the first slash.
+        name: the part of the id after the first slash.
     """
 
     text: str
@@ -43,7 +43,7 @@ class EnvId(NamedTuple):
 
         Raises:
             UnknownEnvError: the suite raised an error, and does not list the name.
-            arrayferry.OptionError: the suite lacks an option.
+            arrayferry.OptionError: the suite does not accept an option.
         """
         try:
             self.suite._check_options(self.suite.load, 1 + len(args), options)
@@ -57,7 +57,7 @@ class EnvId(NamedTuple):
                 names = self.suite.listed()
             except af.PluginError:
                 names = [self.name]
-            # a name may begin with the module that registers it, and a colon
+            # of a name such as "module:Env-v0", only the part after the colon is listed
             listed = self.name.rpartition(":")[2] in names
             if not listed and not isinstance(error, af.BackendUnavailableError):
                 near = difflib.get_close_matches(self.name, names, 1)

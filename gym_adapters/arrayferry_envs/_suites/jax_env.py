@@ -58,7 +58,7 @@ class JaxState(NamedTuple):
 
     @property
     def tree(self) -> Any:
-        """The states in the library's structure, with an axis of environments."""
+        """The states in the library's structure, with arrays (n, ...)."""
         structure, generators = self.structure.value
         leaves = zip(self.leaves, generators, strict=True)
         return structure.unflatten(
@@ -67,7 +67,7 @@ class JaxState(NamedTuple):
 
 
 def _parts_of(value: AnyTree) -> Hashable | None:
-    """Do what `parts_of` does, also for JAX arrays and plain objects, which are compared by their contents."""
+    """Return the parts that represent a value in comparisons: `parts_of`, extended to JAX arrays and plain objects."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
         is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
         data = np.asarray(jax.random.key_data(value) if is_key else value)
@@ -77,7 +77,7 @@ def _parts_of(value: AnyTree) -> Hashable | None:
     if parts is None and cls.__eq__ is object.__eq__:
         try:
             reduced: Any = object.__reduce_ex__(value, 2)
-        except TypeError:  # only C code can read the state of some values, such as functions
+        except TypeError:  # values such as functions have no state to copy
             return None
         if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
             # an object with __deepcopy__ may copy attributes that it does not pickle, so all
@@ -91,8 +91,8 @@ class JaxEnv(FunctionalEnv):
     """An environment of another library, written in JAX for one environment at a time. `from_env` makes it.
 
     It contains a copy of the environment, so that later changes cannot affect compiled code. Two `JaxEnv` are equal if
-    the contents of their environments are equal. States contain the results of `begin` and `advance`, trees of any
-    structure.
+    the contents of their environments are equal. A state contains the library's states, trees of any structure that
+    `begin` and `advance` return.
 
     Args:
         env: the environment of the other library.
@@ -102,9 +102,9 @@ class JaxEnv(FunctionalEnv):
     library: str | None = dataclasses.field(default="jax", init=False, compare=False)
     _immutable_parts_of = staticmethod(_parts_of)
     env: Any
-    """A copy of the environment. Later changes to the copy have no effect."""
+    """A copy of the environment. Later changes to the copy do not affect compiled code."""
     default_params: Any
-    # spaces are not compared: they follow from the fields above, and printing a Box changes it
+    # spaces are not compared, since they follow from the fields above, and printing changes a Box
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
     _dtypes: tuple[Any, ...] = ()  # the dtypes of the arrays in a state
@@ -120,7 +120,7 @@ class JaxEnv(FunctionalEnv):
         self._check_observation(observed)
         try:
             after, reward, *flags = self._after(example)
-        except TypeError:  # in 64-bit JAX, the environments of a few libraries need int64
+        except TypeError:  # in 64-bit JAX, a few libraries fail without int64 actions
             self._takes_int64 = True
             after, reward, *flags = self._after(example)
         self._check_order(reward, *flags)
@@ -137,7 +137,7 @@ class JaxEnv(FunctionalEnv):
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Return four results of a step: the library's state after it, the reward, terminated and truncated."""
+        """Return four results of a step: the library's next state, the reward, terminated and truncated."""
         raise self._missing("advance(self, key, kept, action, params)")
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
@@ -188,7 +188,7 @@ class JaxEnv(FunctionalEnv):
             )
             return self._wrong(
                 "observation_of", f"{found} for observation{path}, but its space requires {wanted}",
-                "Let observation_of() and observations() agree, for one environment.",
+                "Return one observation, in the structure and shapes of the space that observations() returns.",
             )  # fmt: skip
 
         space = self.observation_space
@@ -231,7 +231,7 @@ class JaxEnv(FunctionalEnv):
         return results
 
     def _kept(self, tree: AnyTree) -> JaxState:
-        """Return states in dtypes that do not change between steps."""
+        """Return states as a `JaxState`, in dtypes that do not change between steps."""
         state = JaxState.of(tree)
         if len(self._dtypes) != len(state.leaves):
             return state
@@ -243,7 +243,7 @@ class JaxEnv(FunctionalEnv):
     # the methods of a `FunctionalEnv`
 
     def _mapped(self, function: Any, params: AnyTree, *arguments: Any) -> Any:
-        """Map a function of one environment over all environments. Its last argument is the tree of parameters."""
+        """Map a function of one environment over all environments. The last argument it receives is the parameters."""
         n = jax.tree.leaves(arguments)[0].shape[0]
         leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
@@ -272,7 +272,7 @@ class JaxEnv(FunctionalEnv):
             self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(reward.dtype, jnp.integer):
-            # without this cast, a warning would ask the environment's author for it
+            # without this cast, a warning would ask the environment's author for float rewards
             reward = reward.astype(jnp.float32)
         return self._kept(after), reward, terminated.astype(bool), truncated.astype(bool)
 
@@ -300,7 +300,7 @@ class JaxEnv(FunctionalEnv):
         return info
 
     def render(self, state: JaxState, index: int) -> Any:
-        """Draw one environment with the code of its library."""
+        """Draw environment `index` with the code of the library that it comes from."""
         pairs = enumerate(state.leaves)
         leaves = tuple(jnp.asarray(x if i in self._shared else x[index]) for i, x in pairs)
         return np.asarray(self.image_of(state._replace(leaves=leaves).tree))[..., :3]
@@ -311,7 +311,7 @@ class JaxEnv(FunctionalEnv):
 
 
 def as_builtin(value: AnyTree) -> Any:
-    """Return observations or infos as dicts, tuples and arrays."""
+    """Convert the containers in observations or infos to dicts and tuples."""
     if isinstance(value, Mapping):
         return {str(key): as_builtin(part) for key, part in value.items()}
     if hasattr(value, "_fields"):
@@ -341,7 +341,7 @@ def _copied(env: Any, params: AnyTree) -> tuple[Any, Any]:
         arrayferry.OptionError: the environment cannot be copied.
     """
     try:
-        # deepcopy fails for modules
+        # modules are not copied, since deepcopy fails for them
         modules = {id(module): module for module in sys.modules.values()}
         return copy.deepcopy((env, params), modules)
     except Exception as error:  # third-party code may raise any error

@@ -15,15 +15,16 @@ from arrayferry.extending import Part, describe_error
 
 
 class Suite(Part):
-    """The environments of another project. Plugins subclass it, and return objects from the hook `arrayferry_suites`.
+    """Environments of another project. Plugins subclass `Suite`, and return instances from the hook `arrayferry_suites`.
 
     `name`, `package`, `ids` and `load` are required. Methods are called only when a user names the suite, so a suite
     should import its package in its methods.
 
     Attributes:
         name: the part of an id before the first slash.
-        package: the package that is imported, such as `"gymnax"`.
-        install: the command that installs the package, such as `"pip install gymnax six"`, or None for the default.
+        package: the name of the package that is imported, such as `"gymnax"`.
+        install: the command that installs the package, such as `"pip install gymnax six"`, or None for
+            `pip install` and the name of the package.
         gives: the type of environment that `load` returns: "functional", a `FunctionalEnv` or an environment that `adapt`
             converts to one; "env", an `Env` of Gymnasium; "vector", a `VectorEnv`.
         env_types: the classes of environments that `adapt` accepts, by dotted paths such as `"pgx.core.Env"`.
@@ -59,9 +60,9 @@ class Suite(Part):
 
         Args:
             name: the part of an id after the first slash.
-            *args: for a suite of vector environments, the number of environments.
+            *args: the number of environments, which only suites of vector environments receive.
             **options: the user's options other than those of `make` and `make_vec`. Options that are not in the
-                signature raise an error before the call. A suite that is not functional also receives
+                signature raise an error before the call. A suite of single or vector environments also receives
                 `max_episode_steps` and `render_mode`, if the user passed them, and a suite of vector environments
                 receives `autoreset_mode`.
         """
@@ -103,7 +104,7 @@ class Suite(Part):
 
         Raises:
             arrayferry.BackendUnavailableError: the package is not installed. The remedy is the command that installs it.
-            arrayferry.PluginError: the suite states no package, or an unknown type of environments.
+            arrayferry.PluginError: `package` is empty, or `gives` is not one of its three values.
         """
         if self.gives not in (kinds := ("functional", "env", "vector")):
             raise af.PluginError(
@@ -122,10 +123,10 @@ class Suite(Part):
             )
 
     def listed(self) -> list[str]:
-        """Return the names of its environments as a list.
+        """Return the names in `ids()` as a list.
 
         Raises:
-            arrayferry.PluginError: `ids` fails, or returns anything other than names.
+            arrayferry.PluginError: `ids` fails, or returns anything other than strings.
         """
         try:
             names = list(self.ids())
@@ -133,7 +134,9 @@ class Suite(Part):
             raise af.PluginError(f"ids() of {self!r} failed: {describe_error(error)}") from error
         wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
-            raise af.PluginError(f"ids() of {self!r} returned {wrong[0]!r:.80}, not a string")
+            raise af.PluginError(
+                f"ids() of {self!r} returned {wrong[0]!r:.80}, but names must be strings"
+            )
         return names
 
     def _check_options(
@@ -143,9 +146,9 @@ class Suite(Part):
 
         Args:
             function: the function that receives the options.
-            positional: the number of its positional arguments.
+            positional: the number of positional arguments that the function receives.
             options: the names of the options.
-            whose: the owner of the options, for the error. The default is the suite.
+            whose: what the error names as the object without the option. The default is the suite.
 
         Raises:
             arrayferry.OptionError: the function does not accept one of the options.

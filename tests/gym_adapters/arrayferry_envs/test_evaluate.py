@@ -224,7 +224,7 @@ class Both(torch.nn.Module):
     "env", [CartPole().make_vec(2), gym.make("CartPole-v1")], ids=["functional", "single"]
 )
 def test_a_module_that_returns_more_than_actions(env):
-    with pytest.raises(af.ConversionError, match=r"forward\(\) of a module must return actions"):
+    with pytest.raises(af.ConversionError, match=r"Let forward\(\) of the module return actions"):
         evaluate(env, Both())
 
 
@@ -333,7 +333,7 @@ def test_new_statistics_of_wrappers_are_not_updated_meanwhile():
     single = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
     theirs = gym.vector.SyncVectorEnv([lambda: single])
     for envs in (theirs, NormalizeObservation(make_vec(2))):
-        with pytest.warns(UserWarning, match="has new statistics, which are not updated"):
+        with pytest.warns(UserWarning, match="has new statistics, which this call does not update"):
             evaluate(envs, Agent())
     assert single.obs_rms.count < 1
     assert single.update_running_mean
@@ -347,7 +347,9 @@ def test_statistics_out_of_reach_are_told(count):
 
     envs = gym.vector.AsyncVectorEnv([one], context="spawn")
     try:
-        with pytest.warns(UserWarning, match="in other processes, whose statistics are updated"):
+        with pytest.warns(
+            UserWarning, match="in other processes, where their statistics are still updated"
+        ):
             evaluate(envs, Agent())
     finally:
         envs.close()

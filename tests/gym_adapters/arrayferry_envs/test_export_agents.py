@@ -261,8 +261,8 @@ REFUSED = [
     ({"param_inputs": True}, "param_inputs and autoreset_mode are for an environment"),
     ({"autoreset_mode": "SameStep"}, "autoreset_mode are for an environment"),
     ({"autoreset_mode": "never"}, "autoreset_mode='never' is not valid"),
-    ({"kernels": None}, "kernels=None is no sequence"),
-    ({"kernels": kernels.ClipAction()}, "kernels=ClipAction() is no sequence"),
+    ({"kernels": None}, "kernels=None is not a sequence"),
+    ({"kernels": kernels.ClipAction()}, "kernels=ClipAction() is not a sequence"),
     ({"kernels": [kernels.TransformObservation(branches)]}, "because of test_export_agents.py"),
     (
         {"kernels": [kernels.NormalizeObservation()], "wrapper_state": 3},

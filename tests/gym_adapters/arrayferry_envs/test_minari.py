@@ -145,8 +145,8 @@ def test_what_is_refused(minari):
         ([*parts[:3], *parts[4:]], r"step \d of segment 3 does not continue the episode of env"),
         ([parts[0], parts[0]._replace(began=parts[1].began)], "does not continue"),
         (parts[0]._replace(final_observation=None), "segment 0 has no final_observation"),
-        ([*parts, 5], "segment 9 has no observation: it is a int"),
-        (5, "steps=5 is no Trajectory"),
+        ([*parts, 5], "segment 9 has no observation: its type is int"),
+        (5, "steps=5 is not a Trajectory"),
         (parts[0]._replace(action=parts[0].action[..., None]), "action of segment 0 has the shape"),
     ]
     for number, (steps, why) in enumerate(refused):
@@ -156,7 +156,7 @@ def test_what_is_refused(minari):
         to_minari(parts, "cart/wrong-v99", env=Pendulum())
     with pytest.raises(af.OptionError, match=r"observation of segment 0 .* a dict with the keys"):
         to_minari(parts, "cart/wrong-v99", env=Walk())
-    with pytest.raises(TypeError, match="env must be an environment"):
+    with pytest.raises(TypeError, match="env must be a FunctionalEnv or an environment"):
         to_minari(parts, "cart/wrong-v99", env="CartPole-v1")
     whole = to_minari(parts, "cart/once-v0", env=env)
     with pytest.raises(ValueError, match="already exists"):

@@ -203,5 +203,5 @@ def test_what_names_seeds():
      np.array(4), np.array([1.0]), np.array([[1]]), [2**31], range(2**31 + 1), object()],
 )  # fmt: skip
 def test_what_names_no_seeds(seeds):
-    with pytest.raises(af.OptionError, match="Pass integers from 0 to 2147483647"):
+    with pytest.raises(af.OptionError, match="Pass one or more integers from 0 to 2147483647"):
         with_seeds(CartPole, seeds)
