@@ -1,4 +1,4 @@
-"""Convert arrays between NumPy, PyTorch, JAX, CuPy, Dask, Warp and any Array API library, alone or nested.
+"""Convert arrays, also in nested containers, between NumPy, PyTorch, JAX, CuPy, Dask, Warp and any Array API library.
 
     >>> import arrayferry as af
     >>> import numpy as np
@@ -42,14 +42,14 @@ _LAYERS = {
     "stream": "arrayferry_streams",
     "testing": "arrayferry_kit",
 }
-"""The public names that other packages define, with the package. A name exists here if its package is installed."""
+"""Public names that other packages define, each with its package. A name exists here if its package is installed."""
 _PLACES = {
     "Trace": "_trace.recorder",
     "TraceFinding": "_trace.rows",
     "TraceRow": "_trace.rows",
     "trace": "_trace.recorder",
 }
-"""The public names that a first conversion does not need, with their modules. All other names are in `_public`."""
+"""Public names that a first conversion does not need, each with its module. `_public` has the names that it needs."""
 
 
 if not TYPE_CHECKING:  # type checkers would accept every name if they saw `__getattr__`
@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _installed(names: Iterable[str]) -> list[str]:
-    """Return the names, except those of packages that are not installed."""
+    """Return the names, except those that `_LAYERS` maps to a package which is not installed."""
     from importlib.util import find_spec
 
     return [name for name in names if name not in _LAYERS or find_spec(_LAYERS[name])]

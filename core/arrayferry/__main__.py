@@ -1,4 +1,4 @@
-"""`python -m arrayferry` runs the command `arrayferry`, which is in a separate package."""
+"""`python -m arrayferry` runs the command `arrayferry` of the package `arrayferry_cli`."""
 
 from arrayferry_cli import main
 

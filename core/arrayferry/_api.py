@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 MAX_KEPT = 256
-"""The maximum number of conversions that are cached for `convert`."""
+"""The maximum number of conversions in each of the two caches, `_plain` and `_kept`."""
 
 _OTHERS = ("narrowing", "scalars", "unsupported", "unknown", "sparse")
 _OTHER_DEFAULTS = tuple(Options._field_defaults[name] for name in _OTHERS)
@@ -101,35 +101,38 @@ def convert(
         value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and so on, nested in
             any way), or anything else. It is never modified.
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
-        like: an array, or a tree with one, to pass in place of `to` and `device`. The results have the library and the
-            device of that array. A namespace module is also accepted.
-        device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
-            default device of the target. None keeps the device of each array, if the target has it.
+        like: an array, in place of `to` and `device`. The results have the library and the device of this array. For a
+            tree, its first array is used. A namespace module is also accepted, in place of `to`.
+        device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the default
+            device of the target. None keeps an array on its GPU or other accelerator, if the target can use it. All
+            other arrays go to the default device of the target.
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
             possible and safe. Sharing is not safe if the result could be used to change an array that must not change.
-        narrowing: what happens if the target lacks the dtype. "checked" uses the smallest dtype of the target that can
-            represent all numbers of the dtype, or else the widest of the same kind, and raises `NarrowingError` if a
-            number does not fit. "forbid" raises this error even if all numbers fit. "allow" converts without this
-            check.
+        narrowing: what happens if the target lacks the dtype of an array. "checked" uses the smallest dtype of the
+            target that can represent all numbers of this dtype. If there is none, it uses the widest dtype of the same
+            kind, and raises `NarrowingError` if a number does not fit. "forbid" raises this error even if all numbers
+            fit. "allow" converts without this check.
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" turns them into 0-d arrays.
-        unsupported: for arrays that the target does not support (text, dates, records): "raise"
-            `UnsupportedDtypeError`, or "keep" them unchanged.
-        unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
-            columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
-            or "convert" them. If `value` itself is such an object, a column or dataset of a known library is
-            converted, and any other object raises an error unless `unknown` is "convert". With "raise", a `value` that
-            is neither an array, a tree nor plain Python data such as text raises an error too.
-        sparse: for sparse arrays that another library than the target made: "raise" `ConversionError`, or make them
-            "dense". Sparse arrays of the target stay sparse.
+        unsupported: what happens to arrays of data that the target does not support, such as text, dates and records.
+            "raise" raises `UnsupportedDtypeError`, "keep" leaves them unchanged.
+        unknown: what happens to objects in a tree that could become arrays, but are not arrays of a known library.
+            Table columns, and objects with `__array__` or `__dlpack__`, are examples. "keep" leaves them unchanged,
+            "raise" raises `NotAnArrayError`, and "convert" converts them. If `value` itself is a table column or a
+            dataset of a known library, it is converted. Any other such object as `value` raises an error unless
+            `unknown` is "convert". With "raise", a `value` that is neither an array, a tree nor plain Python data such
+            as text raises an error too.
+        sparse: what happens to sparse arrays of a library other than the target. "raise" raises `ConversionError`,
+            "dense" makes them dense. Sparse arrays of the target stay sparse.
 
     Returns:
         A value of the same structure. Shapes are unchanged, and so are dtypes that the target has. Dicts and lists are
-        new objects. Any other value without arrays is returned as the same object.
+        new objects, even if they contain no array. A value without arrays, dicts and lists is returned as the same
+        object.
 
     Raises:
         UnknownBackendError: there is no such target.
         BackendUnavailableError: the target is not installed, or not usable on this machine.
-        ConversionError: an array cannot be converted. The subclass says why, its attributes say where.
+        ConversionError: an array cannot be converted. The subclass of the error says why, and its attributes say where.
 
     Examples:
         >>> import arrayferry as af
@@ -169,8 +172,8 @@ def kept_conversion(to: Any, device: Device = None, **options: Any) -> Conversio
 
     Args:
         to: the target.
-        device: the option `device`.
-        **options: the other options, as in `convert`.
+        device: the device of the results, as for `convert`.
+        **options: the other options of `convert`.
 
     Examples:
         >>> from arrayferry.extending import kept_conversion
@@ -215,13 +218,13 @@ def converter(
     sparse: Sparse = "raise",
     registry: Registry | None = None,
 ) -> Conversion:
-    """Create a reusable conversion. The options are those of `convert`, and `registry`.
+    """Create a reusable conversion. Its options are those of `convert`, and `registry`.
 
-    Backends are looked up in `registry`; None means `arrayferry.registry`. A conversion with any other registry
-    cannot be pickled.
+    Backends are looked up in `registry`. None means `arrayferry.registry`.
 
     Returns:
-        A callable that accepts a value. It can be pickled and shared between threads.
+        A callable that converts a value as `convert` does. Threads can share it. It can be pickled if the registry is
+        `arrayferry.registry`.
 
     Raises:
         UnknownBackendError, BackendUnavailableError, DeviceError, OptionError: as `convert` does.
@@ -250,7 +253,7 @@ def converter(
 def conversion_like(
     like: Any, to: Any = None, device: Device = None, registry: Registry | None = None
 ) -> tuple[Backend, Any]:
-    """Return the backend and the device of an array, or of the first array in a tree."""
+    """Return the backend and the device of the first array in `like`. The device of a namespace module is None."""
     if to is not None or device is not None:
         raise OptionError(
             "like= was given together with a target or a device",
@@ -263,17 +266,17 @@ def conversion_like(
         if isinstance(like, type):
             raise NotAnArrayError(
                 f"like= was given the class {like.__qualname__}",
-                remedy="Pass an array, a tree with one, or a module, not a class.",
+                remedy="Pass an array, a tree of arrays, or a namespace module.",
             )
         raise NotAnArrayError(
-            f"like= was given a {type(like).__name__} that holds no array",
-            remedy="Pass an array, or a tree with one.",
+            f"like= was given a {type(like).__name__} that contains no array",
+            remedy="Pass an array, a tree of arrays, or a namespace module.",
         )
     return backend, device_like(array, backend)
 
 
 def device_like(array: AnyArray, backend: Backend) -> Any:
-    """Return the device of an array as the option `device` accepts it, or None if the array is traced."""
+    """Return the device of an array, as a value that the option `device` accepts. It is None for a traced array."""
     try:
         place = call_backend(backend, "devices.place_of", array)
         return call_backend(backend, "device_of", array) if place is None else place
@@ -301,7 +304,7 @@ def backend_of(value: AnyTree, *, registry: Registry | None = None) -> Backend:
 
     Args:
         value: an array, or a NumPy scalar.
-        registry: the registry that knows the backend, or None for `arrayferry.registry`.
+        registry: the registry in which the backend is looked up, or None for `arrayferry.registry`.
 
     Raises:
         NotAnArrayError: the value is not an array of a known library.
@@ -329,10 +332,10 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
 
     Args:
         value: an array of any known library.
-        registry: the registry that knows the library, or None for `arrayferry.registry`.
+        registry: the registry in which the library is looked up, or None for `arrayferry.registry`.
 
     Returns:
-        The namespace, wrapped by array-api-compat where that supports the library.
+        The namespace. It is a module of array-api-compat if that package wraps the library, or else the library's own.
 
     Raises:
         NotAnArrayError: the value is not an array of a known library, or that library does not follow the Array API.
@@ -360,15 +363,15 @@ def namespace_of(value: AnyTree, *, registry: Registry | None = None) -> Any:
 
 
 def first_array(value: AnyTree, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
-    """Find the first array in a tree and its backend.
+    """Return the first array in a tree, and the backend of this array.
 
     Args:
         value: an array, a tree, or anything.
-        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
+        registry: the registry in which the libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
-        The first array and its backend. Without an array, the first NumPy scalar and its backend. Without either,
-        None and None.
+        The first array and its backend. If there is no array, the first NumPy scalar and its backend. If there is no
+        NumPy scalar either, None and None.
 
     Raises:
         StructureError: the tree is cyclic or too deep.
@@ -393,21 +396,22 @@ def first_array(value: AnyTree, *, registry: Registry | None = None) -> tuple[An
 def flatten(
     value: AnyTree, *, everything: bool = False, prefix: str = "", registry: Registry | None = None
 ) -> tuple[list[Any], TreeSpec]:
-    """Flatten a tree into its arrays and its layout.
+    """Flatten a tree into a list of its arrays, and a layout to rebuild the tree.
 
     Args:
         value: an array, a tree, or anything.
         everything: whether values that are neither arrays nor containers are leaves too. If False, such values are
             stored in the layout.
-        prefix: the start of each path in the layout.
-        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
+        prefix: text that is added before each path in the layout.
+        registry: the registry in which the libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
-        The list of the leaves, in the order of the tree, and the layout. `layout.unflatten` rebuilds the tree from
-        other leaves. Layouts can be compared and hashed.
+        The list of the leaves, in the order of the tree, and the layout. The leaves are the arrays, and with
+        `everything` also other values. `layout.unflatten` builds a tree of this layout from a list of new leaves.
+        Layouts can be compared and hashed.
 
     Raises:
-        StructureError: the tree contains itself.
+        StructureError: the tree is cyclic or too deep.
 
     Examples:
         >>> import arrayferry as af
@@ -423,14 +427,14 @@ def flatten(
 
 
 def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
-    """Return all known backends by name, installed or not.
+    """Return all known backends, installed or not.
 
     Args:
-        registry: the registry that knows the backends, or None for `arrayferry.registry`.
+        registry: the registry in which the backends are looked up, or None for `arrayferry.registry`.
 
     Returns:
-        A read-only mapping. `problem()` of a backend returns an error that says why the backend cannot be used here,
-        or None.
+        A read-only mapping from names to backends. If a backend cannot be used here, its method `problem()` returns an
+        error that says why. Otherwise it returns None.
 
     Examples:
         >>> import arrayferry as af
@@ -447,11 +451,11 @@ def route(
     """Describe how arrays are converted from one library to another, without converting any.
 
     Args:
-        source: an array; an object that arrays are read from; the name of a source ("pandas"); or a backend (a name,
-            a namespace or a `Backend`), which means arrays on its default device.
+        source: an array, or an object that arrays are read from. Or the name of a source ("pandas"), or a backend (a
+            name, a namespace or a `Backend`): the route is then that of arrays on the default device of the backend.
         to: the target: a name, a namespace or a `Backend`.
         device: as for `convert`.
-        registry: the registry that knows the libraries, or None for `arrayferry.registry`.
+        registry: the registry in which the libraries are looked up, or None for `arrayferry.registry`.
 
     Returns:
         The route. It prints as one line that says for each step whether data is shared, copied, transferred to or
@@ -491,13 +495,13 @@ def route(
         source_device, _ = resolve_device(origin, None, "")
     result = describe_route(registry.catalog, origin, target, device, source_device)
     if not by_name and not isinstance(source, Backend) and result.steps and not result.copies:
-        try:  # with copy=False, this conversion shows whether the array can be shared
+        try:  # with copy=False, this call raises an error if the array cannot be shared
             make_conversion(
                 target, Options(device=device, copy=False, unknown="convert"), registry
             )(source)
         except CopyRequiredError:
             copied = result.steps[-1]._replace(cost="copy")
             result = result._replace(steps=(*result.steps[:-1], copied))
-        except ConversionError:  # the value cannot be converted: convert() will raise this error
+        except ConversionError:  # ignored here: `convert` raises this error for the array
             pass
     return result

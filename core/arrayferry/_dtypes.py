@@ -22,10 +22,10 @@ STANDARD_DTYPES = frozenset(
         "float16", "float32", "float64", "complex64", "complex128",
     )
 )  # fmt: skip
-"""The dtypes of the Array API standard, and float16. `Backend.dtypes` returns them by default."""
+"""The names of the dtypes of the Array API standard, and float16. `Backend.dtypes` returns them by default."""
 
 _OF_ML_DTYPES = r"bfloat16|b?complex32|float\d_\w+|u?int[124]"
-"""A pattern for the names of dtypes of `ml_dtypes`, which may not be installed or may lack some of them."""
+"""A pattern for the names of dtypes of `ml_dtypes`. The package may be missing, or may lack some of them."""
 
 
 class DtypeInfo(NamedTuple):
@@ -104,7 +104,7 @@ def _dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def dtype_named(name: str) -> np.dtype[Any] | None:
-    """Return the dtype that has this name in NumPy or `ml_dtypes`, or None if there is none."""
+    """Return the dtype that has this name in NumPy or `ml_dtypes`, or None if neither has such a dtype."""
     import numpy as np
 
     with suppress(TypeError):

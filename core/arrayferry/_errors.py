@@ -1,10 +1,10 @@
-"""Every error that arrayferry raises, as one tree.
+"""The error classes of arrayferry, as one tree. In brackets: the built-in class that is also a base class.
 
     ArrayFerryError
     |-- OptionError (ValueError)                an option has an invalid value
-    |-- UnknownBackendError (LookupError)       no backend has that name
+    |-- UnknownBackendError (LookupError)       no backend has the requested name
     |-- BackendUnavailableError (ImportError)   a backend is not installed or not usable here
-    |-- PluginError (TypeError)                 a plugin is wrong
+    |-- PluginError (TypeError)                 a plugin is faulty
     |   `-- ContractError                       a plugin broke its contract; also a ConversionError
     `-- ConversionError (ValueError)            a value cannot be converted
         |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
@@ -13,10 +13,11 @@
         |-- NotAnArrayError (TypeError)         an array of a known library was expected
         |-- StructureError (ValueError)         a tree is cyclic, too deep, or cannot be rebuilt
         |-- TracedValueError (TypeError)        a traced value, as inside jit, grad or vmap
-        `-- UnsupportedDtypeError (TypeError)   the target has no dtype of that kind
+        `-- UnsupportedDtypeError (TypeError)   the target has no dtype of the same kind
 
 Errors store their data in attributes. They can be pickled, since vector environments send them between processes.
-`PluginWarning` reports a faulty plugin, and `TraceWarning` a finding of a trace.
+`PluginWarning` reports a faulty plugin, `UnconvertedWarning` an object that was not converted, and `TraceWarning` a
+finding of a trace.
 
 This module knows nothing about arrays.
 """
@@ -67,7 +68,7 @@ class OptionError(ArrayFerryError, ValueError):
 
 
 class UnknownBackendError(ArrayFerryError, LookupError):
-    """No backend has that name.
+    """No backend has the requested name.
 
     Attributes:
         name: the requested name.
@@ -102,9 +103,10 @@ class ConversionError(ArrayFerryError, ValueError):
     """A value cannot be converted from one backend to another.
 
     Attributes:
-        path: the place of the value in the tree, as Python would write it (`"['obs']['camera'][2]"`), or "" at the top.
-        source: the name of the source's backend, or "" if it is not known.
-        target: the name of the target's backend.
+        path: the path of the value in the tree, as in Python code (`"['obs']['camera'][2]"`). It is "" for the whole
+            tree.
+        source: the name of the backend or source of the value, or "" if it is not known.
+        target: the name of the backend of the result, or "" if it is not known.
     """
 
     def __init__(
@@ -116,9 +118,9 @@ class ConversionError(ArrayFerryError, ValueError):
         self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
-        """Return a copy of the error with this path, source and target, except those that the error already has.
+        """Return a copy of the error with this path, source and target. Values that the error already has are kept.
 
-        The result is a copy, since a plugin may raise the same error object again.
+        The error itself is not changed, since a plugin may raise the same object again.
         """
         located = copy(self).with_traceback(self.__traceback__)
         located.__cause__ = self.__cause__
@@ -144,8 +146,8 @@ class ContractError(ConversionError, PluginError):
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
-        part: the backend or source. If its code is not in an installed package, the user is probably its author, so the
-            message does not ask to report the error.
+        part: the backend or source that broke its contract. If its code is not in an installed package, the user is
+            probably its author, so the message does not ask to report the error.
 
     Attributes:
         duty: the rule that the method must follow.
@@ -169,14 +171,14 @@ class ContractError(ConversionError, PluginError):
 
 
 def in_checkout(part: object) -> bool:
-    """Return whether the code of a part is outside the folders of installed packages, for example in a checkout."""
+    """Return whether the code of a backend or source is outside the folders of installed packages, as in a checkout."""
     module = sys.modules.get(type(part).__module__)
     folders = (getattr(module, "__file__", None) or "").split(os.sep)
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)
 
 
 class CopyRequiredError(ConversionError, BufferError):
-    """`copy=False` was given, and the target cannot share the source's memory."""
+    """`copy=False` was passed, but the target cannot share the memory of the array."""
 
 
 class DeviceError(ConversionError, LookupError):
@@ -192,11 +194,13 @@ class DeviceError(ConversionError, LookupError):
 
 
 class NarrowingError(ConversionError, OverflowError):
-    """The target lacks the dtype, and the numbers do not fit the dtype that it has instead.
+    """The target lacks the dtype of an array, and the numbers do not fit the dtype that would replace it.
+
+    With `narrowing="forbid"`, this error is also raised if the numbers fit.
 
     Attributes:
         dtype: the name of the source's dtype.
-        narrowed: the name of the dtype that the target has instead.
+        narrowed: the name of the dtype of the target that would replace `dtype`.
     """
 
     def __init__(
@@ -212,7 +216,7 @@ class NotAnArrayError(ConversionError, TypeError):
 
 
 class StructureError(ConversionError):
-    """A tree contains itself, is nested too deeply, or cannot be taken apart or rebuilt."""
+    """A tree contains itself or is nested too deeply, or one of its containers cannot be read or rebuilt."""
 
 
 class TracedValueError(ConversionError, TypeError):
@@ -232,14 +236,14 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or a part of a plugin, is faulty. The text says why, and what is not used or is done in another way.
+    """A plugin, or one of its parts, is faulty. The text says why, and which part is not used or what is done instead.
 
     Warnings of this class about the registration of plugins are also logged by the logger "arrayferry".
     """
 
 
 class UnconvertedWarning(UserWarning):
-    """An object of numbers in a tree, such as a pandas Series, was not converted, but could be read as an array.
+    """An object in a tree, such as a pandas Series, was not converted, although its numbers could be read as an array.
 
     The warning is issued for the first object of each class. `unknown="convert"` converts such objects.
     """

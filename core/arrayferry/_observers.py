@@ -1,6 +1,7 @@
-"""The observers of conversions, and notes for the observers. While `observers` is empty, conversions make no notes.
+"""The observers of conversions, and notes for them. While the list `observers` is empty, conversions make no notes.
 
-A note says why an array was not converted by the planned route. It is added to the conversion that runs in the thread.
+A note says why an array was not converted by the planned route. It is added to `open_conversion.call`, the conversion
+that runs in this thread.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from ._errors import describe_error
 from ._utilities.caller import CORE, OURS
 
 observers: list[Any] = []
-"""The running traces. The list is modified in place, so it can be imported by name. A forked process empties it."""
+"""The running traces. The list is modified in place, so other modules can import it. A forked process empties it."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=observers.clear)
 
 
 Note = tuple[tuple[str, str], str]
-"""A pair of libraries, and why an array did not take the planned route between them."""
+"""A pair of libraries, and the reason why an array was not converted by the planned route between them."""
 CallSite = tuple[str, int, str]
-"""A line of code: its file, number and function."""
+"""A line of code: the name of its file, the line number, and the name of its function."""
 
 
 @dataclass(eq=False)
@@ -33,9 +34,9 @@ class OpenConversion:
     """An observed conversion that runs in one thread.
 
     Attributes:
-        notes: the notes.
-        within: the seconds of other conversions inside this conversion, which are subtracted from its time.
-        raised: the direct converter whose error was noted last.
+        notes: the notes of this conversion, in order.
+        within: the time in seconds of the conversions inside this conversion, which its own time does not include.
+        raised: the direct converter whose error was noted last, or None.
     """
 
     notes: list[Note] = field(default_factory=list)
@@ -48,7 +49,7 @@ class _Open(threading.local):
 
 
 open_conversion = _Open()
-"""Its attribute `call` is the innermost observed conversion that runs in this thread, or None."""
+"""An object whose attribute `call` is the innermost observed conversion that runs in this thread, or None."""
 
 MAX_NOTES = 10_000
 """The maximum number of notes of one conversion."""
@@ -60,14 +61,14 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
     Args:
         source: the name of the backend or source of the array.
         target: the name of the backend of the result.
-        words: the reason: text, and objects to describe by their `repr`.
+        words: the parts of the reason. They are converted by `str`, and joined by spaces.
         error: the error that is the cause.
     """
     call = open_conversion.call
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
     cause = "" if error is None else f" ({describe_error(error)})"
-    with suppress(Exception):  # the `repr` of an object may raise an error
+    with suppress(Exception):  # `str` may raise an error for an object
         text = " ".join((" ".join(map(str, words)) + cause).split())
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
@@ -78,15 +79,15 @@ BETWEEN = frozenset(
         "multiprocessing", "threading", "torch",
     )
 )  # fmt: skip
-"""Packages that call functions of users. `call_site` returns their code only if it finds no other code."""
+"""Packages that call functions of users. `call_site` returns a line in them only if it finds no line of a user."""
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
-    """Return the line of the user's code that a frame was called from, and whether it called the core directly.
+    """Return the line of the user's code from which a frame was called, and whether that code called the core directly.
 
-    The line is that of the first frame outside arrayferry and outside libraries that call functions of users, such as
-    gymnasium and Dask. If there is no such frame, as in a thread of a library, it is that of the first frame outside
-    arrayferry. The core is called directly if only core packages are in between.
+    The line is that of the first frame outside arrayferry and outside `BETWEEN`, the libraries that call functions of
+    users, such as Gymnasium and Dask. If there is no such frame, as in a thread of a library, the line is that of the
+    first frame outside arrayferry. The core is called directly if all frames in between are of core packages.
     """
     between, directly = None, True
     while frame is not None:

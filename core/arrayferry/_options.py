@@ -1,4 +1,4 @@
-"""The options of a conversion, which are checked when they are created."""
+"""`Options`: the options of a conversion. They are checked when an `Options` is created."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ class _Options(NamedTuple):
 
 
 class Options(_Options):
-    """The options of a conversion, besides the target: a named tuple that is validated when created.
+    """The options of a conversion, without the target, as a named tuple. They are checked when it is created.
 
     Attributes:
         device: a name ("cpu", "cuda:0"), a device object of the target, "default" for the default device of the target,
-            or None to keep the device of each array.
+            or None to keep arrays on an accelerator, and to use the default device for all others.
         copy: True to always copy, False to share memory or raise an error, or None to share memory where
             this is possible and safe.
-        narrowing: how to handle an array whose dtype the target lacks.
+        narrowing: how to handle an array if the target lacks the dtype, but has another dtype of the same kind.
         scalars: whether Python numbers and bools become 0-d arrays.
-        unsupported: how to handle an array whose kind of dtype the target does not support.
+        unsupported: how to handle an array if the target has no dtype of the same kind, as for text.
         unknown: how to handle an object in a tree that could become an array, but is not an array of a known library.
-        sparse: how to handle a sparse array of another library than the target.
+        sparse: how to handle a sparse array of a library other than the target.
 
     Raises:
         OptionError: an option has an invalid value.
@@ -94,7 +94,7 @@ class Options(_Options):
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
-        # `_replace` calls this method; the inherited one would not check the options
+        # `_replace` calls this method. The method of the base class does not check the options
         return cls(*iterable)
 
     def __repr__(self) -> str:
@@ -102,17 +102,17 @@ class Options(_Options):
 
 
 def checked_count(option: str, value: AnyTree, least: int | None, more: str = "") -> int:
-    """Return the value of an option as an `int`. Raise `OptionError` if it is no whole number, or is too small.
+    """Return the value of an option as an `int`. Raise `OptionError` if it is not a whole number, or is too small.
 
     Args:
         option: the name of the option.
-        value: its value. Whole numbers of all types but bool are valid.
+        value: the value of the option. Whole numbers of every type except bool are valid.
         least: the smallest value that is valid, or None for no limit.
         more: text to append to the remedy.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or (least is not None and value < least):
-        at_least = "" if least is None else f" from {least} on"
+        at_least = "" if least is None else f" of {least} or more"
         raise OptionError(
             f"{option}={value!r:.80} is not valid", remedy=f"Pass a whole number{at_least}.{more}"
         )

@@ -1,7 +1,7 @@
-"""Types of arrays, targets and options for type checkers. At run time, this module imports no library.
+"""Types of arrays, targets and devices for type checkers. At run time, this module imports no array library.
 
-Arrays in arguments are described by attributes that only arrays of one library have, and not by their classes. A type
-checker does not know the classes of a library that is not installed, and would accept any value for them.
+The types of arguments are not the classes of arrays, but protocols with attributes that only arrays of one library
+have. A type checker does not know the classes of a library that is not installed, and would accept any value for them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ ToJax = Literal["jax", "jnp", "jax.numpy"]
 ToCupy = Literal["cupy"]
 ToDask = Literal["dask", "dask.array"]
 TargetName = Literal[ToNumpy, ToTorch, ToJax, ToCupy, ToDask, "warp", "wp"]
-"""The names of the libraries whose plugins are built in."""
+"""The names of the target libraries whose plugins are built in."""
 
 AnyArray: TypeAlias = Any
-"""An array of any library, or a number. Checkers accept anything, as the Array API has no common class."""
+"""An array of any library, or a number. Type checkers accept any value, since arrays have no common class."""
 
 AnyTree: TypeAlias = Any
 """An array, containers of any types with arrays in them, or any other value."""

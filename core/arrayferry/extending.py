@@ -2,20 +2,21 @@
 
     from arrayferry.extending import map_arrays, observed_read, observers
 
-- Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
+- Trees: `map_arrays` calls a function with every array in a tree. `Kind` says how a conversion treats a value.
 - Conversions: `kept_conversion` returns a cached conversion for a target and options. `conversion_like` and
-  `device_like` find the target of the option `like`. `copy_required` returns the error to raise if `copy=False` is
-  impossible.
-- Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
-- Plugins: `call_backend` calls a backend's method. It and `raise_named` raise errors that name the plugin. `overrides`
-  says whether a plugin has an optional method. `has_item` says whether arrays of a type have `item()`. `portable`
-  returns a backend's name, to pickle it. `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` are for
-  installed plugins and their parts.
+  `device_like` return the backend and the device for the option `like`. `copy_required` returns the error to raise if
+  `copy=False` is impossible.
+- Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype` and `unknown_dtypes`. `cast_checked` casts an array,
+  and checks that the numbers fit.
+- Plugins: `call_backend` calls a backend's method, with errors that name the plugin. `raise_named` raises such an
+  error. `overrides` says whether a plugin has an optional method. `has_item` says whether arrays of a type have
+  `item()`. `portable` returns the name of a backend, to pickle it. `is_built_in`, `chosen_plugins`, `load_parts` and
+  `check_part` are for installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
 - Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
 - Observers: `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
 
-Importing this module imports no array library. `arrayferry.typing` has types for the annotations of such packages.
+Importing this module imports no array library. `arrayferry.typing` has types for annotations.
 """
 
 # pyright: reportInvalidTypeVarUse=false
@@ -74,9 +75,9 @@ __all__ = [
 ]  # fmt: skip
 
 ENTRY_POINT_GROUP = GROUP
-"""The group of the entry points of plugins."""
+"""The name of the entry point group of plugins."""
 PLUGINS_VARIABLE = CHOICE
-"""The environment variable that names the plugins to load."""
+"""The name of the environment variable that lists the plugins to load."""
 
 
 @overload
@@ -93,8 +94,8 @@ def map_arrays(function: Callable[[Any], Any], value: AnyTree) -> Any:
         value: an array, a tree, or any other value. It is never modified.
 
     Raises:
-        ConversionError: the function raised this error. The path of the array in the tree is added.
-        StructureError: the tree is cyclic or too deep, or cannot hold the results.
+        ConversionError: the function raised this error. The path of the array in the tree is added to the error.
+        StructureError: the tree is cyclic or too deep, or a container cannot be rebuilt with the results.
 
     Examples:
         >>> import numpy as np
@@ -119,11 +120,12 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
         point: the entry point of the plugin.
 
     Returns:
-        Lists of parts, under the keys "backends", "converters", "containers" and "sources". Empty lists are left out.
+        A dict of lists of parts, with the keys "backends", "converters", "containers" and "sources". A key without
+        parts is omitted.
 
     Raises:
-        PluginError: the plugin cannot be loaded, or a hook returns a wrong result. The reason names the line that
-            failed.
+        PluginError: the plugin cannot be loaded, or a hook returns a wrong result. The error names the line of code
+            that failed.
 
     Examples:
         >>> from importlib.metadata import EntryPoint
@@ -142,7 +144,9 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
 def route_between(
     source: Origin, target: Backend, *, source_device: str, device: Device = None
 ) -> Route:
-    """Return the route of arrays on a device. `arrayferry.route` returns that of arrays on the default device.
+    """Return the route of arrays on a device, without an array.
+
+    Without an array, `arrayferry.route` returns the route of arrays on the default device.
 
     Args:
         source: a backend or a source that can be used here.
@@ -164,11 +168,11 @@ def route_between(
 
 
 def observed_read(read: Callable[[Any], Any], x: AnyArray) -> Any:
-    """Read a number from an array, and report this to the traces. Call this function only if there are `observers`.
+    """Read a number from an array, and report the read to all traces. Call this only if `observers` is not empty.
 
     Args:
         read: a function that returns the number in `x`.
-        x: the array, or anything else.
+        x: the array. For a NumPy array, and for any other value, nothing is reported.
 
     Examples:
         >>> import numpy as np
@@ -177,7 +181,7 @@ def observed_read(read: Callable[[Any], Any], x: AnyArray) -> Any:
         >>> observed_read(np.ndarray.item, x) if observers else x.item()
         3
     """
-    from ._trace.watch import read_number  # imported here, since most programs never trace
+    from ._trace.watch import read_number  # imported here, since most programs have no trace
 
     return read_number(read, x)
 

@@ -1,4 +1,4 @@
-"""The tests that a plugin must pass. They are in a separate package, and importing this module needs pytest."""
+"""The tests that a plugin must pass. They are in the package `arrayferry_kit`, whose import needs pytest."""
 
 import importlib
 

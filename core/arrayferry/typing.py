@@ -1,7 +1,7 @@
-"""Types for annotating code that passes arguments on to arrayferry. Importing this module imports no array library.
+"""Types for annotations of code that calls arrayferry. Importing this module imports no array library.
 
-The names of arrays (`TorchArray`) are only for type checkers. At run time they are `Any`, since their libraries may not
-be installed. Use these names to write overloads for the results of each target:
+The types of arrays, such as `TorchArray`, are only for type checkers. At run time they are `Any`, since the libraries
+may not be installed. Use these types to write an overload for each target:
 
     @overload
     def load(path: str, to: ToTorch) -> TorchArray: ...
@@ -9,8 +9,8 @@ be installed. Use these names to write overloads for the results of each target:
     def load(path: str, to: ToJax) -> JaxArray: ...
 
 - `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
-- `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target.
-- `AnyArray`, `AnyTree`, `Device`, `Namespace`: arguments of functions for every library.
+- `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target, such as "jax" or "jnp".
+- `AnyArray`, `AnyTree`, `Device`, `Namespace`: types of arguments for functions that accept every library.
 - `Array`: an array or a NumPy scalar of numbers or bools, but not of text or objects.
 - `Keywords`: the options of `convert`, for `**options: Unpack[Keywords]`.
 

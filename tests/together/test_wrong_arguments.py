@@ -144,7 +144,7 @@ WRONG = [
     ("evaluate", {"env": None}, "FunctionalEnv", TypeError),
     ("evaluate", {"env": Genesis(4)}, "from_simulator", TypeError),
     *[("record", {"env": env}, "render_mode='rgb_array'") for env in (gym.make("CartPole-v1"), ORDINARY)],
-    ("record", {"env": Unseen()}, "Unseen has none"),
+    ("record", {"env": Unseen()}, r"render modes of Unseen \(none\)"),
     ("record", {"env": "CartPole-v1"}, "record was given", TypeError),
     # served environments
     *[("make functions", {"autoreset_mode": x}, r"autoreset_mode=.*AutoresetMode\.SAME_STEP") for x in ("sometimes", None, 1, True)],

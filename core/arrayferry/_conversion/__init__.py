@@ -1,1 +1,1 @@
-"""The conversion of a whole value. Code compiled for its structure converts all arrays of one library together."""
+"""The conversion of whole values. Python code that is generated for the structure of a value converts its arrays."""

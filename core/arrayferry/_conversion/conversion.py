@@ -31,21 +31,23 @@ class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
     Call it with a value: an array, a tree of arrays, or anything else. A conversion can be pickled, and shared between
-    threads. The code that it caches for structures is dropped when the registry changes, and is not pickled.
+    threads. It caches the code that it generates for structures of values. This code is dropped when the registry
+    changes, and is not pickled.
 
     Args:
         target: a name, a namespace module or a backend. It is looked up on the first call.
-        options: the options.
+        options: the options of every call.
         registry: the registry that knows the backends. A conversion can be pickled only if this is
             `arrayferry.registry`.
 
     Attributes:
-        options: the options.
+        options: the options of every call.
         registry: the registry that knows the backends.
 
     Raises:
-        ArrayFerryError: when called. A `ConversionError` names the place of the array in the tree. Another error is
-            raised if the target is unknown or unusable in a process that unpickled the conversion.
+        ArrayFerryError: a call raises a `ConversionError` if an array cannot be converted. The error has the path of
+            the array in the tree. A call raises another error if the target is unknown or cannot be used, for example
+            in a process that unpickled the conversion.
 
     Examples:
         >>> import arrayferry as af
@@ -86,14 +88,14 @@ class Conversion(Generic[A]):
         Returns:
             A value of the same structure, as `arrayferry.convert` returns it.
         """
-        try:  # faster than a test for None; `run` is called later, so that its own errors are not caught
+        try:  # faster than a test for None; `run` is called below, so its errors are not caught
             run = self._plans.run  # type: ignore[union-attr]
         except AttributeError:  # `_plans` is None at first, and after a change of the registry
             run = self._prepare().run
         return run(value)
 
     def _prepare(self) -> Plans:
-        """Look up the target, and start with an empty `Plans`."""
+        """Look up the target, and set `_plans` to a new `Plans`, which is empty."""
         __tracebackhide__ = True
         registry, options = self.registry, self.options
         while True:
@@ -109,12 +111,12 @@ class Conversion(Generic[A]):
                 self._device, _ = resolve_device(target, options.device, "cpu")
             self._plans = plans = Plans(catalog, target, options)
             plans.notice_observers()
-            # if the registry changed before `_plans` was set, it could not reset `_plans`: prepare again
+            # if the registry changed before `_plans` was set, `_plans` is out of date: try again
             if registry.catalog is catalog:
                 return plans
 
     def registry_changed(self) -> None:
-        """Drop everything that was cached from the registry."""
+        """Drop all plans, since they were made with the registry as it was before the change."""
         self._plans = None
 
     @property
@@ -123,14 +125,14 @@ class Conversion(Generic[A]):
         return (self._plans or self._prepare()).pairs.target
 
     def slow_path(self, value: AnyTree) -> Any:
-        """Convert a value without a plan, as is done for a new structure."""
+        """Convert a value without a plan, even if there is a plan for its structure."""
         plans = self._plans or self._prepare()
         if observers:
             return plans.convert_watched(plans.slow_path, value)
         return plans.slow_path(value)
 
     def explain(self) -> str:
-        """Return the code generated for structures so far, as text."""
+        """Return the Python code that was generated so far, or a sentence that says why there is none."""
         codes = [] if self._plans is None else [plan.code for plan in self._plans.all]
         return "\n\n".join(codes) or (
             "no structure has been converted twice yet, so there is no plan"
@@ -143,21 +145,22 @@ class Conversion(Generic[A]):
                 "only the default registry. Create the conversion in that process"
             )
         options = self.options
-        # a device object is pickled as its name, and cannot be pickled without one
+        # a device object is pickled as its name: refuse an object that a name does not describe
         if not isinstance(options.device, (str, NoneType)):
             # reading `self.target` also sets `self._device`, the name of the device
             if not self.target.devices.is_named(options.device):
                 raise TypeError(
-                    f"a conversion to {options.device} cannot be pickled, since this device object belongs "
-                    "to this process. Pass the name of the device, or create the conversion in the other process"
+                    f"a conversion to {options.device} cannot be pickled, since no name describes this device "
+                    "object. Create the conversion in the other process, or pass the name of a single device"
                 )
             options = options._replace(device=self._device)
-        # the module that the other process must import if the target has no plugin
+        # a target without a plugin is unknown in the other process until it imports this module
         namespace = ""
         with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
-        # texts are interned, so that equal conversions have equal pickles, and equal tokens in Dask
+        # a pickle depends on which texts are the same object: intern them, so that equal
+        # conversions have equal pickles, and equal tokens in Dask
         to, *values = [sys.intern(x) if type(x) is str else x for x in (self._to, *options)]
         return _restore, (to, options._make(values), sys.intern(namespace))
 
@@ -192,7 +195,7 @@ def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
     if namespace:
         with suppress(Exception):
-            # an error is ignored here, since calling the conversion then raises an error
+            # an error of the import is ignored: a call of the conversion then raises an error
             import_module(namespace)
     return Conversion(target, options, default_registry())
 
@@ -200,17 +203,19 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
 def make_conversion(
     to: AnyTarget | None, options: Options, registry: Registry | None = None
 ) -> Conversion:
-    """Make a conversion, and raise an error now if its target or device is wrong."""
+    """Create a conversion. If its target or device is wrong, raise the error now, and not in the first call."""
     __tracebackhide__ = True
     if to is None:
-        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
+        raise OptionError(
+            "no target was given", remedy='Pass a target, such as "torch", or like=array.'
+        )
     conversion = Conversion(to, options, registry or default_registry())
     conversion._prepare()
     return conversion
 
 
 def notice_observers() -> None:
-    """Start reporting existing conversions if there are observers now, or stop if there are none."""
+    """Make all conversions report their calls if there are observers, or stop reporting if there are none."""
     for registry in registries():
         for watcher in registry.watchers():
             plans = watcher._plans if isinstance(watcher, Conversion) else None

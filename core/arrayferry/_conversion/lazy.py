@@ -25,12 +25,12 @@ _KEPT: Any = object()
 
 
 class LazyPair(Pair):
-    """Converts arrays that are computed or read on demand.
+    """Converts lazy arrays, which are computed or read from a file on demand.
 
     Args:
         arguments: the arguments of `Pair`.
-        convert_computed: a function that converts a computed array that is not a NumPy array. Its arguments are the
-            array, True if nothing else uses the memory of the array, and the path of the array in the tree.
+        convert_computed: a function that converts the result of computing a lazy array if it is not a NumPy array. The
+            arguments are the result, whether nothing else uses its memory, and the path of the lazy array in the tree.
     """
 
     def __init__(self, *arguments: Any, convert_computed: Callable[[Any, bool, str], Any]) -> None:
@@ -48,7 +48,8 @@ class LazyPair(Pair):
         results = list(xs)
         ways = self.check(xs, path_of)
         together = [index for index, way in ways.items() if way is not None]
-        # a value that occurs again is copied, so that no two results share memory
+        # two lazy arrays may have one computed value: it is copied for the second, so that no two
+        # results share memory
         seen: set[int] = set()
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             x = xs[index]
@@ -74,8 +75,9 @@ class LazyPair(Pair):
         """Check lazy arrays before any is computed.
 
         Returns:
-            A dict from the index of an array to its `Way` if it is computed together with other arrays, or to None if
-            it is converted alone. Arrays that are returned unchanged are left out.
+            A dict with an entry for each array, except those that are returned unchanged. The key is the index in `xs`.
+            The value is the `Way` of an array that is computed together with others, and None for one that is converted
+            alone.
         """
         ways: dict[int, Way | None] = {}
         for index, x in enumerate(xs):
@@ -94,10 +96,10 @@ class LazyPair(Pair):
         return way if reads or self._computes else None
 
     def _is_fresh(self, value: AnyTree) -> bool:
-        """Return whether a result of `compute` may be shared.
+        """Return whether a conversion may share the memory of `value`, a result of `compute`.
 
-        It may be shared if the plugin of the lazy arrays is built in, and arrays of the library of the result are
-        writable. A plugin that is not built in may still use the result.
+        This is safe if the plugin of the lazy arrays is built in, and arrays of the library of `value` are writable. A
+        plugin that is not built in may still use this memory itself.
         """
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
@@ -107,7 +109,8 @@ class LazyPair(Pair):
     ) -> Sequence[Any]:
         """Return the values of `xs[i]` for each `i` in `indices`, computed in one call if possible.
 
-        The values of an array that occurs again are copied.
+        An array that occurs again is not computed again: the values are those of its first occurrence. NumPy arrays are
+        copied.
         """
         if not indices:
             return []
@@ -119,7 +122,7 @@ class LazyPair(Pair):
         groups = [list(first.values())]
         keeps = self.options.unsupported == "keep"
         if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
-            # one call for each array, since one array that is refused would make the whole call fail
+            # one call for each array, since one array that is refused makes a call for all fail
             groups = [[index] for index in groups[0]]
         computed = [value for group in groups for value in self._read(xs, group, path_of)]
         value_by_id = dict(zip(first, computed, strict=True))
@@ -134,7 +137,7 @@ class LazyPair(Pair):
     def _read(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
     ) -> Sequence[Any]:
-        """Compute the values of arrays in one call. The value of an array that stays unchanged is `_KEPT`."""
+        """Compute the values of arrays in one call. For an array that is returned unchanged, the value is `_KEPT`."""
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])

@@ -1,6 +1,7 @@
 """`Pair`: converts arrays of one backend to another under fixed options.
 
-A `Pair` tries the direct converter first, if there is one. An array that it does not convert takes a route.
+If a plugin has a direct converter for the two libraries, a `Pair` tries it first. Arrays that the direct converter does
+not accept are converted in the steps of a route.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ class Pair:
     """Converts arrays of one backend to another under fixed options.
 
     Args:
-        catalog: the backends and converters that routes are made from.
+        catalog: the backends and converters from which routes are built.
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        forget: a function to call without arguments when code generated for this pair becomes invalid.
+        forget: a function without arguments. It is called when code that was generated for this pair becomes invalid.
 
     Attributes:
         catalog, source, target, options, forget: the arguments.
         kind_of: a function that returns the `Kind` of a value.
         same: whether source and target are one library.
-        direct: the direct converter, if the route under these options is this converter alone. Otherwise None.
+        direct: the direct converter, if it is the only step of the route under these options. Otherwise None.
     """
 
     catalog: Catalog
@@ -83,7 +84,7 @@ class Pair:
         return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
-        """Return the direct converter if the route of arrays on the host is this converter alone. Otherwise None."""
+        """Return the direct converter if it is the only step of the route for arrays in host memory, else None."""
         if self.same:
             return None
         there, device = resolve_device(self.target, self.options.device, "cpu")
@@ -97,7 +98,7 @@ class Pair:
         return Direct(converter, self.source, self.target, options, self.kind_of, self.forget)
 
     def one(self, x: AnyArray) -> Any:
-        """Convert one array, by the direct converter if possible."""
+        """Convert one array, by the direct converter if it accepts the array, or else by a route."""
         direct = self.direct
         if direct is not None:
             y = direct.convert(x)
@@ -110,7 +111,8 @@ class Pair:
 
         Args:
             xs: the arrays.
-            path_of: a function that returns the path in the tree of the array with an index in `xs`, for errors.
+            path_of: a function that returns, for an index in `xs`, the path of this array in the tree. Errors have this
+                path.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
         convert: Callable[[Any], Any] = self.by_route
@@ -124,14 +126,14 @@ class Pair:
     def located(
         self, convert: Callable[[Any], Any], x: AnyArray, index: int, path_of: Callable[[int], str]
     ) -> Any:
-        """Return `convert(x)`. Add the path, the source and the target to an error that it raises."""
+        """Return `convert(x)`. If it raises a `ConversionError`, add the path, the source and the target."""
         try:
             return convert(x)
         except ConversionError as error:
             raise self.locate(error, path_of(index)) from error.__cause__
 
     def locate(self, error: ConversionError, path: str) -> ConversionError:
-        """Add the path in the tree, the source and the target to an error."""
+        """Return a copy of an error with the path in the tree, the source and the target."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
     def by_route(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
@@ -169,7 +171,7 @@ class Pair:
         return self._has_sparse and ask_backend(self.source, "is_sparse", x)
 
     def _from_dense(self, x: AnyArray) -> Any:
-        """Convert a sparse array through its dense values, if that is allowed."""
+        """Make a sparse array dense and convert the result, if the option `sparse` allows it."""
         if self.options.sparse != "dense":
             method = next((m for m in ("to_dense", "todense", "toarray") if hasattr(x, m)), "")
             call = f", or call x.{method}() first" if method else ""
@@ -190,7 +192,7 @@ class Pair:
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
 
     def _from_gpu(self, x: AnyArray) -> Any:
-        """Convert an object of no known library that is on a GPU, by a library that accepts it there."""
+        """Convert an object of an unknown library that is on a GPU. If possible, another library reads it there."""
         refuse_more_than_values(x)
         for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
@@ -205,7 +207,7 @@ class Pair:
         return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
     def _run(self, x: AnyArray, values: AnyTree = None, way: Way | None = None) -> Any:
-        """Execute the route of one array. If memory runs out, release arrays that are already copied, and retry."""
+        """Execute the route of one array. If memory runs out, release arrays that are already copied, and try again."""
         try:
             return self.executor.run(x, without=self._without, values=values, way=way)
         except Exception as error:
@@ -235,7 +237,7 @@ class Pair:
         )
 
     def _last_method(self) -> str:
-        """Return the name of the method of the backend that most likely returned the result."""
+        """Return the name of the method of the target's backend that most likely returned the result."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or devices.move()"
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
@@ -253,6 +255,6 @@ class Pair:
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
-                return  # an error is noted already, or the converter is not for such arrays
+                return  # already noted, or the converter is not for traced arrays or GPUs
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not accept", what)

@@ -1,7 +1,7 @@
 """`Pairs`: converts the arrays of trees to one target, all arrays of a library together.
 
-A `Pairs` belongs to one catalog. When the registry changes, the conversion drops its `Pairs` and its plans. Calls that
-are running in other threads use the old `Pairs` until they end.
+A `Pairs` belongs to one catalog, the contents of a registry at one moment. When the registry changes, the conversion
+drops its `Pairs` and its plans. Calls that are running in other threads use the old `Pairs` until they end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .snippets import CodeSnippet, snippet_of
 
 
 class Pairs:
-    """The pairs of backends of a conversion.
+    """The pairs of a conversion: a `Pair` for each library whose arrays are converted to the target.
 
     Args:
-        catalog: the backends and converters that routes are made from.
+        catalog: the backends and converters from which routes are built.
         target: the backend of the results.
         options: the options of the conversion.
-        forget: a function to call without arguments when code generated for a pair becomes invalid.
+        forget: a function without arguments. It is called when code that was generated for a pair becomes invalid.
 
     Attributes:
         catalog, target, options, forget: the arguments.
@@ -82,15 +82,15 @@ class Pairs:
 
     @once
     def _copying(self) -> Pairs:
-        """The same pairs with `copy=True`."""
+        """A `Pairs` that differs from this one only in the option `copy=True`."""
         options = self.options._replace(copy=True)
         return Pairs(self.catalog, self.target, options, self.forget)
 
     def _convert_computed(self, value: AnyTree, fresh: bool, path: str) -> Any:
-        """Convert a computed lazy array into memory that nothing else uses.
+        """Convert the computed value of a lazy array. The result is in memory that nothing else uses.
 
         Args:
-            value: the result of computing the lazy array.
+            value: the computed value.
             fresh: whether nothing else uses the memory of `value`. If False, `value` is copied, since the library that
                 computed it may have stored it.
             path: the path of the lazy array in the tree.
@@ -132,7 +132,7 @@ class Pairs:
         return self._pairs[source]
 
     def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet:
-        """Return the code that converts arrays of a `Kind` and a type.
+        """Return the code that converts arrays of one `Kind` and one type.
 
         Args:
             kind: the `Kind` of the arrays.

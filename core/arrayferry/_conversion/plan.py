@@ -1,8 +1,9 @@
-"""Plans: code written for a structure that was converted before, so that the next time is fast.
+"""Plans: Python code that is generated for a structure, so that later values of this structure are converted fast.
 
-This is the main idea that makes conversions fast. A plan is a Python function, written from the `Tree` of a value that
-was converted without a plan. It checks each container and each leaf just enough to know that its code is right for the
-value. It converts each array by the fastest call of the target, and builds the result. The plan that converts
+Plans are the main reason why conversions are fast. A plan is a Python function, generated from the `Tree` of a value
+that was converted without a plan. A plan checks each container and each leaf just enough to know that its code is right
+for the value. Then it converts each array by the fastest call of the target, and builds the result. The plan that
+converts
 
     {"image": x, "info": ("text", y)}
 
@@ -19,9 +20,9 @@ to PyTorch is, in short:
     return miss(v0)
 
 In each call, a plan checks types, lengths, and the properties of arrays that a direct converter needs (layout,
-writability). It also checks that no container occurs twice. Keys are not checked, since the result has the keys
-of the value. A value that fails a check or raises an error is passed to `miss`, which converts every valid value and
-raises the errors of all others.
+writability). It also checks that no container occurs twice. Keys are not checked, since the result has the keys of the
+value. If a check fails or the code raises an error, the plan calls `miss` with the value. This function converts the
+value without the plan, or raises an error that describes what is wrong.
 
 `Conversion.explain()` shows the code.
 """
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from .snippets import CodeSnippet
 
 MAX_LEAVES = 4_000
-"""The maximum number of arrays and other values with separate code in a plan. Writing it takes 0.15 seconds."""
+"""The maximum number of arrays and other values with separate code in a plan. It takes 0.15 s to write so much code."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Plan:
-    """Code for one structure.
+    """Code that converts the values of one structure.
 
     Attributes:
         run: the compiled function. Its arguments are the value and, optionally, a function to call with the value if a
@@ -60,7 +61,7 @@ class Plan:
         code: the text of the code.
         readers: for each type of container in the structure, a function that returns the values inside.
         with_routes: whether the code also converts arrays that a direct converter does not handle.
-        next: the plan of the value that was converted after the last value of this structure, or None.
+        next: the plan that was used directly after the last use of this plan, or None.
     """
 
     run: Any
@@ -82,7 +83,7 @@ def write_plan(
     Args:
         tree: a flattened value.
         snippet_for: a function that returns the code that converts arrays of a kind and type.
-        structure: the result of `structure_of`.
+        structure: the structure of the value, as `structure_of` returns it.
         target: the name of the target, for tracebacks.
         miss: the function that the code calls for a value that it does not handle.
 
@@ -104,7 +105,7 @@ def write_plan(
 
 
 def _function(block: _Block, title: str, root: Any, structure: Any) -> str:
-    """Return the source of the function that converts a whole value."""
+    """Return the source code of the function that converts a whole value."""
     result = block.value(root, structure, "v0")
     for names in block.containers.values():
         if len(names) > 1 or names[0].startswith("*"):
@@ -132,7 +133,7 @@ def _function(block: _Block, title: str, root: Any, structure: Any) -> str:
 
 
 class _Scope:
-    """The names, objects and snippets that the code of one plan shares.
+    """The names, objects and snippets that all loops of one plan share.
 
     Args:
         tree: a flattened value.
@@ -140,7 +141,7 @@ class _Scope:
 
     Attributes:
         tree: the flattened value.
-        objects: the objects that the code refers to, by name.
+        objects: a dict from the names in the code to the objects that they refer to.
         leaves: the number of arrays and other values that code was written for so far.
     """
 
@@ -153,7 +154,7 @@ class _Scope:
         self._names: dict[int, str] = {}
 
     def name(self, referent: Any, hint: str = "") -> str:
-        """Return the name of an object in the code: `hint` or its `__name__`, or a new name if that name is taken."""
+        """Return the name of an object in the code: `hint` or its `__name__`, or a new name if that cannot be used."""
         hint = hint or referent.__name__
         name = self._names.get(id(referent))
         if name is None:
@@ -175,7 +176,7 @@ class _Scope:
         return self._snippet_for(self.tree.kinds[leaf.index], self.cls(leaf))
 
     def converts_together(self, node: Any) -> bool:
-        """Return whether some array in `node` is converted by the `many` of its snippet."""
+        """Return whether `node` contains an array whose snippet has a function `many`."""
         if type(node) is Leaf:
             return self.snippet(node).many is not None
         return type(node) is Branch and any(map(self.converts_together, node.children))
@@ -187,20 +188,22 @@ class _Scope:
 
 
 class _Block:
-    """Writes the statements of a loop, line by line. If a check of a value fails, they leave the loop by `break`.
+    """Writes the statements of one loop of a plan. If a check of a value fails, they leave this loop by `break`.
 
     Args:
         scope: the names, objects and snippets that all loops of the plan share.
-        later: whether the loop only collects arrays, which one call converts after the loop. Other values are
-            stored until that call.
+        later: whether the loop only collects arrays, and one call after the loop converts them. The results for other
+            values are stored until then.
 
     Attributes:
         lines: the statements.
-        containers: the names of the containers that are rebuilt, by type; "*v1" means all items of v1.
-        inputs: for each function that converts several arrays in one call, by its name, the names of the arrays.
+        containers: a dict from a type of container to the variables with containers that are rebuilt. "*v1" means all
+            items of v1.
+        inputs: a dict from the name of a function that converts several arrays in one call to the variables with the
+            arrays.
         loops: the names of the functions in `inputs` that also convert arrays of inner loops.
         rebuilt: the statements that rebuild the results of inner loops.
-        stored: the expressions whose results are stored, by the name of the variable.
+        stored: a dict from a variable that stores a result to the expression of the result.
     """
 
     def __init__(self, scope: _Scope, *, later: bool = False) -> None:
@@ -229,7 +232,7 @@ class _Block:
             self.miss_if(f"not ({' and '.join(self.tests)})")
 
     def store(self, name: str, expression: str = "") -> str:
-        """Return the expression of a result. If `self.later`, store it in the variable `name`, and return `name`."""
+        """Return the expression of a result. If `self.later`, store the result in `name`, and return `name`."""
         if self.later:
             self.stored[name] = expression or name
             return name
@@ -273,7 +276,8 @@ class _Block:
         cls = type(node.value)
         if structure[-1] is MANY:
             return self.loop(node, structure[1], name)
-        # only an empty container needs a check of its length: the assignment that unpacks items checks their number
+        # only an empty container needs a check of its length: unpacking the items of any other
+        # checks their number
         empty = "" if node.children else f" or {name}"
         self.miss_if(f"type({name}) is not {self.name(cls)}{empty}")
         if node.rebuilt:
@@ -312,14 +316,14 @@ class _Block:
         return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.store(name)}, {items})"
 
     def whole(self, expression: str, count: Any) -> str:
-        """Return an expression for a dict. It raises an error if two of the keys have become equal."""
+        """Return an expression for a dict that raises an error if two of the `count` keys have become equal."""
         if count in (0, 1):
             return expression
         new = self.new("d")
         return f"({new} if len({new} := {expression}) == {count} else {{}}[{new}])"
 
     def loop(self, node: Branch, structure: Any, name: str) -> str:
-        """Write a loop for a container of any length with children of one structure. Return the result's expression."""
+        """Write a loop for a container with children of one structure. Return the expression of the result."""
         cls, child = type(node.value), node.children[0]
         self.miss_if(f"type({name}) is not {cls.__name__} or not {name}")
         items = name

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 MAX_PLANS = 512
-"""The maximum number of plans."""
+"""The maximum number of plans of a conversion."""
 MAX_STRUCTURES = 4 * MAX_PLANS
-"""The maximum number of structures that are counted."""
+"""The maximum number of structures in `Plans.counts`."""
 NEVER = -(10**9)
 """The value in `Plans.counts` for a structure that cannot have a plan."""
 STREAK = 16
-"""After a plan has converted this many values in a row, it is called directly for the next values."""
+"""After a plan has converted this many values in a row, the next values are passed to it without a search."""
 
 _MISSED: Any = object()
 
@@ -47,15 +47,15 @@ class Plans:
     """The plans of a conversion for one catalog, and the function that converts the next value.
 
     Args:
-        catalog: the backends and converters that routes are made from.
+        catalog: the backends and converters from which routes are built.
         target: the backend of the results.
         options: the options of the conversion.
 
     Attributes:
         pairs: the `Pairs` that convert values without a plan.
         run: the function that converts the next value. If there are observers, it reports the conversion to them.
-        counts: how often each structure was converted without a plan, by the hash of the structure. The structure
-            itself would keep its types alive.
+        counts: for the hash of each structure, how often it was converted without a plan. The structure itself is not
+            stored, since it would keep its types alive.
     """
 
     def __init__(self, catalog: Catalog, target: Backend, options: Options) -> None:
@@ -134,7 +134,7 @@ class Plans:
         self._plans.used.add(plan)
 
     def miss(self, value: AnyTree) -> Any:
-        """Convert a value that the directly called plan did not handle."""
+        """Convert a value for which the directly called plan failed. From now on, search for the plan of each value."""
         __tracebackhide__ = True
         self._use(self._run)
         return self._search(value, self._last)
@@ -142,7 +142,7 @@ class Plans:
     def _search(self, value: AnyTree, tried: Plan | None) -> Any:
         """Convert a value with the plan for its structure, or without a plan if there is none.
 
-        If `tried` is a plan, it has just failed for the value, and is not used again.
+        `tried` is a plan that has just failed for the value, and is not tried again, or None.
         """
         __tracebackhide__ = True
         try:
@@ -159,11 +159,11 @@ class Plans:
         return self.slow_path(value)
 
     def _learn(self, value: AnyTree, tree: Tree) -> None:
-        """Write a plan for the structure of a value if it was converted often enough without one.
+        """Write a plan for the structure of a value, if the structure was converted often enough without a plan.
 
         Args:
             value: the value.
-            tree: the value as a tree.
+            tree: the same value as a `Tree`.
         """
         if not tree.cacheable or not self._is_plain(tree):
             return
@@ -175,7 +175,7 @@ class Plans:
             return
         cached = self._plans.get(key)
         if cached is not None:
-            if not cached.with_routes:  # the plan failed for this value: write it again with routes
+            if not cached.with_routes:  # the plan failed for this value: write it with routes
                 cached.with_routes = True
                 again = self._write(tree, structure, with_routes=True)
                 if again is not None:
@@ -210,8 +210,8 @@ class Plans:
     def _is_plain(self, tree: Tree) -> bool:
         """Return whether a value may have a plan.
 
-        A value that contains an object array, a lazy array, or a rebuilt container in two places has none. For lazy
-        arrays, a plan would save little compared with the time to compute them.
+        A value has no plan if it contains an object array, a lazy array, or a container that is rebuilt and occurs
+        twice. For lazy arrays, a plan would save little compared with the time to compute them.
         """
         return not any(
             branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)
@@ -219,7 +219,7 @@ class Plans:
         ) and not any(map(self.pairs.is_lazy, {kind.origin for kind in tree.kinds}))
 
     def _write(self, tree: Tree, structure: Any, *, with_routes: bool) -> Plan | None:
-        from .plan import write_plan  # imported here, since a first conversion writes no plan
+        from .plan import write_plan  # imported here: a first conversion does not need it
 
         snippet_for = functools.partial(self.pairs.snippet_for, with_routes=with_routes)
         return write_plan(tree, snippet_for, structure, self.pairs.target.name, self.miss)

@@ -18,7 +18,8 @@ class CodeSnippet(NamedTuple):
     Attributes:
         one: the expressions that convert one array.
         many: a function that converts a list of arrays in one call. If it is None, `one` converts each array.
-        test: an expression with `{x}` that must be true for each array before `many` is called, or "" for no condition.
+        test: an expression with `{x}` for an array. It must be true for each array in a call of `many`. "" is no
+            condition.
     """
 
     one: Inline
@@ -75,7 +76,7 @@ def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
 
 
 def _already_there(pair: Pair, test: str) -> Inline:
-    """Return the code for arrays of the target. An array on the requested device is returned unchanged."""
+    """Return the code for arrays of the target's library. An array on the requested device is returned unchanged."""
     there, device = resolve_device(pair.target, pair.options.device, "cpu")
     names: dict[str, Any] = {"convert": pair.one, "there": there}
     if isinstance(device, str):

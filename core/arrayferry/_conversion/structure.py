@@ -1,4 +1,4 @@
-"""The structure of a value: the types in it. Values with the same structure share a plan."""
+"""The structure of a value: its type, and the types of all values inside. Values of the same structure share a plan."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from arrayferry._tree.nodes import Branch
 from arrayferry._types import AnyTree
 
 MANY = "..."
-"""Marks the structure of a container with any number of children, which all have one structure."""
+"""Marks the structure of a container with any number of children, all of the same structure."""
 MIN_MANY = 16
-"""If a container has at least this many children of one structure, its code is a loop for any number of children."""
+"""If a container has at least this many children, all of one structure, its code is a loop for any number of them."""
 MAX_LEVELS = 30
 """The maximum number of levels of a structure with a plan. Python's parser limits the depth of the code."""
 
@@ -25,7 +25,7 @@ class UnplannableError(Exception):
 
 
 def reader_of(branch: Branch) -> Reader:
-    """Return a function that returns the values inside a container of the same class as that of `branch`."""
+    """Return a function that returns the values inside a container of the class of `branch.value`."""
     return _BUILT_IN.get(type(branch.value), branch.container.children)
 
 
@@ -41,7 +41,8 @@ def structure_of(value: AnyTree, readers: Mapping[type, Reader]) -> Any:
         the container is a loop: a tuple of its type, the one structure of all children, and `MANY`.
 
     Raises:
-        UnplannableError: the value has too many levels, or contains a container other than a flat tuple twice.
+        UnplannableError: the value has too many levels, or contains a container twice that is not a tuple without
+            containers.
     """
     return _structure(value, readers, set(), MAX_LEVELS) if type(value) in readers else type(value)
 

@@ -1,4 +1,4 @@
-"""The crossings of a conversion: for traces, arrays are compared with their results when the conversion is done.
+"""The crossings of a conversion, for traces. They are found after the conversion, by comparing arrays with results.
 
 This module computes no lazy array, and reads no values from a device.
 """
@@ -24,7 +24,7 @@ from arrayferry._tree.tree import Tree
 from arrayferry._types import AnyArray, AnyTree
 
 SMALL = 1 << 24
-"""The maximum size in bytes of an array that may be read to see whether memory is shared."""
+"""The maximum size in bytes of an array that may be read to find out whether it shares memory with its result."""
 
 
 @dataclass(eq=False)
@@ -36,11 +36,11 @@ class ArrayCrossing:
         target: the name of the backend of the result, or "python" for a number that was read.
         source_device: the name of the device of the array, or "" if it is not known.
         target_device: the name of the device of the result.
-        how: what happened to the memory of the array.
+        how: what happened to the memory of the array, as in `TraceRow.how`.
         nbytes: the size of the result in bytes.
         before: the array, or None if a number was read.
         after: the result, or None if a number was read.
-        addresses: the addresses of the array and of the result. An unknown address is 0.
+        addresses: the memory addresses of the array and of the result. An unknown address is 0.
         why: the reason why the memory was not shared, or "" if none is known.
         remedy: how to avoid the copy, or "" if it cannot be avoided.
     """
@@ -68,13 +68,13 @@ def number_crossing(x: AnyArray, backend: Backend) -> ArrayCrossing:
 def crossings_of(
     value: AnyTree, result: AnyTree, pairs: Pairs, *, by_user: bool
 ) -> list[ArrayCrossing]:
-    """Compare a value with its conversion, array by array.
+    """Compare the arrays of a value with the results of its conversion.
 
     Args:
-        value: the value.
-        result: the result.
-        pairs: the pairs of the conversion.
-        by_user: whether the user's own code called the conversion, and so passed its options.
+        value: the value that was converted.
+        result: the result of the conversion.
+        pairs: the `Pairs` that converted the value.
+        by_user: whether the user's own code called the conversion, and so chose the options of the conversion.
 
     Returns:
         A crossing for each array whose result is another object.
@@ -90,7 +90,7 @@ def crossings_of(
 
 
 def _pairs(root: Any, result: AnyTree, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
-    """Yield the index of each array of a tree, and the object in its place in the result."""
+    """Yield the index of each array of a tree, and the object at the same path in the result."""
     seen: set[int] = set()
     waiting: list[tuple[Any, Any]] = [(root, result)]
     while waiting:
@@ -110,7 +110,7 @@ def _pairs(root: Any, result: AnyTree, kind_of: Callable[[Any], Kind]) -> Iterat
 def _crossing(
     x: AnyArray, y: AnyArray, kind: Kind, pairs: Pairs, *, by_user: bool
 ) -> ArrayCrossing:
-    """Return the crossing of an array, with what happened to its memory, and why."""
+    """Return the crossing of an array `x` with the result `y`: what happened to the memory of `x`, and why."""
     origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
     target = pairs.kind_of(y).backend or pairs.target
     number = kind.category in ("number", "scalar")

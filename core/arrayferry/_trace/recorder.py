@@ -1,4 +1,4 @@
-"""`trace`: counts the arrays that cross between libraries and devices in a block of code, with places and costs."""
+"""`trace`: counts the arrays that cross between libraries and devices in a block of code, by line of code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MAX_ROWS = 10_000
 def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     """Count all crossings of arrays between libraries and devices in a block of code.
 
-    All conversions in the process are counted, in every thread. Outside the block nothing is counted, and
-    conversions cost no more than without a trace.
+    All conversions in the process are counted, in every thread. After the block nothing is counted, and a conversion
+    takes no longer than before.
 
     Args:
-        hot: a line that makes an avoidable copy counts as a hot loop after this many calls.
+        hot: the number of calls after which a line that makes an avoidable copy is reported as a hot loop.
         warn: whether to issue a `TraceWarning` for each finding at the end of the block.
 
     Returns:
@@ -90,12 +90,12 @@ class Trace:
                 observers.append(self)
                 notice_observers()
             return self
-        except BaseException as error:  # remove the trace, also after an interrupt
+        except BaseException as error:  # the trace must not remain active, even after an interrupt
             self.__exit__(type(error), error, None)
             raise
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Stop counting, and warn of findings."""
+        """Stop counting. If the block raised no error, warn of findings."""
         with Counting.lock:
             if self not in observers:  # for example, if this process was forked inside the block
                 return
@@ -109,13 +109,13 @@ class Trace:
 
     @property
     def rows(self) -> list[TraceRow]:
-        """The rows, the slowest first."""
+        """A copy of each row, the row with the longest time first."""
         rows = [dataclasses.replace(row, why=dict(row.why)) for row in list(self._rows.values())]
         return sorted(rows, key=lambda row: (-row.seconds, row.file, row.line))
 
     @property
     def findings(self) -> list[TraceFinding]:
-        """Round trips, and avoidable copies in hot loops."""
+        """A `TraceFinding` for each kind of round trip, and for each avoidable copy in a hot loop."""
         findings = list(self._trips.findings())
         for row in self.rows:
             for reason, calls in row.why.items():
@@ -164,12 +164,12 @@ class Trace:
         notes: Sequence[Note],
         seconds: float,
     ) -> None:
-        """Count a conversion. The caller holds the lock of all traces.
+        """Count a conversion. The caller must hold `Counting.lock`.
 
         Args:
             site: the line of the user's code.
             crossings: the arrays that crossed, or None if the value could not be examined.
-            notes: for pairs of libraries, why arrays were not converted by the planned route.
+            notes: pairs of libraries, each with a reason why an array was not converted by the planned route.
             seconds: the time that the conversion took.
         """
         self.unread += crossings is None

@@ -1,4 +1,4 @@
-"""What a trace reports: findings, and rows. A row is for one line of code, pair of libraries and kind of crossing."""
+"""What a trace reports: findings and rows. A row counts the crossings in one line of code between two libraries."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from arrayferry._route.route import How
 from arrayferry._utilities.text import printable
 
 MAX_REASONS = 16
-"""The maximum number of reasons of a row. All further reasons are counted together."""
+"""The maximum number of different reasons of a row. All further reasons are counted together, as "other reasons"."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
-"""The heads of the columns of a table."""
+"""The headings of the columns of a table."""
 
 
 @dataclasses.dataclass
 class TraceRow:
-    """Similar crossings in one line of code, from one library and device to another.
+    """The crossings in one line of code that have the same libraries, devices and `how`.
 
     Attributes:
         file: the file of the line, or "" if it is not known.
         line: the line number.
         function: the function that contains the line.
         source: the library of the arrays, or "python" for numbers that become arrays.
-        target: the library of the results, or "python" for actions that an adapter reads as numbers.
+        target: the library of the results, or "python" for numbers that are read from arrays, such as actions.
         source_device: the device of the arrays, or "" if it is not known.
         target_device: the device of the results.
-        how: what happened to the arrays: "shared" if the results use their memory, "copied" within one memory,
-            "transferred" to another memory, or "computed" or read from a file.
-        calls: the number of conversions with such arrays.
+        how: "shared" if the results use the memory of the arrays, "copied" if the results are copies in the same memory
+            (that of the host, or of one GPU), "transferred" if the results are in another memory, "computed" if the
+            arrays were computed or read from a file.
+        calls: the number of conversions with crossings of this row.
         arrays: the number of arrays that crossed.
         bytes: the size of the results in bytes.
-        seconds: the time that the conversions took. The time for a tree is divided among its arrays in proportion to
-            their sizes. Work that a GPU has not finished when a conversion returns is not included.
-        why: for each reason why arrays were not shared or not converted by the planned route, the number of calls.
+        seconds: the time that the conversions took, in seconds. The time for a tree is divided among its arrays in
+            proportion to their sizes. Work that a GPU has not finished when a conversion returns is not included.
+        why: a dict with the number of calls for each reason why arrays were not shared, or not converted by the planned
+            route.
     """
 
     file: str
@@ -56,7 +58,7 @@ class TraceRow:
 
     @property
     def place(self) -> str:
-        """The line in short form: `train.py:12 in step`."""
+        """A short text for the line, such as `train.py:12 in step`."""
         return short_place(self.file, self.line, self.function)
 
     def count_reasons(self, reasons: Iterable[str]) -> None:
@@ -69,14 +71,14 @@ class TraceRow:
 
 @dataclasses.dataclass(frozen=True)
 class TraceFinding:
-    """Something in a trace that costs more than necessary.
+    """A round trip or a hot loop that a trace found, which takes more time than necessary.
 
     Attributes:
         kind: "round trip" or "hot loop".
         file: the file of the line to change.
         line: the line number.
         function: the function that contains the line.
-        times: how often this happened.
+        times: how often the array came back, or was copied.
         reason: what happened at the line.
         remedy: how to avoid it.
     """
@@ -95,11 +97,11 @@ class TraceFinding:
 
 
 def short_place(file: str, line: int, function: str) -> str:
-    """Return a line of code in short form: the file without its folders, or the number of a notebook cell."""
+    """Return a short text for a line of code. It has the file without its folders, or the number of a notebook cell."""
     if not file:
         return printable(function) or "(unknown)"
     name = os.path.basename(file)
-    with suppress(Exception):  # the file is not a notebook cell, or IPython is not loaded
+    with suppress(Exception):  # fails if the file is no notebook cell, or IPython is not loaded
         shell: Any = sys.modules["IPython"].get_ipython()
         name = " ".join(shell.compile.format_code_name(file))
     where = "" if function in ("", "<module>") else f" in {function}"
@@ -107,12 +109,12 @@ def short_place(file: str, line: int, function: str) -> str:
 
 
 def on_device(library: str, device: str) -> str:
-    """Return the name of a library, with the device if it is not the CPU."""
+    """Return the name of a library, and the name of the device in brackets if it is not the CPU."""
     return library if device in ("cpu", "") else f"{library} ({device})"
 
 
 def table_lines(rows: Sequence[TraceRow]) -> list[str]:
-    """Return the rows as lines of a table. The reasons of a row are below the row."""
+    """Return the lines of a table of the rows. The reasons of a row are listed in the lines below the row."""
     lines: list[tuple[str, ...]] = [HEADS]
     for row in rows:
         sides = (row.source, row.source_device), (row.target, row.target_device)
@@ -137,17 +139,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Write a time with three digits."""
+    """Return a time in seconds as a text with three digits and a unit."""
     return _scaled(seconds * 1e6, "us", "ms", "s")
 
 
 def size_text(size: float) -> str:
-    """Write a size in bytes with three digits."""
+    """Return a size in bytes as a text with up to three digits and a unit."""
     return f"{size} B" if size < 1000 else _scaled(size / 1000, "kB", "MB", "GB", "TB")
 
 
 def _scaled(number: float, *units: str) -> str:
-    """Write a number with three digits, in the first unit in which it is less than 1000."""
+    """Return a number as a text with three digits, in the first unit in which it is less than 1000."""
     power = 0
     while number >= 999.5 and power < len(units) - 1:
         number, power = number / 1000, power + 1

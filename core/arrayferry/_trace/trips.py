@@ -23,21 +23,21 @@ MAX_TRIPS = 10_000
 _Stop = tuple[str, str]
 """A library and a device."""
 _Trip = tuple[CallSite, CallSite, tuple[_Stop, ...]]
-"""A kind of round trip: the line where an array came back, the line where it left, and its stops."""
+"""A kind of round trip: the line where an array came back, the line where it left, and the stops of the array."""
 
 
 class RoundTrips:
-    """The round trips of arrays in one trace. No array is kept alive."""
+    """The round trips of arrays in one trace. References to the arrays are weak."""
 
     def __init__(self) -> None:
         self._trips: dict[_Trip, int] = {}
-        # for each recent result: a weak reference to it, and the places where its values have been,
-        # each with the line of code where the values left the place
+        # for each recent result: a weak reference to it, and the stops where its values were
+        # before, each with the line of code where the values left the stop
         self.followed: Cache[Any, tuple[weakref.ref[Any], tuple[tuple[_Stop, CallSite], ...]]]
         self.followed = Cache(MAX_FOLLOWED)
 
     def follow(self, site: CallSite, crossing: ArrayCrossing) -> None:
-        """Record the crossing of an array. If the array is back at an earlier place, count a round trip."""
+        """Record the crossing of an array. If it returned to an earlier library and device, count a round trip."""
         start = (crossing.source, crossing.source_device)
         goal = (crossing.target, crossing.target_device)
         if start == goal or not crossing.nbytes or crossing.after is None:
@@ -65,10 +65,10 @@ class RoundTrips:
             way = " -> ".join(on_device(*stop) for stop in stops)
             left = "" if out == back else f"; it left at {short_place(*out)}"
             reason = f"an array came back to where it was, {way}, {counted(times, 'time')}{left}"
-            remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {stops[0][0]}."
+            remedy = f"Keep the first array and use it again, if no values are changed in between. Or do the work in {stops[0][0]}."
             yield TraceFinding("round trip", *back, times, reason, remedy)
 
 
 def _key(stop: _Stop, x: AnyArray, address: int) -> Any:
-    """Return a key for an array. It contains the size, since an array and its first part have the same address."""
+    """Return a key for an array. It contains the size, since the address of `x[:1]` is that of `x`."""
     return stop, address or -id(x), nbytes_of(x)

@@ -1,4 +1,4 @@
-"""What a trace does around a conversion: it measures the time, and reports the arrays that crossed.
+"""What traces do around a conversion: they measure the time, and count the arrays that crossed.
 
 Conversions know nothing of traces. They call the method `watch` of the first entry of the list `observers`.
 """
@@ -21,7 +21,7 @@ from .crossings import ArrayCrossing, crossings_of, number_crossing
 
 
 class Counting:
-    """The lock of all traces. A thread that counts a conversion, or starts or stops a trace, holds it."""
+    """The lock of all traces. A thread must hold it to count a conversion, and to start or stop a trace."""
 
     lock = threading.RLock()
 
@@ -68,7 +68,7 @@ def _report(
 
 
 def read_number(read: Callable[[Any], Any], x: AnyArray) -> Any:
-    """Read a number from an array, and report this to the traces. See `arrayferry.extending.observed_read`."""
+    """Read a number from an array, and report the read to all traces. See `arrayferry.extending.observed_read`."""
     call, start = OpenConversion(), time.perf_counter()
     number = read(x)
     kind = default_registry().kind(x)

@@ -1,6 +1,6 @@
 """`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is computed on first use.
 
-Threads can share all three without a lock.
+All three can be used in several threads without a lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ V = TypeVar("V")
 class once(Generic[V]):  # noqa: N801
     """An attribute that is computed on first use, and is the same object for all threads.
 
-    Unlike `functools.cached_property` of Python 3.11 it has no lock, which could stay locked in a forked process.
+    It has no lock. The lock of `functools.cached_property` in Python 3.11 could remain locked in a forked process.
 
     Args:
         make: a function that returns the value of the attribute for an object.
@@ -45,18 +45,18 @@ class once(Generic[V]):  # noqa: N801
 
 
 def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
-    """Return the values that still exist. Other threads may add and drop values during the call."""
+    """Return those values of a weak dict that still exist. Other threads may add and drop values during the call."""
     return [value for reference in values.valuerefs() if (value := reference()) is not None]
 
 
 PART = 8
-"""A full cache drops one in this many of its entries."""
+"""A full `Cache` drops one of every `PART` entries."""
 
 
 class Cache(dict[K, V]):
-    """A dict that drops some of its entries when one is added while it is full.
+    """A dict of limited size. If it is full when an entry is added, it drops some of its entries.
 
-    It drops only a part of its entries, so that most are still found if slightly more entries are needed than fit.
+    It does not drop all of them, so that most entries are still found if slightly more are needed than fit.
 
     Args:
         limit: the maximum number of entries.
@@ -79,7 +79,7 @@ class Cache(dict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
-            # copy() is atomic, so other threads cannot change the dict meanwhile
+            # copy() is atomic, so no other thread can change the dict while its keys are listed
             keys = list(self.copy())
             for old in keys[self._times % min(PART, self.limit) :: PART]:
                 self.pop(old, None)
@@ -88,15 +88,15 @@ class Cache(dict[K, V]):
 
 
 class CostlyCache(dict[K, V]):
-    """A dict of limited size for values that are so costly to make that they save time only after about a hundred uses.
+    """A dict of limited size for costly values. A value saves as much time as it costs only after about a hundred uses.
 
-    A value in use is not dropped for a new value, since it would soon have to be made again.
+    A value in use is not dropped for a new value, since it would soon be made again.
 
     Args:
         limit: the maximum number of entries.
 
     Attributes:
-        used: the values that were used lately. Code that uses a value must add the value to this set.
+        used: the values that were used since values were last dropped. Code that uses a value must add it to this set.
 
     Examples:
         >>> from arrayferry._utilities.cache import CostlyCache
@@ -111,7 +111,7 @@ class CostlyCache(dict[K, V]):
     __slots__ = ("_again", "_dropped", "_emptied", "_wait", "_waited", "limit", "used")
 
     WAIT, LONGEST = 32, 8_192
-    """The minimum and the maximum number of requests for room before unused values are dropped."""
+    """The minimum and the maximum number of calls of `make_room` on a full dict before unused values are dropped."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -125,10 +125,10 @@ class CostlyCache(dict[K, V]):
         """Make room for one more entry. Call this before making the entry.
 
         Returns:
-            The values that were dropped, or None if there is no room, so that the entry must not be added.
+            A list of the values that were dropped. None if there is no room, and the entry must not be added.
         """
         gone: list[V] = []
-        if key in self._dropped:  # the key was dropped too early
+        if key in self._dropped:  # the key was dropped, but is needed again
             self._again = True
         if len(self) < self.limit:
             return gone

@@ -12,7 +12,7 @@ from typing import Any
 CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
 """Packages that convert with the options of their caller.
 
-If only these are between the user's line and a conversion, its options are those that the user passed.
+If only these packages are between the user's line and a conversion, the user chose the options of the conversion.
 """
 OURS = frozenset(
     (
@@ -22,11 +22,11 @@ OURS = frozenset(
 )  # fmt: skip
 """Packages that never count as the user's code."""
 _BETWEEN = ("gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
-"""Prefixes of the names of modules that call our packages for the user."""
+"""Prefixes of the names of other modules that call our packages for the user."""
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` of the first caller outside our packages, Gymnasium, PettingZoo and JAX."""
+    """Return the `stacklevel` that makes a warning name the first caller outside our packages and `_BETWEEN`."""
     frame: Any = sys._getframe(1)
     level = 1
     while frame.f_back is not None:
@@ -38,9 +38,10 @@ def caller_level() -> int:
 
 
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
-    """Return the last line of a traceback that is outside all libraries, or in a file of `codes`, as "file.py:12".
+    """Return the last line of the user's code in a traceback, as "file.py:12". None if there is no such line.
 
-    With `codes`, only lines of these functions, and of functions that they call, count. None if there is no such line.
+    The user's code is all code outside libraries, and the files of `codes`. If code objects are passed as `codes`, only
+    lines of these functions, and of functions that they call, are considered.
     """
     others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"

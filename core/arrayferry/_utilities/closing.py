@@ -1,7 +1,7 @@
 """Closes objects with threads of their own, such as clients of Dask, before the garbage collector would close them.
 
-The garbage collector may run between any two lines, also while its thread holds a lock that closing needs. The thread
-would then wait for itself forever.
+The garbage collector may run between any two lines of a thread. If the thread holds a lock that closing an object
+needs, it would then wait for itself forever.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ def construct_or_close(cls: type[Any], *args: Any, **options: Any) -> Any:
     try:
         instance.__init__(*args, **options)
     except BaseException:
-        with contextlib.suppress(Exception):  # the error of the constructor is raised
+        with contextlib.suppress(Exception):  # ignore this error, and raise that of the constructor
             instance.close()
         raise
     return instance
 
 
 def close_in_thread(close: Callable[[], object]) -> None:
-    """Call `close` in another thread, and wait at most a second. If the process is ending, call it in this thread."""
+    """Call `close` in another thread, and wait a second at most. When the process ends, call `close` in this thread."""
     if threading.main_thread().is_alive():
         thread = threading.Thread(target=close, daemon=True)
         thread.start()

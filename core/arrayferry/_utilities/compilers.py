@@ -16,10 +16,10 @@ _codes: dict[int, CodeType] = {}
 def uncompiled(decorated: T) -> T:
     """Let `torch.compile` call a function, and all functions that it calls, without compiling them.
 
-    `torch.compiler.disable` does the same by a wrapper, which needs PyTorch, and costs time in each call.
+    `torch.compiler.disable` has the same effect, but needs PyTorch, and adds a wrapper that costs time in each call.
 
     Args:
-        decorated: a function, or a class whose methods are marked. It is returned.
+        decorated: a function, or a class whose methods are marked. The same object is returned.
     """
     for function in (decorated, *vars(decorated).values()):
         if isinstance(function, FunctionType):
@@ -32,12 +32,12 @@ def uncompiled(decorated: T) -> T:
 
 
 def _skip(*codes: CodeType) -> None:
-    """Prevent the compiler from starting to trace in a function with this code, or in functions that it calls.
+    """Prevent the compiler from starting a trace in functions with this code, or in functions that they call.
 
-    No public function of PyTorch does this without a wrapper. A version of PyTorch without the methods that are used
-    here would trace the functions.
+    No public function of PyTorch does this without a wrapper. If a version of PyTorch lacks the private methods that
+    are used here, it traces the functions.
     """
-    with suppress(Exception):  # torch may lack these methods, or be half imported
+    with suppress(Exception):  # torch may lack these methods, or not be fully imported yet
         frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
         for code in codes:
             if hasattr(frames, "set_code_exec_strategy"):
@@ -48,9 +48,9 @@ def _skip(*codes: CodeType) -> None:
 
 
 class _Imports:
-    """An import hook that finds no module. It marks functions when PyTorch's compiler is imported.
+    """An import hook that finds no module. When PyTorch's compiler is imported, the hook marks the functions.
 
-    Later marks would have no effect on code that the compiler has already seen.
+    Marks that are set later have no effect on code that the compiler has already seen.
     """
 
     @staticmethod

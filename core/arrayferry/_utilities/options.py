@@ -1,6 +1,6 @@
-"""Checks of options, so that all packages have the same rule for each kind of option.
+"""Checks of options, so that all packages check the same option by the same rule.
 
-An option may be a number of Python, or an integer or array of any library.
+The value of an option may be a Python number, or an integer or array of any library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from arrayferry._types import AnyTree
 
 
 class Unset:
-    """The default of an option for which None has a meaning."""
+    """The class of `UNSET`, the default of options for which None has a meaning of its own."""
 
     def __repr__(self) -> str:
         return "that of the environment"
@@ -29,10 +29,10 @@ UNSET = Unset()
 def count_of(
     name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
 ) -> int:
-    """Return an option as an `int`. It must be an integer of `least` or more, also as a 0-d array of any library.
+    """Return the value of an option as an `int`. It must be an integer, or a 0-d integer array, of `least` or more.
 
     Raises:
-        arrayferry.OptionError: the option is not such an integer.
+        arrayferry.OptionError: the value is not an integer of `least` or more.
     """
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
@@ -47,7 +47,7 @@ def count_of(
 
 
 def limit_of(requested: Any, default: int | None) -> int | None:
-    """Return `max_episode_steps`: the requested limit, or the default if it is `UNSET`. None means no limit."""
+    """Return the `max_episode_steps` to use: `requested`, or `default` if that is `UNSET`. None means no limit."""
     limit = default if isinstance(requested, Unset) else requested
     if limit is None:
         return None
@@ -55,10 +55,10 @@ def limit_of(requested: Any, default: int | None) -> int | None:
 
 
 def is_whole(limit: Any) -> bool:
-    """Return whether a limit of another library is a whole number, also as a 0-d array of any library."""
+    """Return whether a step limit that another library set is a whole number or a 0-d array with a whole number."""
     try:
         return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
-    except Exception:  # the limit is not a number, is several numbers, or is traced
+    except Exception:  # the limit is not a number, or is an array of several numbers, or is traced
         return False
 
 
@@ -73,7 +73,7 @@ def check_flag(name: str, flag: Any) -> None:
 
 
 def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
-    """Check that no argument was passed by position that a function accepts only by keyword.
+    """Check that `misplaced` is empty: the arguments passed by position that a function accepts only by keyword.
 
     Raises:
         TypeError: an argument was passed by position.
@@ -105,7 +105,7 @@ _ACTION_CHECKS = ("fit", "strict", "off")
 def check_render_mode(
     render_mode: str | None, metadata: Mapping[str, Any], name: str, remedy: str = ""
 ) -> None:
-    """Check that an environment, which messages call `name`, has a render mode. None is always valid.
+    """Check that an environment has a render mode. Errors call the environment `name`. The mode None is always valid.
 
     Raises:
         arrayferry.OptionError: the environment does not have this mode.
@@ -113,11 +113,14 @@ def check_render_mode(
     modes = metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:
         listed = ", ".join(map(repr, modes)) or "none"
-        raise af.OptionError(f"render_mode={render_mode!r}: {name} has {listed}", remedy=remedy)
+        raise af.OptionError(
+            f"render_mode={render_mode!r} is not one of the render modes of {name} ({listed})",
+            remedy=remedy,
+        )
 
 
 def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
-    """Return a discount factor: a float, or an array.
+    """Check a discount factor, and return it as a float or an array.
 
     Args:
         name: the name of the option, for errors.
@@ -146,14 +149,14 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
-    """Return a seed as an `int` of 0 or more, or a list with an `int` or None for each environment. None stays None.
+    """Return a seed as an `int` of 0 or more, as a list with an `int` or None for each environment, or as None.
 
     Args:
-        seed: an integer of any library, None, or a sequence of integers and None, also an array of integers.
+        seed: an integer of any library, None, an array of integers, or a sequence of integers and None.
         count: how many environments there are.
 
     Raises:
-        arrayferry.OptionError: `seed` is no valid seed, or not one seed for each environment.
+        arrayferry.OptionError: `seed` is not valid, or does not have one seed for each environment.
     """
     if seed is None:
         return None
@@ -164,7 +167,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     except (TypeError, ValueError):
         raise af.OptionError(
             f"seed={seed!r:.80} is not valid",
-            remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
+            remedy="Pass an integer of 0 or more, or a list with an integer or None for each environment.",
         ) from None
     if len(seeds) != count:
         raise af.OptionError(
@@ -177,7 +180,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
 def stream_seed(purpose: str, *numbers: Any) -> int:
     """Return a seed for one purpose. Seeds differ for different purposes and for different numbers.
 
-    A seed sequence of NumPy is not enough, since it does not distinguish `(1, 0)` from 1.
+    `numpy.random.SeedSequence` is not used, since it does not distinguish `(1, 0)` from 1.
 
     Args:
         purpose: what the random numbers are for.
@@ -192,7 +195,7 @@ def stream_seed(purpose: str, *numbers: Any) -> int:
 
 
 def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
-    """Return one `stream_seed` for the seeds of all environments, some of which may be None. None if all are None."""
+    """Return one `stream_seed` for the seeds of all environments. A seed may be None. If all are None, return None."""
     if all(seed is None for seed in seeds):
         return None
     numbered = (0 if seed is None else int(seed) + 1 for seed in seeds)
@@ -206,7 +209,7 @@ def _one_seed(value: AnyTree) -> int:
         TypeError: the value is not an integer.
         ValueError: the value is negative.
     """
-    if getattr(value, "ndim", 0) != 0:  # `index` would accept a tensor of one element
+    if getattr(value, "ndim", 0) != 0:  # `index` would accept a tensor of shape (1,)
         raise TypeError
     number = index(value)
     if number < 0:
@@ -215,7 +218,7 @@ def _one_seed(value: AnyTree) -> int:
 
 
 def forwarded_seed(seed: Any, count: int) -> Any:
-    """Return a seed as `seed_of` does. Any other seed is returned unchanged, so that another environment checks it."""
+    """Return a seed as `seed_of` does. Return an invalid seed unchanged, since the wrapped environment checks it."""
     try:
         return seed_of(seed, count)
     except af.OptionError:
@@ -238,21 +241,23 @@ def options_of(options: Any) -> dict[str, Any]:
 
 
 def known_options(what: str, options: Any, *names: str) -> list[Any]:
-    """Return the values of the options of a reset, in the order of `names`. A missing option is None.
+    """Return the values of the options of a reset, in the order of `names`. The value of a missing option is None.
 
     Args:
         what: the call that the options were passed to, for errors, such as "reset() of EnvPool".
-        options: the options.
+        options: a dict of options, or None for no options.
         names: the names of all valid options.
 
     Raises:
-        arrayferry.OptionError: the options are not a dict, or an option has another name.
+        arrayferry.OptionError: the options are not a dict, or have a name that is not in `names`.
     """
     given = options_of(options)
     values = [given.pop(name, None) for name in names]
     if given:
         wrong, known = next(iter(given)), ", ".join(map(repr, names))
-        raise af.OptionError(f"{what} has no option {wrong!r}", remedy=f"Valid are: {known}.")
+        raise af.OptionError(
+            f"{what} has no option {wrong!r}", remedy=f"Valid options are: {known}."
+        )
     return values
 
 
@@ -261,7 +266,7 @@ def missing_package(module: str, package: str, error: ImportError) -> af.Backend
 
     Args:
         module: the module, such as "arrayferry_gym.sb3".
-        package: the argument of `pip install`.
+        package: the package, as an argument of `pip install`.
         error: the error of the import.
     """
     return af.BackendUnavailableError(

@@ -1,4 +1,4 @@
-"""Functions that write short texts for objects, without computing lazy values, and without raising errors."""
+"""Functions that return short texts about objects. They compute no lazy values, and raise no errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def short_repr(value: AnyTree, most: int = 40) -> str:
-    """Return a short text for a value: text and numbers as Python writes them, or the type of any other value."""
+    """Return a text of about `most` characters for a value: text and numbers as Python writes them, else the type."""
     if type(value) not in _PLAIN:
         return f"<{type(value).__name__}>"
     if isinstance(value, int) and value.bit_length() > 4 * most:
@@ -24,12 +24,12 @@ def short_repr(value: AnyTree, most: int = 40) -> str:
 
 
 def type_name(cls: type) -> str:
-    """Return the dotted path of a class, without the module of a built-in type."""
+    """Return the full name of a class with its module, as in "numpy.ndarray". A built-in class has no module: "int"."""
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
 def describe_value(value: AnyTree) -> str:
-    """Describe an object by the path from which users import its type, as in "an aslib.Array". None is "None"."""
+    """Describe an object by the public name of its type, as in "an aslib.Array". For None, return "None"."""
     if value is None:
         return "None"
     cls, home = type(value), type(value).__module__
@@ -44,7 +44,7 @@ _CONTROL = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for characters that would break a line, control a terminal or cannot be encoded."""
+    """Return a text in which escapes replace line breaks, control characters, and characters that cannot be encoded."""
     return re.sub(_CONTROL, lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -58,7 +58,7 @@ def changed_arguments(values: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a `__repr__` that calls `write`, and returns a text even if `write` fails, as for an unfinished object."""
+    """Return a `__repr__` that calls `write`. It returns another text if `write` fails, as for an unfinished object."""
 
     @functools.wraps(write)
     def written(self: Any) -> str:
@@ -71,7 +71,7 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return unique names: a number is added to a name that occurred before."""
+    """Return unique names: a number is added to a name that occurred before, as in "a", "a_2"."""
     unique: list[str] = []
     for name in names:
         number, new = 1, name

@@ -16,9 +16,10 @@ from arrayferry._utilities.cache import existing
 
 
 class Threads(Executor):
-    """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
+    """A pool of threads. When the process ends, it waits for running calls, unless `abandon` was called.
 
-    With a pool of `concurrent.futures`, a process with a hanging thread would not end. Idle threads end.
+    A process with a hanging thread in a pool of `concurrent.futures` would not end. A thread ends when no calls are
+    left.
 
     Args:
         count: the maximum number of threads.
@@ -33,13 +34,13 @@ class Threads(Executor):
         _pools[id(self)] = self
 
     def _renew(self) -> None:
-        """Start with no threads and no calls. A forked process needs this, since it has no threads of its parent."""
+        """Start with no threads and no calls. A forked process needs this, since no thread of its parent runs in it."""
         self._lock = threading.Lock()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: set[threading.Thread] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function in a thread.
+        """Call a function in a thread, and return a future of the result.
 
         Raises:
             RuntimeError: the pool was shut down.
@@ -51,7 +52,7 @@ class Threads(Executor):
             self._calls.append((future, partial(fn, *args, **kwargs)))
             if len(self._threads) < self._max_workers:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()  # the thread waits for the lock, so it is in the set before it runs
+                thread.start()  # the thread waits for the lock, so it is in the set before its first call
                 self._threads.add(thread)
         return future
 
@@ -73,11 +74,14 @@ class Threads(Executor):
             del future, function  # free the arguments and the result, which may be large
 
     def abandon(self) -> None:
-        """Do not wait for the threads of this pool when the process ends, since a call hangs."""
+        """Let the process end without waiting for the threads of this pool. Call this if a call hangs."""
         self._abandoned = True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls. If `cancel_futures` is True, drop the calls that no thread has begun."""
+        """Accept no more calls.
+
+        If `wait` is True, wait for all threads. If `cancel_futures` is True, drop the calls that no thread has begun.
+        """
         with self._lock:
             self._closed = True
             calls = list(self._calls) if cancel_futures else []
@@ -93,7 +97,7 @@ _pools: weakref.WeakValueDictionary[int, Threads] = weakref.WeakValueDictionary(
 
 @atexit.register
 def _end() -> None:
-    """Wait for running calls, since the process may crash if it ends while a thread is inside another library."""
+    """Wait for running calls, since the process may crash if it ends while a thread runs code of another library."""
     for pool in existing(_pools):
         pool.shutdown(wait=not pool._abandoned, cancel_futures=True)
 

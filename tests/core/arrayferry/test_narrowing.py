@@ -159,4 +159,4 @@ def test_invalid_options(option, value):
 def test_like_and_target_exclude_each_other():
     refused(af.OptionError, "either like=", np.ones(1), "torch", like=np.ones(1))
     refused(af.OptionError, "no target was given", np.ones(1))
-    refused(af.NotAnArrayError, "holds no array", np.ones(1), like={"a": "text"})
+    refused(af.NotAnArrayError, "contains no array", np.ones(1), like={"a": "text"})

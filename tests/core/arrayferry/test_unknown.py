@@ -372,7 +372,7 @@ def test_a_source_is_no_target_and_no_backend(source):
     refused(af.UnknownBackendError, "only read from mytables", VALUES, "mytables")
     with pytest.raises(af.NotAnArrayError):
         af.backend_of(Column(VALUES))
-    refused(af.NotAnArrayError, "holds no array", VALUES, like=Column(VALUES))
+    refused(af.NotAnArrayError, "contains no array", VALUES, like=Column(VALUES))
     assert str(af.route("mytables", "torch")) == str(af.route(Column(VALUES), "torch"))
     assert af.route("mytables", "jax").copies
 

@@ -44,7 +44,7 @@ MISTAKES = {
     "value and target in the wrong order": (lambda: af.convert("torch", X), "the value comes first"),
     "a module that is no library": (lambda: af.convert(X, sys), "sys"),
     "like the class of a module": (lambda: af.convert(X, like=torch.nn.Linear), "was given the class Linear"),
-    "like a name": (lambda: af.convert(X, like="torch"), "holds no array|name"),
+    "like a name": (lambda: af.convert(X, like="torch"), "contains no array|name"),
     "like a number": (lambda: af.convert(X, like=5), "array"),
     "a route from a wrong name": (lambda: af.route("nunpy", "torch"), "Did you mean 'numpy'"),
     # options
