@@ -21,7 +21,7 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
     """Convert an environment of another project to a `FunctionalEnv`, or a batch such as EnvPool's to a `VectorEnv`.
 
     Environments are recognized by their classes. The supported projects are gymnax, Craftax, Kinetix, Brax, MuJoCo
-    Playground, pgx, Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and the suites of other plugins. A functional
+    Playground, pgx, Jumanji, navix, EnvPool, mjlab, Gymnasium's `FuncEnv`, and the suites of other plugins. A functional
     environment in JAX can be served to agents of any library. A `FunctionalEnv` contains a copy of `env`, so later
     changes to `env` have no effect. arrayferry resets this copy, applies step limits and forms batches. So the last
     observation of an episode shows the last state, and an episode that reaches the limit is truncated.
@@ -32,7 +32,7 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
             defaults. The parameters become `default_params` of the result.
         **options: options of the suite. For Brax and MuJoCo Playground, `randomization_fn(model, keys) -> (models, axes)`,
             as for their trainers, draws the physical model of each new episode; the drawn values become parameters. For
-            EnvPool, `autoreset_mode` is an option.
+            EnvPool and mjlab, `autoreset_mode` is an option.
 
     Returns:
         A `FunctionalEnv`, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on, or a `VectorEnv`.
