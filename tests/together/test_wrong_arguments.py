@@ -270,7 +270,7 @@ def test_what_goes_on_from_another_place():
     for changed, words in (
         ({"policy_state": STATE}, "both passed"),
         ({"num_envs": 5}, "carry has 4 environments"),
-        ({"env": arrayferry_envs.Pendulum()}, "carry is from another environment than"),
+        ({"env": arrayferry_envs.Pendulum()}, "carry does not match"),
     ):
         with pytest.raises(af.OptionError, match=words):
             rollout(**{**RUNS["rollout"][1], "carry": carry, **changed})

@@ -1,1 +1,1 @@
-"""Whole loops in compiled code: rollouts and evaluations."""
+"""Functional environments in code that JAX compiles: rollouts, evaluations, `Functions` and `to_gymnax`."""

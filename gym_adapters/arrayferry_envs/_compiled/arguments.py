@@ -1,4 +1,4 @@
-"""Checks the arguments of rollouts and evaluations, and partitions them into values and a static part."""
+"""Checks the arguments of rollouts and evaluations, and separates the static part, whose changes compile new code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Values(NamedTuple):
         env_params: the arrays and floats in the parameters of the environment.
         key: the JAX key of the run.
         policy_state: the state of the policy at the start of each episode, or None.
-        wrapper_state: the states of the kernels to continue from, or None.
+        wrapper_state: kernel states with the initial statistics of wrappers, or None for no statistics.
     """
 
     leaves: list[Any]
@@ -40,15 +40,15 @@ class Values(NamedTuple):
 
 
 class Call:
-    """The checked arguments of a run in JAX, partitioned into values and a static part.
+    """The checked arguments of a rollout or evaluation in JAX, partitioned into values and a static part.
 
     Args:
         run: the arguments as the user passed them.
-        *options: static options of the compiled function.
+        *options: further static arguments of the compiled function, such as the number of steps.
 
     Attributes:
-        static_part: the static part of the environment, the policy and its parameters.
-        values: the arguments that are values.
+        static_part: the static part of the environment, the policy and the policy's parameters.
+        values: the arguments that may change without a new compilation.
     """
 
     @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # users expect these transfers
@@ -68,7 +68,7 @@ class Call:
         self.values = Values(leaves, self.env_params.values, key, state, lasting)
 
     def __call__(self, compiled: Any, *args: Any) -> Any:
-        """Call a compiled function with the program, the values and other arguments, and return its results."""
+        """Call a compiled function with a `Program`, the values and `args`. Return the results of the function."""
         program = Program(self)
         try:
             return compiled(program, self.values, *args)
@@ -77,7 +77,7 @@ class Call:
 
 
 def _prepared(env: FunctionalEnv, env_params: Any, n: int) -> Params:
-    """Return the parameters for JAX. Defaults are cached as arrays, which JAX passes faster than numbers."""
+    """Convert parameters to JAX. Defaults are cached as arrays, which compiled code accepts faster than numbers."""
     backend, defaults = af.registry.backend("jax"), env.default_params
     if env_params is not None:
         return prepare(env_params, defaults, n, backend, None, draws=env._draws_params)
@@ -103,7 +103,7 @@ class Program(Key):
     """The static part of a call. Calls with equal static parts share compiled code.
 
     Attributes:
-        call: the call. Compilation reads it, and it is deleted when the call returns.
+        call: the `Call`, which is needed only while JAX compiles. It is deleted when the compiled function returns.
     """
 
     __slots__ = ("call",)

@@ -18,7 +18,7 @@ from .arguments import Call, Program, Values
 from .rollout import Steps
 
 _SHOW: list[Callable[[int], None]] = []
-"""For each running evaluation, the function that shows its progress. The innermost evaluation is the last."""
+"""The functions that show the progress of running evaluations, in the order in which the evaluations began."""
 
 
 @jax.transfer_guard("allow")  # type: ignore[untyped-decorator]  # no hidden transfers
@@ -26,10 +26,10 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:
-        call: the environments and the policy. The two options of the call are the number of episodes in each
-            environment, and whether to show progress.
+        call: the arguments of the evaluation. `call.options` are the number of episodes in each environment, and
+            whether to show progress.
         gamma: the discount factor.
-        show: a function that is called with the number of episodes that have ended, to show progress.
+        show: a function that shows progress. It is called with the number of episodes that have ended.
     """
     gamma = jnp.asarray(gamma, float)
     if not call.options[1]:
@@ -45,7 +45,7 @@ def evaluate_compiled(call: Call, gamma: Any, show: Callable[[int], None]) -> Ev
 
 
 def _show(count: Any) -> None:
-    # other threads may have emptied the list
+    # the slice is empty if other threads have emptied the list
     for show in _SHOW[-1:]:
         show(int(count))
 
@@ -78,7 +78,7 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
         latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
-            # writes to column `episodes`, which is out of bounds, are dropped
+            # where no episode has ended, `at` is out of bounds, so that nothing is written
             at = jnp.where(ended, count, episodes)
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 

@@ -28,11 +28,11 @@ from arrayferry_gym.wrappers.kernels import Step
 
 
 class Packed:
-    """States in a container that JAX does not know, such as a plain dataclass, as a pytree of their arrays.
+    """A pytree for states whose container JAX does not know, such as a plain dataclass.
 
     Attributes:
-        leaves: the arrays.
-        layout: the structure of the container.
+        leaves: the arrays in the states.
+        layout: the structure of the states.
     """
 
     def __init__(self, leaves: Sequence[Any], layout: af.TreeSpec) -> None:
@@ -41,7 +41,7 @@ class Packed:
 
     @property
     def tree(self) -> Any:
-        """The states as the environment returned them."""
+        """The states in the container in which the environment returned them."""
         return self.layout.unflatten(self.leaves)
 
     @never_raises
@@ -57,7 +57,7 @@ jax.tree_util.register_pytree_node(
 
 
 def as_pytree(state: AnyTree) -> Any:
-    """Return states as a pytree of arrays: unchanged if JAX knows all containers in it, and otherwise as `Packed`."""
+    """Return states as a pytree of arrays: a `Packed` if JAX does not know a container in them, or sorts a dict."""
     leaves, layout = af.flatten(state)
     visible = jax.tree.leaves(state)
     if len(visible) == len(leaves) and all(a is b for a, b in zip(visible, leaves, strict=True)):
@@ -68,7 +68,7 @@ def as_pytree(state: AnyTree) -> Any:
 
 
 def as_returned(state: AnyTree) -> Any:
-    """Return the tree in a `Packed` state, if JAX finds the same arrays in the tree. Return other states unchanged."""
+    """Unpack a `Packed` if JAX finds the same arrays in its tree. Return other states unchanged."""
     if type(state) is not Packed:
         return state
     jax_ids = set(map(id, jax.tree.leaves(state.tree)))
@@ -76,7 +76,7 @@ def as_returned(state: AnyTree) -> Any:
 
 
 def from_pytree(state: AnyTree) -> Any:
-    """Return states as the environment returned them."""
+    """Undo `as_pytree`: return states in the container in which the environment returned them."""
     return state.tree if type(state) is Packed else state
 
 
@@ -85,8 +85,8 @@ class Functions:
 
     Args:
         env: the `FunctionalEnv` that provides the functions.
-        autoreset_mode: when environments are reset after an episode, as in Gymnasium. By default, the step that ends an
-            episode also resets, so that each step is a transition.
+        autoreset_mode: Gymnasium's mode for resets after an episode. In the default mode, SAME_STEP, the step that ends
+            an episode also resets the environment.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
         sharding: as in `rollout`.
@@ -138,11 +138,11 @@ class Functions:
             key: a JAX key.
             num_envs: the number of environments.
             params: parameters, or a dict of the parameters that differ from the defaults.
-            wrapper_state: statistics that a wrapped environment continues from: `wrappers` of another `EnvState`, or
-                the result of `env.state_dict` for it.
+            wrapper_state: the initial statistics of wrappers: the field `wrappers` of an `EnvState`, or the result of
+                `env.state_dict(env_state)`. None for no statistics.
 
         Returns:
-            The states of the environments, and the observations.
+            The environments, as an `EnvState`, and their observations.
         """
         num_envs = count_of("num_envs", num_envs)
         rng, engine = random_of(checked_key(key)), self._engine(num_envs, None)
@@ -156,12 +156,12 @@ class Functions:
         return self._for_caller(env_state, observation, num_envs)  # type: ignore[no-any-return]
 
     def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
-        """Return zeros in the shape and dtype of episode returns.
+        """Return zeros with the shape and dtype of the sum of an episode's rewards in each environment.
 
         Args:
             n: the number of environments.
-            step: a function that takes a step. If the environment states no dtype of rewards, JAX traces this function
-                to find it.
+            step: a function that takes a step. If the environment has no `reward_dtype`, JAX traces this function to
+                find the dtype of rewards.
         """
         base = self.env.base
         shape, dtype = self._chain.rewards(base.reward_shape, base.reward_dtype)
@@ -173,7 +173,7 @@ class Functions:
             return jnp.zeros((n, *shape), jnp.promote_types(reward_dtype, jnp.float32))
 
     def _for_caller(self, env_state: EnvState, result: AnyTree, n: int) -> Any:
-        """Return the states as a pytree, and `result`. The sharding determines the devices of all their arrays."""
+        """Return `env_state`, with states as a pytree, and `result`. Spread their arrays as `sharding` says."""
         tree = env_state._replace(state=as_pytree(env_state.state)), result
         if self._chain.kernels:
             tree = jax.tree.map(without_weak_type, tree)
@@ -182,16 +182,16 @@ class Functions:
     def step(
         self, key: Any, env_state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[EnvState, Step]:
-        """Take a step in all environments, and reset environments whose episode has ended.
+        """Take a step in all environments. Reset environments whose episode has ended, according to `autoreset_mode`.
 
         Args:
             key: a JAX key, a different one for each step.
-            env_state: the environments.
+            env_state: the environments, as `reset` or the last step returned them.
             action: the actions of all environments, which are clipped to the action space.
             params: as in `reset`.
 
         Returns:
-            The states of the environments after the step, and the outcome of the step.
+            The environments after the step, as an `EnvState`, and a `Step` with their observations, rewards and infos.
 
         Raises:
             arrayferry.ArrayFerryError: the key or the actions are invalid.

@@ -30,7 +30,7 @@ SAME_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 
 
 class GymnaxParams:
-    """Parameters of an environment and its step limit, as a pytree.
+    """The parameters and the step limit of an environment, as a pytree.
 
     Its leaves are the floats and arrays among the parameters. Other parameters and the step limit are static: `jit`
     compiles anew for each of their values. Each parameter is also an attribute.
@@ -39,8 +39,8 @@ class GymnaxParams:
         static_part: the static part of the parameters.
         values: the leaves: floats and arrays.
         limit: the step limit, or None for no limit.
-        pinned: for each parameter, whether `replace` has set it. The environment does not draw such a parameter. () if
-            the environment draws no parameters.
+        pinned: for each parameter, whether `replace` has set it, so that the environment does not draw it at random. ()
+            if the environment draws no parameters.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GymnaxParams:
         pinned: tuple[bool, ...],
         names: Any = (),
     ) -> GymnaxParams:
-        """Return the parameters in `tree`. A leaf is a value or static according to the type of its default."""
+        """Make the parameters from `tree`. A leaf is static unless its default in `defaults` is a float or an array."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
         static_part, values = partitioned(layout, leaves, wanted)
@@ -90,11 +90,11 @@ class GymnaxParams:
     def replace(self, **fields: Any) -> GymnaxParams:
         """Return a copy with other values for some parameters, or for `max_steps_in_episode` (None for no limit).
 
-        A value may be an array with additional axes in front, for `vmap`.
+        A value may be an array with additional leading axes, over which `vmap` maps.
 
         Raises:
-            arrayferry.OptionError: there is no parameter of this name, or the value is not valid for a static
-                parameter.
+            arrayferry.OptionError: there is no parameter of this name, or the value of a static parameter is
+                invalid.
         """
         limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
         tree = self.tree
@@ -151,7 +151,7 @@ class GymnaxForm:
     def step(
         self, key: Any, state: EnvState, action: AnyTree, params: AnyTree = None
     ) -> tuple[Any, ...]:
-        """Take a step. If it ends the episode, begin the next one by `reset_env(jax.random.split(key)[1])`.
+        """Take a step. If the step ends the episode, begin the next, as `reset_env(jax.random.split(key)[1])` does.
 
         Args:
             key: a JAX key, a different one for each step.
@@ -160,8 +160,8 @@ class GymnaxForm:
             params: the parameters, by default `default_params`.
 
         Returns:
-            The observation and the state after the step or the reset; the reward, a float of shape (); done, a bool of
-            shape (); and infos.
+            (observation, state, reward, done, infos). Observation and state are those after the reset, if the episode
+            has ended. The reward is a float of shape (). Done is a bool of shape (): whether the episode has ended.
         """
         return _step(self, SAME_STEP, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
@@ -173,7 +173,7 @@ class GymnaxForm:
 
     @property
     def num_actions(self) -> int:
-        """The number of actions of a Discrete space, or for other spaces the number of elements of an action."""
+        """The number of actions in a Discrete space, or the number of elements of an action in another space."""
         space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
@@ -210,20 +210,21 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
 
     - `reset(key, params)` returns an observation and a state.
     - `step(key, state, action, params)` returns observation, state, reward, done and infos. After the last step of an
-      episode, observation and state are those of the next episode.
+      episode, observation and state are the first of the next episode.
     - `reset_env` is the same as `reset`; `step_env` is `step` without the reset at the end of an episode.
-    - `default_params` is a pytree whose leaves are floats and arrays. Its other fields are static. It can be passed to
-      `jit`, and its leaves can be mapped by `vmap`. `params.replace(...)` returns a copy with other fields, such as
-      `max_steps_in_episode`.
+    - `default_params` is a pytree whose leaves are floats and arrays. Parameters of other types are static. `jit`
+      accepts the pytree, and `vmap` can map its leaves. `params.replace(...)` returns a copy with new values, for
+      example of `max_steps_in_episode`.
     - `observation_space(params)` and `action_space(params)` return spaces of gymnax, which must be installed.
 
-    Infos have the environment's infos on the state before a reset, and also "terminated", "truncated",
-    "final_observation" (the observation before a reset), "discount" (0 if the episode has terminated, otherwise 1), and
-    "next_info" (the environment's infos on the returned state, if there are any).
+    The infos of a step contain the environment's infos on the state before any reset. Further keys are "terminated",
+    "truncated", "final_observation" (the observation before any reset), "discount" (0 if the episode has terminated,
+    otherwise 1), and "next_info" (the environment's infos on the returned state, if it has infos).
 
-    A key gives the same results with and without `vmap`, except keys of the generators "rbg" and "unsafe_rbg", whose
-    random numbers depend on the batch. Under `vmap`, each step computes a reset of each environment, as in gymnax. Each
-    environment has its own statistics of wrappers. Gradients flow through steps and resets.
+    The results for a key are the same with and without `vmap`, except for keys of the generators "rbg" and
+    "unsafe_rbg", whose random numbers depend on the batch. Under `vmap`, each step computes a reset of every
+    environment, as in gymnax, even if no episode ends. Wrappers have separate statistics for each environment.
+    Gradients flow through steps and resets.
 
     Args:
         env: the environment, which may have wrappers (see `wrap`).
@@ -304,9 +305,9 @@ def _gymnax_space(space: Space[Any]) -> Any:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return of.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
-        # only a Discrete space with another start can occur here: checked_env refuses other types
+        # only a Discrete with another start can occur here, since `CheckedEnv` refuses other types
         raise af.OptionError(
-            f"gymnax has no space like {space}: its Discrete spaces start at 0",
+            f"gymnax has no space like {space}, since Discrete spaces of gymnax start at 0",
             remedy="Let the space start at 0.",
         )
     # bounds that are equal for all elements become numbers, so that the space can be hashed

@@ -19,11 +19,11 @@ PolicyState = Any
 
 
 def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
-    """Return the initial state of a policy, with one row for each environment, as JAX arrays.
+    """Convert the initial state of a policy to JAX arrays. Check that they have one row for each environment.
 
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
-        arrayferry.ConversionError: an array, such as a masked one, has no equivalent in JAX; or a number does not fit.
+        arrayferry.ConversionError: an array has no equivalent in JAX, such as a masked array, or a number does not fit.
     """
     if state is None:
         return None
@@ -82,12 +82,12 @@ def checked_extras(extras: AnyTree) -> Any:
 
 
 def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
-    """Return the states of a policy, with the rows of `first` where `mask` is true, since an episode begins."""
+    """Return rows of `first` where `mask` is true, since an episode begins there, and rows of `state` elsewhere."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 
 
 def _same(before: PolicyState, after: PolicyState) -> PolicyState:
-    """Check that `after` has the structure, dtypes and shapes of `before`, and return it as JAX arrays."""
+    """Check that `after` has the structure, dtypes and shapes of `before`, and return `after` as JAX arrays."""
 
     def forms(tree: PolicyState) -> list[tuple[str, Any, Any]]:
         leaves = jax.tree_util.tree_leaves_with_path(tree)

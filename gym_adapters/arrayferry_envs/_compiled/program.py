@@ -1,4 +1,4 @@
-"""Partitions the inputs of compiled rollouts into values, which may change in each call, and static parts."""
+"""Partitions the inputs of compiled rollouts into values and a static part, whose changes compile new code."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
     """Partition the arguments of a rollout into values and a static part.
 
     Returns:
-        The values: all arrays, and the floats and complex numbers in `policy_params`. The static part: all other leaves
-        and the structure, in which the policy is a partial.
+        (values, static part). The values are all arrays, and the floats and complex numbers in `policy_params`. The
+        static part has the other leaves and the structure. It rebuilds the policy as a `functools.partial`.
 
     Raises:
         arrayferry.OptionError: a leaf of the static part cannot be hashed, or an array has no equivalent in JAX.
@@ -93,7 +93,7 @@ def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
         why = f"which cannot be converted: {error}"
     raise af.OptionError(
         f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {why}",
-        remedy="Leave it out, or convert it to an array with a dtype of JAX.",
+        remedy="Leave it out, or convert it to an array with a dtype that JAX has.",
     )
 
 
@@ -105,8 +105,8 @@ def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
 def _key_of(leaf: AnyTree) -> Hashable:
     """Return a hashable key of a static leaf. Code is compiled again if a key differs.
 
-    Most leaves are compared by their type and `==`, as in JAX. An object that equals only itself may still change. So
-    its key includes each of its attributes that is a NumPy array or satisfies `_is_plain`.
+    Most leaves are compared by their type and `==`, as in JAX. The attributes of an object that equals only itself may
+    change. So its key includes the attributes that are NumPy arrays, by identity, or that satisfy `_is_plain`.
 
     Raises:
         TypeError: the leaf cannot be hashed, or is an array of another library.
@@ -152,6 +152,8 @@ def _place(tree: AnyTree, index: int) -> str:
 def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
     """Refuse a policy that contains constant arrays, since compiled code would not see their changes.
 
+    Warn of constant arrays that the policy uses without containing them, such as arrays in global variables.
+
     Args:
         policy: the policy, with tracers in place of the arrays that are values.
         act: a jitted function that calls the policy with its parameters.
@@ -174,7 +176,7 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
             continue
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise af.OptionError(
-            f"{name} holds an array, {arrays}, but compiled code would not see changes of that array",
+            f"{name} contains an array, {arrays}, but compiled code would not see changes of that array",
             remedy=_PASS,
         )
     warnings.warn(

@@ -36,13 +36,13 @@ class Trajectory(NamedTuple, Generic[ArrT]):
         reward: the rewards of the steps.
         terminated: whether the episode has terminated.
         truncated: whether the episode is truncated, by the step limit or by the environment.
-        final_observation: the observation after the step and before any reset. At the end of an episode, it shows the
-            last state of that episode.
+        final_observation: the observation after the step and before any reset, or None if `rollout` was called with
+            `final_observation=False`. At the end of an episode, it shows the last state of that episode.
         extras: the policy's other results, such as log-probabilities and values.
-        began: whether the step is the first of its episode, bool. At such a step, the policy received its initial
-            state.
+        began: whether the step is the first of its episode, bool. At the first step, a policy with a state received
+            its initial state.
         episode_return: the sum of the rewards of the episode up to this step. Its dtype is float32, or the dtype of the
-            rewards if that is wider. At the last step, the sum is the return.
+            rewards if that is wider. At the last step of an episode, the sum is the return of the episode.
         episode_length: the number of steps of the episode up to this one, int32.
         info: the result of `FunctionalEnv.info` for the state after the step, before any reset, or None if infos are
             not collected.
@@ -70,11 +70,11 @@ class Carry(NamedTuple):
         env_state: the environments.
         observation: the observations, (n, ...).
         began: whether the next step of each environment is the first of an episode, bool (n,).
-        episode_return: the sums of rewards of the current episodes, (n,).
+        episode_return: the sums of rewards of the current episodes, (n, *reward_shape).
         episode_length: the numbers of steps of the current episodes, int32 (n,).
-        policy_state: the state of the policy after the last step, even where the episode has ended, or None for a
+        policy_state: the state of the policy after the last step, not yet reset where an episode has ended. None for a
             policy without a state.
-        first_policy_state: the initial state of the policy, which replaces its state where an episode begins.
+        first_policy_state: the initial state of the policy, which replaces `policy_state` where an episode begins.
     """
 
     env_state: Any
@@ -108,37 +108,37 @@ def rollout(
     Episodes that end are reset in the same step. `rollout` may be called inside `jit`, `vmap` and `grad`.
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
-    the same. Functions count as the same only if they are the same object. A policy must not contain arrays in a closure,
-    or in attributes of an object that is not a pytree: they would be constants in the compiled code.
+    the same. Functions count as the same only if they are the same object. A policy must not contain arrays in a
+    closure, or in attributes of an object that is not a pytree, since they would be constants in the compiled code.
 
     Args:
         env: the `FunctionalEnv` to step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values. Other leaves, such
-            as the functions in an Equinox module, are static and must be hashable.
+        policy_params: the first argument of the policy: any pytree. Its arrays and floats may change without a new
+            compilation. Other leaves, such as the functions in an Equinox module, are static and must be hashable.
         key: a JAX key, or an integer as its seed. Pass a different key in each call.
         num_steps: the number of steps to take in each environment.
         num_envs: the number of environments.
         env_params: the parameters of the environment, or a dict of the parameters that differ from the defaults. With a
-            carry, they apply from the next step on; if the environment draws parameters, from the next episode on.
+            carry, they apply from the next step on, or from the next episode on if the environment draws them.
         carry: the carry of another rollout, to continue from. None starts new episodes in all environments.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
             the environment's.
-        policy_state: the state of a policy, for example of a recurrent one, at the first step of each episode: a
-            pytree of arrays (num_envs, ...). A carry already contains it, so do not pass both.
-        wrapper_state: for an environment made by `wrap`, `carry.env_state.wrappers` of another rollout, or the result
-            of `env.state_dict(carry.env_state)`. The statistics continue from these values, unless `freeze` was called
+        policy_state: the state of the policy at the first step of each episode, for example of a recurrent policy: a
+            pytree of arrays (num_envs, ...). Do not pass it with a carry, which already contains it.
+        wrapper_state: the initial statistics of the wrappers of `wrap`: `carry.env_state.wrappers` of another rollout,
+            or the result of `env.state_dict(carry.env_state)`. Steps update the statistics, unless `freeze` was called
             on them.
         collect: additional fields of the transitions: "info", "state" or both.
-        final_observation: whether transitions include the observations before resets. They need as much memory as the
-            observations.
-        sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
+        final_observation: whether transitions include `final_observation`, the observations before resets, which need
+            as much memory as `observation`.
+        sharding: `NamedSharding(mesh, PartitionSpec("envs"))` spreads the environments over the devices of `mesh`. The
             number of environments must be divisible by the number of devices. Results are the same as on one device,
             up to rounding.
 
     Returns:
-        The carry, to continue from, and the transitions.
+        The `Carry`, from which another rollout can continue, and the `Trajectory` of all steps.
 
     Raises:
         arrayferry.OptionError: an argument is invalid, or the policy contains an array.
@@ -184,10 +184,11 @@ def first_carry(
     num_envs: int,
     **options: Any,
 ) -> Carry:
-    """Return the initial carry of a rollout. With it, the first rollout and those that continue share compiled code.
+    """Return the initial carry of a rollout.
 
-    The arguments are those of the rollout, which returns the same results with and without this carry. The options are
-    `env_params`, `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
+    A rollout with this carry shares compiled code with the rollouts that continue it. Its results are the same as
+    without this carry. The arguments are those of the rollout. The options are `env_params`, `max_episode_steps`,
+    `policy_state`, `wrapper_state` and `sharding`.
 
     Raises:
         arrayferry.OptionError: an argument is invalid.
@@ -211,13 +212,13 @@ def first_carry(
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
     steps = Steps(program, values)
-    # any valid action shows the dtype of rewards, so the policy is not called
+    # a step with any valid action shows the dtype of rewards, so the policy need not be called
     action = batch_space(steps.action_space, program.call.num_envs).sample()
     return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
 def _check_carry(carry: Any, call: Call) -> None:
-    """Check the type and the number of environments of a carry, and that no other initial state was passed."""
+    """Check the type and the number of environments of a carry, and that no policy or wrapper state is also passed."""
     if not isinstance(carry, Carry):
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
@@ -264,9 +265,9 @@ class Steps:
     """Takes steps in a batch of environments with a policy, in code that JAX compiles.
 
     Args:
-        program: the program that is compiled.
-        values: the values of the program.
-        extras: whether transitions have the extras of the policy.
+        program: the static part of the call.
+        values: the arguments that are not static.
+        extras: whether transitions contain the extras of the policy.
     """
 
     def __init__(self, program: Program, values: Values, *, extras: bool = True) -> None:
@@ -307,7 +308,7 @@ class Steps:
         return action, extras, state, env_state, outcome
 
     def start(self, key: Any, action: AnyTree = None) -> Carry:
-        """Begin episodes. This may trace a step for the dtype of rewards: with `action`, or else with the policy."""
+        """Begin episodes. A step may be traced to find the dtype of rewards, with `action` or the policy's action."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(
@@ -322,7 +323,7 @@ class Steps:
         return Carry(env_state, observation, jnp.ones(n, bool), total, length, state, state)
 
     def resumed(self, carry: Carry, key: Any) -> Carry:
-        """Check the carry of another rollout, and return it with all fields.
+        """Check the carry of another rollout. Return it with values for the fields that a user left out.
 
         Raises:
             arrayferry.OptionError: the arrays of the carry do not match this environment and policy.
@@ -331,8 +332,8 @@ class Steps:
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
         if carry_forms != fresh:
             raise af.OptionError(
-                f"carry is from another environment than {self._name}: it has {', '.join(carry_forms)}, but {self._name} has {', '.join(fresh)}",
-                remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
+                f"carry does not match {self._name}: its arrays are {', '.join(carry_forms)}, but those of {self._name} are {', '.join(fresh)}",
+                remedy="Pass the first result of rollout for this environment and these options, or no carry.",
             )
         if carry.began is None:  # the user called Carry(env_state, observation)
             elapsed = carry.env_state.elapsed

@@ -1,1 +1,1 @@
-"""Functional environments: their methods, parameters and actions, and checks of these."""
+"""The base class of functional environments, and checks of their methods, parameters and actions."""

@@ -1,4 +1,4 @@
-"""Converts actions of any library to the arrays that an environment needs, and clips them to their space."""
+"""Converts actions of any library to the arrays that an environment needs, and clips them to the action space."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ from arrayferry_gym.extending import (
 
 
 class Actions(Judge):
-    """Converts actions to a batch of arrays of a library, with the dtypes of their space.
+    """Converts the actions of a batch of environments to arrays of one library, with the dtypes of the action space.
 
     Args:
         name: the name of the environment in messages.
         space: the space of the actions of one environment.
-        n: the number of environments, or None for a single one, whose actions have no axis of environments.
-        backend: the library.
+        n: the number of environments, or None for a single environment, whose actions have no axis of environments.
+        backend: the library of the arrays.
         device: the device of the arrays.
-        check: "strict", "off" or "fit". With "fit", the engine later clips actions to the space.
+        check: "strict" refuses actions outside the space. "fit" converts them, and the engine clips them later. "off"
+            converts without checks.
 
     Raises:
-        arrayferry.OptionError: the check is unknown, or the library computes on demand.
+        arrayferry.OptionError: `check` is unknown, or the library computes arrays on demand.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Actions(Judge):
     ) -> None:
         if backend.memory == "lazy":
             raise af.OptionError(
-                f"xp={backend.name!r}: its arrays are computed on demand, so the states of environments would never be computed",
+                f"xp={backend.name!r} cannot be used: its arrays are computed on demand, so the states of environments would never be computed",
                 remedy='Use another library, such as "numpy".',
             )
         self._noun = f"an action for {name}"
@@ -66,10 +67,10 @@ class Actions(Judge):
         self._n = n
         self._check = check_actions_of(check)
         self._convert = af.converter(backend, device=device)
-        # compiled code accepts NumPy arrays, which is faster than converting them first
+        # passing NumPy arrays to compiled code is faster than converting them to JAX first
         self._compiled = backend.name == "jax" and device is None
         self._forget_ways()
-        self._first, self._last = 0, -1  # the smallest and largest number of a Discrete space
+        self._first, self._last = 0, -1  # the range of numbers for `discrete_row`, here empty
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
             self._first, self._last = map(int, bounds_of(space))
 
@@ -82,10 +83,10 @@ class Actions(Judge):
         return None
 
     def _fit(self, action: AnyTree) -> Any:
-        """Fit an action with all checks, and store a quick function for further actions like it.
+        """Fit an action with all checks. Store a function that fits later actions of the same type with fewer checks.
 
         Raises:
-            arrayferry.ConversionError: the action does not fit.
+            arrayferry.ConversionError: the action does not fit the space.
         """
         space, strict = self._space, self._check == "strict"
         if self._check == "off":
@@ -105,7 +106,7 @@ class Actions(Judge):
         return fitted
 
     def _way(self, action: AnyTree, fitted: Any) -> Callable[[Any], Any] | None:
-        """Return a quick function that fits actions like `action`, or None if they need all checks."""
+        """Return a function that fits actions like `action` with fewer checks, or None if they need all checks."""
         if fitted is action:
             return lambda x: x
         is_number = isinstance(action, (int, np.generic))
@@ -116,7 +117,7 @@ class Actions(Judge):
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
-                return None  # floats for an integer space need the check that they are whole
+                return None  # for an integer space, floats need a check that they are whole numbers
             compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
             cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
@@ -135,7 +136,7 @@ _NUMPY = (np.ndarray, np.generic)
 
 
 class _ClippingFitter(Fitter):
-    """A `Fitter` that clips numbers outside the space instead of refusing them. It reads values only in host memory.
+    """A `Fitter` that clips numbers outside the space instead of refusing them. It does not read values from a GPU.
 
     Args:
         space: as in `Fitter`.
@@ -150,18 +151,18 @@ class _ClippingFitter(Fitter):
     def _values(self, x: AnyArray, space: Any, place: Any) -> Any:
         if "float" in dtype_name(x.dtype) and space.dtype.kind != "f":
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
-                raise self._unfit(space, place, "it takes whole numbers")
+                raise self._unfit(space, place, "the space takes whole numbers")
             if _is_hosted(x):
                 host = x if isinstance(x, _NUMPY) else af.convert(x, "numpy", sparse="dense")
                 # NaN is refused too, since NaN != NaN
                 if (broken := np.floor(host) != host).any():
-                    what = f"{first_wrong(host, broken)} is no whole number"
+                    what = f"{first_wrong(host, broken)} is not a whole number"
                     raise self._unfit(space, place, what)
         return caster(x, space, self._convert)(x)
 
 
 SMALL = 64 * 1024
-"""The largest size in bytes of NumPy arrays that are passed to compiled code. Converting larger arrays is faster."""
+"""The largest size in bytes at which passing NumPy arrays to compiled code is faster than converting them first."""
 
 
 def _is_hosted(x: AnyArray) -> bool:
@@ -175,10 +176,10 @@ def caster(
 ) -> Callable[[Any], Any]:
     """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
-    If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite, and infinite
-    ones infinite unless the space is bounded. Arrays of any library in host memory are cast by NumPy, which is fast and
-    can clip all dtypes. For them, the function raises a NarrowingError if the library's dtype cannot represent a
-    clipped number, such as 2**40 in JAX.
+    If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite. Infinite
+    numbers remain infinite if the space has an infinite bound. NumPy, which is fast and can clip all dtypes, casts
+    arrays in host memory if they are of another library, or if the space exceeds the dtype in the environments'
+    library. It raises a NarrowingError if that dtype cannot represent a clipped number, such as 2**40 in JAX.
 
     Args:
         x: an example of the arrays. All of them must have its type, dtype and device.
@@ -211,7 +212,7 @@ def caster(
 
         def cast_in_numpy(x: AnyArray) -> Any:
             x = read(x)
-            # on small arrays, these are much faster than np.clip
+            # on small arrays, np.minimum and np.maximum are much faster than np.clip
             clipped = x if low is None else np.minimum(np.maximum(x, low), high)
             if plain:
                 x = clipped.astype(wanted)
@@ -223,7 +224,7 @@ def caster(
 
         return cast_in_numpy
     if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
-        edges = None  # PyTorch cannot clip these dtypes, so only cast_clipped clips
+        edges = None  # PyTorch cannot clip these dtypes, so `cast_clipped` clips to the new dtype
     elif edges is not None and edges[0].ndim:
         # the bounds get all dimensions of x, since JAX can be configured to refuse operands with
         # fewer dimensions
@@ -241,7 +242,7 @@ def _is_guarded() -> bool:
 
 
 def _cast(x: AnyArray, edges: Any, name: str, infinite: bool) -> Any:
-    """Clip an array, except for its infinities if they may remain, and cast it to a dtype."""
+    """Clip an array to `edges`, unless they are None, and cast it. If `infinite`, infinities are not clipped."""
     xp = af.namespace_of(x)
     if edges is not None:
         clipped = xp.clip(x, *edges)
@@ -266,7 +267,7 @@ def _exceeds(space: Any, name: str) -> bool:
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:
     """Return finite bounds of a space as NumPy arrays, for a cast from dtype `kind` to dtype `name`."""
     low, high = lowest_and_highest(space, name)
-    # finite bounds, rounded outwards; the engine clips to the exact bounds
+    # the bounds become finite and are rounded outwards. Later, the engine clips to the exact bounds
     if high.dtype.kind == "f":
         largest = np.finfo(high.dtype).max
         low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
@@ -274,7 +275,7 @@ def _safe_bounds(space: Any, kind: str, name: str) -> Any:
 
 
 def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], Any]:
-    """Return a function that clips actions to a space. Its results are always new arrays.
+    """Return a function that clips actions to a space, and returns them in new arrays.
 
     Args:
         space: the space of one environment.
@@ -313,7 +314,7 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the bounds of a space as NumPy arrays of a dtype, of shape () if all elements have the same bounds."""
+    """Return the bounds of a space as two NumPy arrays of a dtype, with shape () if all elements have equal bounds."""
     edges = []
     for edge in map(np.asarray, bounds_of(space)):
         if edge.size and np.all(edge == edge.flat[0]):

@@ -1,4 +1,4 @@
-"""`check_functional_env`: tries an environment in several libraries, and reports its author's mistakes with their lines."""
+"""`check_functional_env`: tries an environment in several libraries, and reports mistakes with their lines of code."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ STEPS = 12
 LONG = 10_000
 """The number of steps after which a warning says that no episode ends."""
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
-"""Errors of `render` that are no problem, since images and the packages that draw them are optional."""
+"""Errors of `render` that are ignored, since images and the packages that draw them are optional."""
 
 _FILTERING = threading.RLock()
-"""A lock for filtering warnings. Filters belong to the process, so threads would restore each other's filters."""
+"""A lock for changes of the warning filters. Threads share the filters, so a thread could undo another's changes."""
 
 
 def check_functional_env(
@@ -54,16 +54,16 @@ def check_functional_env(
 ) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
-    Each method is called with a batch, in JAX inside `jit`. Its result must have valid shapes and dtypes, and depend
-    only on its arguments. In NumPy, an environment's result must also not depend on its index, on the other
+    Each method is called with a batch, in JAX inside `jit`. Results must have valid shapes and dtypes. In NumPy, they
+    must also depend only on the arguments, and the result for an environment must not depend on its index, on the other
     environments in its batch, or on their number. Environments are reset after an episode. If there are no problems,
     steps with the kernels of `wrap` are also tried.
 
     Args:
         env: the environment, or its class.
         libraries: the libraries to try. Libraries that are not installed or not usable here are skipped. If the
-            environment has a `library`, only that one is tried.
-        params: parameters other than the defaults.
+            environment's `library` is not None, all other libraries are skipped too.
+        params: parameters, or a dict of the parameters that differ from the defaults. None for the defaults.
 
     Returns:
         A list of the problems, empty if there are none. Printed, the list has a line for each problem, with the method,
@@ -74,8 +74,8 @@ def check_functional_env(
         arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
     Warns:
-        UserWarning: no problem was found, but with random actions in NumPy, either every episode ends in its first step,
-            or `max_episode_steps` is None and no episode ends within 10000 steps.
+        UserWarning: no problem was found, but random actions in NumPy led to unusual episodes. Either every episode
+            ended in its first step, or `max_episode_steps` is None and no episode ended within 10000 steps.
 
     Examples:
         >>> from arrayferry_envs import CartPole, check_functional_env
@@ -229,7 +229,7 @@ class _Trial:
     # Calls of methods.
 
     def _called(self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None) -> Any:
-        """Call a method in the library, and check that numbers fit the dtypes to which they are cast."""
+        """Call a method, and check that numbers in its result fit the dtypes to which they are cast."""
         result = self._explained(
             method, lambda: self._run(method, seed, state, action, self._params)
         )
@@ -247,7 +247,7 @@ class _Trial:
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
     ) -> Any:
-        """Call a function, and explain an error of it as a problem. Errors in `passed_on` are raised unchanged."""
+        """Call a function. Convert its error to a problem with an explanation, unless the type is in `passed_on`."""
         try:
             return call()
         except passed_on:
@@ -258,7 +258,7 @@ class _Trial:
             raise self._found(method, what, remedy, line) from None
 
     def _run(self, method: str, seed: int, state: AnyTree, action: AnyTree, params: Params) -> Any:
-        """Run a method: compiled in JAX, and with read-only arrays in NumPy."""
+        """Run a method. In JAX, it is compiled. In NumPy, the arrays in its arguments are read-only."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.TreeSpec] = []
         self._casts = casts = list[tuple[Any, str, str]]()
@@ -297,7 +297,7 @@ class _Trial:
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
     def _check_not_nan(self, rewards: AnyArray) -> None:
-        """Check that no element of the reward is NaN in every environment and step."""
+        """Raise an error if an element of the reward is NaN in all environments and all steps."""
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
@@ -356,14 +356,14 @@ class _Trial:
                               "xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
 
     def _pure(self, method: str, call: Callable[[], Any]) -> None:
-        """Check that 500 calls of a method return equal results. Hidden randomness may affect only a few calls."""
+        """Check that 500 calls of a method return equal results, as hidden randomness may affect only a few calls."""
         result = call()
         if not all(_agree(result, call()) for _ in range(500)):
-            raise self._found(method, "it gives different results for the same arguments",
+            raise self._found(method, "it returns different results for the same arguments",
                               "Draw all random numbers from rng, and store changes only in the state.")  # fmt: skip
 
     def _mixed_in_time(self, states: list[Any]) -> Any:
-        """Return states whose rows come from different steps, as after resets of some environments."""
+        """Return states whose rows are from different steps, as after resets of only some environments."""
         parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
         columns = zip(*parts, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
@@ -392,13 +392,13 @@ class _Trial:
                 if not _agree(_rows(actual, others), _rows(expected, others)):
                     self._pure(method, again)
                     raise self._found(method, "the result of an environment depends on the others in its batch",
-                                      "Compute each row separately: no sums, means, sorting or shapes over axis 0. The "
+                                      "Compute each row separately, without sums, means or sorting over axis 0. The "
                                       "number of random numbers must not depend on values.")  # fmt: skip
             elif rng.comparable and not _agree(actual, expected, floats=1e-4):
                 self._pure(method, again)
                 raise self._found(method, f"the result of an environment depends on {what}",
-                                  "Compute each row from its own state, action, parameters and random numbers: no "
-                                  "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
+                                  "Compute each row from its own state, action, parameters and random numbers, without "
+                                  "xp.arange or constant arrays with a row for each environment.")  # fmt: skip
 
     def _sized(self, n: int) -> CheckedEnv:
         """Return the environment as a batch of `n` environments."""
@@ -429,7 +429,7 @@ def _ended(results: tuple[Any, ...]) -> Any:
 
 
 def _problems_of_kernels(env: FunctionalEnv, library: Any, params: AnyTree) -> Iterator[Problem]:
-    """Take steps with the kernels around an environment, and yield a problem if there is an error."""
+    """Take steps in an environment with its kernels, and yield a problem if a step raises an error."""
     try:
         envs = env.make_vec(N, xp=library, params=params, max_episode_steps=env.max_episode_steps or STEPS)  # fmt: skip
         envs.action_space.seed(0)
@@ -444,7 +444,7 @@ def _problems_of_kernels(env: FunctionalEnv, library: Any, params: AnyTree) -> I
 
 
 def _replaced(row: int) -> Any:
-    """Return the indices of the rows of a batch, in which `row` is replaced by the index after it."""
+    """Return the indices of the rows of a batch, with the index of the next row in place of `row`."""
     index = np.arange(N)
     index[row] = (row + 1) % N
     return index
@@ -456,8 +456,8 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""Batches that are compared with the whole batch: (cause of a difference for messages, indices of rows). The cause is
-None if one row is replaced, since the other rows must then be equal."""
+"""Batches whose results are compared with the whole batch, as (cause of a difference for messages, indices of rows).
+The cause is None for batches with one replaced row, of which only the other rows are compared."""
 
 
 def _frozen(x: AnyArray) -> Any:
@@ -472,7 +472,7 @@ def _rows(tree: AnyTree, index: Any) -> Any:
 
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
-    """Return whether trees agree: floats within `floats`, and others exactly. Without `others`, these are ignored."""
+    """Return whether two trees are equal. Floats may differ by `floats`. Without `others`, only floats are compared."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)
@@ -487,7 +487,7 @@ def _different_dtypes(
 ) -> Iterator[Problem]:
     """Yield a problem for each array in states whose dtype differs between libraries.
 
-    JAX is not compared, since it has 32 bits by default.
+    JAX is not compared, since its dtypes have 32 bits by default.
     """
     compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
     for parts in zip(*compared.values(), strict=False):

@@ -35,9 +35,9 @@ class CheckedEnv:
     Attributes:
         xp: the namespace of the library.
         layout: the layout of the states, or None before the first reset.
-        sampled: handles parameters that the environment draws, or None if it draws none.
+        sampled: the object that draws parameters, or None if the environment draws none.
         traces: whether the library is JAX, which calls the methods only to trace them.
-        known: whether a step since the last full reset was checked, so that later states need no check.
+        known: whether a step was checked since the last call of `Stepper.reset`, so that later states need no check.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CheckedEnv:
         if functional.library not in (None, backend.name):
             raise af.OptionError(
                 f"{self.name} computes in {functional.library}, not in {backend.name}",
-                remedy=f"Serve it by make_vec(xp={backend.name!r}), which converts.",
+                remedy=f"Use its method make_vec(xp={backend.name!r}), which converts arrays.",
             )
         self.backend = backend
         self.n = n
@@ -135,7 +135,7 @@ class CheckedEnv:
     def step(
         self, rng: Any, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
-        """Take a step. Return checked states, rewards, terminations and truncations (None if `step` returns none)."""
+        """Take a step. Return the checked states, rewards, terminations, and truncations or None."""
         sampled = None
         if self.sampled is not None:
             sampled = state.params
@@ -157,7 +157,7 @@ class CheckedEnv:
         leaves, layout = af.flatten(state)
         if not leaves:
             raise EnvResultError(
-                f"{self._source(source)} gave {state!r:.80}, which holds no array",
+                f"{self._source(source)} gave {state!r:.80}, which contains no array",
                 remedy="Return a tree of arrays whose first axis is the axis of environments.",
             )
         if self.layout is None:
@@ -186,7 +186,7 @@ class CheckedEnv:
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() returned {dtype}",
-                    remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{dtype_name(dtype)}).",
+                    remedy=f"Cast it, for instance by xp.astype(x, xp.{dtype_name(dtype)}).",
                 )
             if tuple(leaf.shape) != (n, *rest) and index not in self.functional._shared:
                 raise EnvResultError(
@@ -202,7 +202,7 @@ class CheckedEnv:
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
     def observe(self, state: AnyTree, params: AnyTree) -> Any:
-        """Check observations, and return them in the dtypes of their space."""
+        """Compute the observations of states, check them, and return them in the dtypes of their space."""
         if self.sampled is not None:
             state, params = self.sampled.whole(state, params)
         observation = self.functional.observe(self.xp, state, params)
@@ -238,7 +238,7 @@ class CheckedEnv:
         return state if self.sampled is None else state.state
 
     def inform(self, state: AnyTree, params: AnyTree) -> dict[str, Any]:
-        """Check the infos of states, and return them."""
+        """Compute the infos of states, check them, and return them."""
         if not self.has_info:
             return {}
         if self.sampled is not None:
@@ -253,14 +253,14 @@ class CheckedEnv:
                 if not isinstance(key, str) or tuple(getattr(leaf, "shape", ()))[:1] != (self.n,):
                     raise EnvResultError(
                         f"{self.name}.info() returned {leaf!r:.80} for {key!r}",
-                        remedy=f"Return a dict of strings to arrays whose first axis is that of the {self.n} environments.",
+                        remedy=f"Return a dict with string keys, and arrays whose first axis is that of the {self.n} environments.",
                     )
         return info
 
     def held(self) -> frozenset[int]:
         """Return the ids of the NumPy arrays in the attributes of the environment."""
         count = len(vars(self.functional))
-        if count != self._held[0]:  # differs at first, and after a cached property was added
+        if count != self._held[0]:  # in the first call, or after a cached property was added
             self._held = count, held_arrays(self.functional)
         return self._held[1]
 
@@ -306,8 +306,8 @@ def select_leaves(
         mask: which rows are new, bool (n,).
         new: the arrays of new states.
         old: the arrays of old states, (n, ...).
-        shared: the indices of arrays that all environments share. These leaves are taken from `old`.
-        rows: the row of `new` for each environment, integers (n,). None if `new` has n rows in order.
+        shared: the indices of arrays that all environments share. These arrays are returned from `old`.
+        rows: the index of the row in `new` for each environment, integers (n,). None if row i is for environment i.
     """
     return [
         y if index in shared else select(xp, mask, x if rows is None else x[rows], y)

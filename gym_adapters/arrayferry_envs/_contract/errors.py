@@ -30,7 +30,7 @@ class UnknownEnvError(ArrayFerryError, LookupError):
 
 
 def usable(backend: Backend) -> Backend:
-    """Check that a library is usable here, and return its backend.
+    """Check that the library of a backend is usable here, and return the backend.
 
     Raises:
         arrayferry.ArrayFerryError: the library is not usable here.
@@ -49,8 +49,8 @@ def traced_env(name: str, what: str) -> TracedValueError:
         what: the method that was called.
     """
     return TracedValueError(
-        f"{what} of the served {name} was called in a function that JAX traces (jit, scan, vmap, grad). It changes "
-        "the environment, which is not part of the traced function and would keep its traced values",
-        remedy="Use rollout, or reset and step of Functions, both in arrayferry_envs. With the FunctionalEnv "
-        "(envs.functional), they work in traced functions.",
+        f"{what} of the served {name} was called in a function that JAX traces (jit, scan, vmap, grad). The call "
+        "would store traced values in the environment, which is not part of the traced function",
+        remedy="In traced functions, use rollout or Functions of arrayferry_envs, with the FunctionalEnv, "
+        "envs.functional.",
     )

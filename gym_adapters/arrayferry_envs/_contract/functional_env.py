@@ -50,15 +50,15 @@ class FunctionalEnv(Immutable, ABC):
     Gymnasium's interface in any library, counts steps, resets finished episodes, clips actions to their space, and
     compiles the environment in JAX.
 
-    A state is any tree of arrays whose first axis is the axis of environments: a named tuple, a dataclass, a dict,
-    an Equinox module. Parameters are a similar tree of numbers or arrays.
+    A state is any tree of arrays whose first axis is the axis of environments, such as a named tuple, a dataclass, a
+    dict or an Equinox module. Parameters are a tree of numbers, arrays and other objects.
 
     The methods must be pure: everything that changes belongs in the state. After construction, an environment is
     immutable: assigning to `self` is an error in every library.
 
     Attributes:
-        observation_space: the space of the observations of one environment. Observations are cast to its dtype. For an
-            integer dtype, they are clipped to its range.
+        observation_space: the space of the observations of one environment. Observations are cast to its dtype. If
+            this is an integer dtype, they are first clipped to the range of the dtype.
         action_space: the space of the actions of one environment. Actions are clipped to it.
         reward_shape: the shape of the reward of one environment, such as () for a number, or (2,) for two objectives.
         reward_dtype: the name of the dtype to which rewards are cast, such as "float64". With None, floats keep their
@@ -66,7 +66,8 @@ class FunctionalEnv(Immutable, ABC):
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit.
         default_params: a tree of parameters: numbers, arrays, and other objects. Integers, booleans and strings are
             static: they may determine shapes and branches, and JAX compiles for each of their values. Floats and arrays
-            are values. For a float, users may pass an array with one number for each environment.
+            may change without a new compilation. For a float, users may pass an array with one number for each
+            environment.
         metadata: as in Gymnasium: "render_modes" and "render_fps".
         library: the library that the methods need, or None for any. With "jax", for example, methods receive and return
             JAX arrays, and results are converted for agents in other libraries.
@@ -123,11 +124,11 @@ class FunctionalEnv(Immutable, ABC):
         return type(self).sample_params is not FunctionalEnv.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
-        """Return the step limit of episodes, given the limit of the engine. None means no limit."""
+        """Return the step limit that applies if the engine has the limit `limit`. None means no limit."""
         return limit
 
     def _random(self, xp: Namespace, rng: Any, n: int) -> Any:
-        """Return the random numbers that determine both the parameters and the states of `n` new episodes."""
+        """Return the random numbers, or seeds, that both `sample_params` and `reset` receive for `n` new episodes."""
         return rng
 
     @abstractmethod
@@ -135,10 +136,10 @@ class FunctionalEnv(Immutable, ABC):
         """Return the states of `n` environments at the start of an episode.
 
         Args:
-            xp: a namespace of the Array API standard.
-            rng: random numbers of that library.
+            xp: the namespace of the library, with the functions of the Array API standard.
+            rng: random numbers of the library.
             n: the number of environments, which is the length of the first axis of each array in the state.
-            params: the parameters. Arrays with a number for each environment have the length `n`.
+            params: the parameters. Arrays with one number for each environment have shape (n,).
         """
 
     @abstractmethod
@@ -148,18 +149,18 @@ class FunctionalEnv(Immutable, ABC):
         """Return the next states, the rewards, terminations, and optionally truncations.
 
         Args:
-            xp: a namespace of the Array API standard.
-            rng: random numbers of that library.
+            xp: the namespace of the library, with the functions of the Array API standard.
+            rng: random numbers of the library.
             state: the states before the step, as `reset` or the last step returned them.
             action: the actions, within the bounds of the space: integers of shape (n,) for Discrete, numbers of shape
                 (n, *shape) for other spaces, a dict or tuple of such arrays for Dict and Tuple.
             params: the parameters.
 
         Returns:
-            States with the same structure, shapes and dtypes; rewards of shape (n, *reward_shape); terminations, booleans
-            of shape (n,); and, only if the environment itself truncates episodes, truncations, booleans of shape (n,). An
-            episode that reaches `max_episode_steps` is also truncated, even if it terminates in the same step, as with
-            Gymnasium's TimeLimit.
+            (states, rewards, terminations), or (states, rewards, terminations, truncations) if the environment itself
+            truncates episodes. States have the structure, shapes and dtypes of `state`. Rewards have shape
+            (n, *reward_shape). Terminations and truncations are booleans of shape (n,). arrayferry also truncates an
+            episode that reaches `max_episode_steps`, even if it terminates in that step, like Gymnasium's TimeLimit.
         """
 
     @abstractmethod
@@ -167,17 +168,17 @@ class FunctionalEnv(Immutable, ABC):
         """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
 
     def sample_params(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
-        """Draw the parameters of `n` new episodes. The default draws none.
+        """Draw the parameters of `n` new episodes. An environment without this method draws none.
 
         Args:
-            xp: a namespace of the Array API standard.
-            rng: random numbers of that library.
+            xp: the namespace of the library, with the functions of the Array API standard.
+            rng: random numbers of the library.
             n: the number of environments.
             params: the parameters that a user passed, or the defaults.
 
         Returns:
-            A tree like `params`, in which the sampled parameters are arrays (n, ...). They are stored with the state
-            until the next reset, and passed to `reset`, `step`, `observe` and `info` as `params`.
+            A tree like `params`, in which the sampled parameters are arrays (n, ...). These are stored with the state
+            until the next reset. `reset`, `step`, `observe` and `info` receive the returned tree as `params`.
         """
         return params
 
@@ -247,12 +248,12 @@ def _meant(env: Any) -> str:
     if isinstance(env, str):
         return (
             f"For the id of a suite, pass make_functional({env!r}). If an id of Gymnasium serves a FunctionalEnv, pass "
-            f"gymnasium.make({env!r}).unwrapped.functional. Inside jit, step any other by callbacks, "
+            f"gymnasium.make({env!r}).unwrapped.functional. Inside jit, step other environments by callbacks, "
             "as in examples/host_callbacks.py"
         )
     if isinstance(env, (Env, VectorEnv)):
         return (
-            "For an agent of another library, write ArrayConversion(env). Inside jit, step it by callbacks, "
+            "For an agent of another library, write ArrayConversion(env). Inside jit, step the environment by callbacks, "
             "as in examples/host_callbacks.py"
         )
     return (

@@ -1,4 +1,4 @@
-"""Explains mistakes of authors: the line of an error in their code, the mistake, and the remedy."""
+"""Explains errors in the methods of an environment: the line in the author's code, the mistake, and the remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIGNATURES = {
     "sample_params": ("xp", "rng", "n", "params"),
     "render": ("state", "index"),
 }
-"""The arguments of each method."""
+"""The arguments of each method of an environment, without `self`."""
 
 
 def wrong_signatures(
@@ -52,7 +52,7 @@ def first_line(functional: FunctionalEnv, method: str) -> str:
 
 
 def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> str:
-    """Return the last line of the author's code in a traceback as "file:line", or else the first line of the method."""
+    """Return, as "file:line", the last line of the author's code in a traceback. If there is none, use `first_line`."""
     codes = {
         function.__code__
         for kind in type(functional).__mro__
@@ -72,7 +72,7 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        # a KeyError does not name its dict, so the line of code shows whether it was the parameters
+        # a KeyError does not name its dict. The dict is the parameters if the line has "params"
         if isinstance(error, KeyError):
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
             name, of = error.args[0], params if "params" in line else None
@@ -164,7 +164,7 @@ def merged(problems: list[Problem]) -> list[Problem]:
     """Merge equal problems into one, which names all libraries in which they were found."""
     unique: dict[Any, Problem] = {}
     for problem in problems:
-        # equal problems may differ in later words, such as names of libraries
+        # after four words, texts of equal problems may differ, for example in names of libraries
         key = problem.method, problem.place, *problem.what.split()[:4]
         if key in unique:
             libraries = dict.fromkeys((*unique[key].libraries, *problem.libraries))

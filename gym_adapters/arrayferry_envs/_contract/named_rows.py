@@ -1,4 +1,4 @@
-"""Random numbers for named rows: a row draws the same numbers in any batch."""
+"""Random numbers for rows with names. In every batch, a row of the same name draws the same numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from arrayferry_gym import Random
 
 
 class NamedRows(Random):
-    """Random numbers in NumPy for named rows: a row draws the same numbers in any batch.
+    """Random numbers in NumPy for rows with names. In every batch, a row of the same name draws the same numbers.
 
     Args:
         seed: the seed that, with the names, determines all numbers.
         names: the name of each row, integers (n,).
 
     Attributes:
-        comparable: whether results of batches are comparable: True if all draws so far had an axis of rows, or no axes.
+        comparable: whether rows can be compared between batches. True if each draw had an axis of rows or no axis.
     """
 
     def __init__(self, seed: int, names: Any) -> None:

@@ -1,4 +1,4 @@
-"""Parameters, which are static or values, and may differ between environments."""
+"""Parameters of environments. Each is static, or a value, which may differ between the environments of a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StaticPart:
         leaves: the leaves, with `DYNAMIC` in place of values.
         structure: the structure of the tree.
         build: a function that makes a tree from a list of all leaves.
-        key: the key for comparisons. None makes one from the structure and the `identity` of each leaf.
+        key: the key for comparisons, or None for a key of the structure and the `identity` of each leaf.
 
     Attributes:
         key: the key for comparisons.
@@ -61,13 +61,13 @@ class StaticPart:
 
 
 class DYNAMIC:
-    """A placeholder for a leaf that is a value."""
+    """A placeholder for a leaf that is a value, not static."""
 
 
 def partitioned(
     layout: af.TreeSpec, leaves: list[Any], defaults: list[Any]
 ) -> tuple[StaticPart, list[Any]]:
-    """Return the static part of parameters, and their dynamic leaves, which the types of the defaults determine.
+    """Return the static part and the values of parameters. The default of a leaf determines whether it is a value.
 
     Raises:
         arrayferry.OptionError: a static parameter is an array, or cannot be hashed.
@@ -154,7 +154,7 @@ def _as_rows(x: AnyArray, batched: bool, mask: AnyArray, xp: Namespace) -> Any:
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
-"""Prepared default parameters by the id of the defaults, for defaults without arrays, which suit all libraries."""
+"""A cache from the id of defaults to (defaults, `Params`), for defaults without arrays. They suit all libraries."""
 
 _HELD = {float: "float32", complex: "complex64"}
 """The dtypes of arrays that replace Python numbers."""
@@ -174,8 +174,8 @@ def prepare(
     """Check parameters against their defaults, and convert their values to a library.
 
     Args:
-        user_params: the parameters: a tree like the defaults, a dict of some of their fields, None, or `Params`. The fields
-            of a dict are pinned, and so are the values in a tree that differ from the defaults.
+        user_params: the parameters: a tree like the defaults, a dict of some of their fields, `Params`, or None for the
+            defaults. If `draws`, the fields of a dict and the parameters that differ from the defaults are pinned.
         defaults: the defaults, whose types determine which parameters are static.
         n: the number of environments.
         backend: the library.
@@ -200,7 +200,7 @@ def prepare(
     leaves, user_layout = af.flatten(user_params, everything=True, prefix="params")
     if type(user_params) is not type(defaults) or user_layout.paths != layout.paths:
         raise af.OptionError(
-            f"the parameters have the form {user_layout!r}, but their defaults are {layout!r}",
+            f"the parameters have the structure {user_layout!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
     copy = None if backend.memory == "immutable" else True  # users may later change mutable arrays
@@ -234,14 +234,14 @@ def prepare(
 def _pinned(
     paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
 ) -> tuple[bool, ...]:
-    """Return for each parameter whether the user set it, so that the environment does not draw it. () if none is set."""
+    """Return for each parameter whether the user set it, so that the environment must not draw it. () for none."""
     before = base.pinned if base is not None and base.pinned else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
     pinned = tuple(
         stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
-    # return () as for default parameters: with another value, the same code would be compiled again
+    # (), as for default parameters, since a tuple of False would compile the same code again
     return pinned if any(pinned) else ()
 
 
@@ -267,13 +267,13 @@ def is_named(path: str, names: Iterable[Any]) -> bool:
 
 
 def is_dynamic(default: Any) -> bool:
-    """Return whether a parameter with this default is a value."""
+    """Return whether a parameter with this default is a value, and not static."""
     category = af.registry.kind(default).category
     return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")
 
 
 def _value(path: str, default: Any, value: AnyTree, convert: Any, backend: af.Backend) -> Any:
-    """Return a parameter that is a value: a Python number, or an array of the library."""
+    """Convert a parameter that is not static to a Python number or an array of the library."""
     name = _HELD.get(type(default)) or held_dtype(dtype_name(default.dtype), backend)
     try:
         if type(default) in _HELD and isinstance(value, (int, float, complex, np.generic)):
@@ -326,7 +326,7 @@ def field_names(params: AnyTree) -> list[Any]:
 
 
 def completed(overrides: Any, defaults: Any) -> Any:
-    """Complete a dict of some parameters with the defaults of the others. Return other trees unchanged."""
+    """Complete None, or a dict of some parameters, with the defaults. Return any other tree unchanged."""
     if overrides is None or (isinstance(overrides, Mapping) and not overrides):
         return defaults
     if not isinstance(overrides, Mapping) or (

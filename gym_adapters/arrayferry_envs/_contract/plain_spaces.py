@@ -1,4 +1,4 @@
-"""Converts spaces and arrays to JSON values, and spaces back."""
+"""Converts spaces and arrays to JSON values, and JSON values to spaces."""
 
 from __future__ import annotations
 

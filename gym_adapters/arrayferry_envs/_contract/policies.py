@@ -18,7 +18,7 @@ Policy = Callable[..., tuple[Any, ...]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """The unchanged arguments that `rollout`, `evaluate` and `record` have in common.
+    """The arguments that `rollout`, `evaluate` and `record` have in common, as the user passed them.
 
     Attributes:
         what: the name of the function that the user called, for errors.
@@ -51,10 +51,10 @@ def check_policy(policy: Any) -> None:
 
 
 def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
-    """Check that the signature of a function, if it has one, accepts the arguments of a policy.
+    """Check that a policy accepts its arguments. A function without a signature is not checked.
 
     Raises:
-        arrayferry.OptionError: the function does not accept them, or is a class.
+        arrayferry.OptionError: the policy does not accept the arguments, or is a class.
     """
     names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
     if not isinstance(policy, type):
@@ -90,10 +90,10 @@ def policy_rows(state: AnyTree, count: int) -> tuple[list[Any], Any]:
 
 
 def checked_results(result: AnyTree, *names: str) -> tuple[Any, ...]:
-    """Return the result of a policy, after a check that it is a tuple with a value for each name.
+    """Check that the result of a policy is a tuple with a value for each name, and return it.
 
     Raises:
-        arrayferry.OptionError: the result is not such a tuple.
+        arrayferry.OptionError: the result is not a tuple, or has another number of values.
     """
     if isinstance(result, tuple) and len(result) == len(names):
         return result

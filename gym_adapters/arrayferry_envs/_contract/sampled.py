@@ -48,7 +48,7 @@ class SampledParams:
     ) -> Any:
         """Return the sampled parameters of new episodes, with None in place of parameters that are not sampled.
 
-        Pinned parameters keep their values, in arrays of the shape and dtype of the sampled ones.
+        The result for a pinned parameter is its value in each row, with the shape and dtype of sampled values.
         """
         tree = self._env.sample_params(xp, rng, n, params)
         leaves, layout = af.flatten(params, everything=True)
@@ -105,7 +105,7 @@ class SampledParams:
         """Return states with only the sampled parameters.
 
         Args:
-            state: the states, with a tree like the parameters or a dict of some of them.
+            state: the states, whose `params` are a tree like the parameters or a dict of some of them.
             params: the parameters before sampling.
             like: other states of the environment. They show which parameters are sampled, and supply those that `state`
                 lacks.

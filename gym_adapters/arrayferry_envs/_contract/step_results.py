@@ -45,7 +45,7 @@ class StepResults:
         self._dtype = None if dtype is None else self._whole
         self._exact = 2 ** (np.finfo(self._whole_name).nmant + 1)
         self._in_numpy = is_numpy_namespace(xp)
-        self._float: Any = None  # the dtype of the last float rewards, which need no check
+        self._float: Any = None  # float rewards of this dtype need no check and no cast
         self._warned: set[str] = set()
 
     def __call__(self, result: AnyTree) -> tuple[Any, Any, Any, Any]:
@@ -73,8 +73,9 @@ class StepResults:
     def _reward(self, reward: AnyArray) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
-        Whole numbers become float32, unless `reward_dtype` is set. If the cast loses digits, an error is raised. In JAX, and
-        on a GPU, the check would wait for the device. There, a warning says once for each dtype that digits may be lost.
+        Whole numbers become float32, unless `reward_dtype` is set. If the cast loses digits, an error is raised. In JAX
+        and on a GPU, this check would wait for the device. Instead, one warning for each dtype says that digits may be
+        lost.
         """
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:
@@ -166,7 +167,7 @@ class StepResults:
 
 
 def _stated_dtype(name: str, xp: Namespace, dtype: Any) -> str:
-    """Check `reward_dtype`, and return its name in the library: "float32" for "float64" in 32-bit JAX."""
+    """Check `reward_dtype`. Return the name of the dtype in the library: "float32" for "float64" in 32-bit JAX."""
     try:
         kind = np.dtype(dtype).kind
     except TypeError:

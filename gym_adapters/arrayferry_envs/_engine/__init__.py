@@ -1,1 +1,1 @@
-"""Steps and resets a batch of a functional environment: in NumPy and PyTorch, and compiled in JAX."""
+"""Steps and resets batches of functional environments in any library of the Array API. In JAX, steps are compiled."""

@@ -1,4 +1,4 @@
-"""Resets in compiled code."""
+"""Resets environments in code that JAX compiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arrayferry_gym.wrappers.kernels import Step
 from .engine import Engine
 
 FEWEST = 64
-"""The smallest batch in which drawing random numbers for only some environments saves time."""
+"""The smallest number of environments for which it saves time to draw random numbers for only some of them."""
 
 
 def random_of(key: Any) -> Any:
@@ -30,11 +30,11 @@ def without_weak_type(x: AnyArray) -> Any:
 
 
 def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> Any:
-    """Return initial states of kernels in their shapes after a step. These shapes depend on the shape of rewards.
+    """Return initial states of kernels in the shapes that they have after a step, which depend on `reward_shape`.
 
     Args:
         engine: the engine of the environments and the kernels.
-        states: the states of the kernels.
+        states: the initial states of the kernels.
         state: the states of the environments.
         params: the parameters.
     """
@@ -57,11 +57,11 @@ def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> 
 
 
 class AutoReset:
-    """Resets the environments in a mask.
+    """Resets the environments where a mask is true.
 
-    Drawing random numbers takes most of the time of a reset. If the mask is false everywhere, no numbers are drawn. If
-    at most an eighth of a large batch with unbatched parameters is in the mask, numbers are drawn for only an eighth of
-    the batch. Otherwise, and under `vmap`, numbers are drawn for all environments.
+    Drawing random numbers takes most of the time of a reset. If no environment is reset, no numbers are drawn. In a
+    batch of `FEWEST` or more environments with the same parameters, numbers are drawn for only an eighth of the batch
+    if at most an eighth is reset. Otherwise, and under `vmap`, numbers are drawn for all environments.
 
     Args:
         env: the environments to reset.
@@ -71,7 +71,7 @@ class AutoReset:
         batched: whether some parameters differ between environments.
 
     Attributes:
-        key: the key for the next use, which is new if numbers were drawn.
+        key: the JAX key of the next resets, which is a new key if numbers were drawn.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class AutoReset:
             return before, observation, key
 
         def put(count: int, key: Any) -> Any:
-            """Draw fresh states of `count` environments, and replace the states in the mask by them."""
+            """Draw `count` fresh states, and return all states with the fresh ones where the mask is true."""
             rng = random_of(key)
             fresh = env.leaves(env.reset(rng, count, self._params, self._pinned))
-            # with fewer fresh states than environments, the i-th row in the mask gets fresh state i
+            # if count < n, the i-th environment in the mask receives the i-th fresh state
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
             chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)
             leaves = tuple(map(without_weak_type, chosen))

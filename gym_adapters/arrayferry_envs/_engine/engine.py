@@ -13,7 +13,7 @@ from arrayferry_gym.extending import RULES, Chain, Episodes, select
 from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
-"""The largest step limit, which fits into int32. Higher limits count as this one."""
+"""The largest step limit, which is the largest int32. Higher limits are replaced by it."""
 
 
 class EnvState(NamedTuple):
@@ -22,7 +22,7 @@ class EnvState(NamedTuple):
     Attributes:
         state: the states, a tree of arrays (n, ...).
         elapsed: the number of steps of each episode so far, int32 of shape (n,).
-        ended: which episodes have ended but were not reset yet, bool of shape (n,).
+        ended: which environments have ended an episode and were not reset yet, bool of shape (n,).
         wrappers: the states of the kernels around the environment, innermost first.
     """
 
@@ -33,7 +33,7 @@ class EnvState(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""A function (mask, states, observations or None) that resets the states in the mask.
+"""A function (mask, states, observations or None) that resets environments where the mask is true.
 
 It returns the states and the observations of all environments.
 """
@@ -42,7 +42,8 @@ It returns the states and the observations of all environments.
 class Engine:
     """Resets and advances a batch of environments and the kernels around them, by functions without side effects.
 
-    Shapes do not depend on values. All code that runs a `FunctionalEnv` uses the engine.
+    Shapes do not depend on values, so that JAX can compile the functions. All code that runs a `FunctionalEnv` uses
+    the engine.
 
     Args:
         env: the environments without their kernels.
@@ -87,12 +88,12 @@ class Engine:
         before: EnvState | None = None,
         mask: AnyArray = None,
     ) -> tuple[EnvState, Any, dict[str, Any]]:
-        """Begin episodes in some environments. Return the state, the observations and the infos of all environments.
+        """Begin episodes in all environments or those of a mask. Return the `EnvState`, all observations and all infos.
 
         Args:
             state: the states of all environments, which are fresh where episodes begin.
             params: the parameters.
-            kernels: the states of the kernels. Their statistics continue.
+            kernels: the states of the kernels, whose statistics continue.
             before: the environments before the reset, or None if an episode begins in each of them.
             mask: which environments begin an episode, bool (n,).
         """
@@ -122,7 +123,7 @@ class Engine:
 
         Args:
             rng: random numbers for the step.
-            env_state: the environments.
+            env_state: the environments before the step.
             action: the actions of the agent.
             params: the parameters.
             renew: a function that resets the environments in a mask.
@@ -176,7 +177,7 @@ class Engine:
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
-        # initial states for the kernels of environments whose episode begins, unused if none begins
+        # the states of kernels where an episode begins. They are unused if no episode begins
         fresh = kernels if begins is None else self._fresh()
         kernels, result, observation = self.chain.take(
             self.env.xp, kernels, fresh, result, begins, outcome.observation, same
@@ -192,7 +193,7 @@ class Engine:
 
 
 def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
-    """Return infos with a mask for each key, as in vector environments."""
+    """Return infos with a mask for each key, as in Gymnasium's vector environments."""
     masks = {f"_{key}": env.xp.ones((env.n,), dtype=env.xp.bool) for key in info}
     return {**info, **masks}
 

@@ -66,7 +66,7 @@ class JaxStepper(Stepper):
         return self._current[1]  # type: ignore[no-any-return]
 
     def _placed(self, values: AnyTree) -> Any:
-        """Return arrays on the device of the programs."""
+        """Return the values of parameters on the device of the environments."""
         device = self.env.device
         return values if device is None else af.convert(values, "jax", device=device)
 
@@ -99,7 +99,7 @@ class JaxStepper(Stepper):
         values, (_, program) = self._prepared(params)
         if has_tracers(action):
             self.refuse_traced("step()", action)
-            self._donates = False  # gradients need the states before the step
+            self._donates = False  # gradients need the memory of the states before the step
         run = program
         if not self._donates:
             run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)

@@ -16,7 +16,7 @@ from .stepper import Result, Stepper, unmasked
 
 
 class NumpyStepper(Stepper):
-    """Resets only environments whose episode has ended. Copies only results that share memory with other arrays."""
+    """Draws fresh states only for environments to reset. Copies only results that share memory with other arrays."""
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         result, added = self._advance(action, params)
@@ -47,7 +47,7 @@ class NumpyStepper(Stepper):
         return _copied_if_held(tree, ids)
 
     def first(self, tree: AnyTree) -> Any:
-        """Return the first row of each array in a tree of results, in memory of its own."""
+        """Return a copy of the first row of each array in a tree of results."""
         return map_results(_first_row, tree)
 
     def _device(self) -> Any:
@@ -68,7 +68,7 @@ def _hold(tree: AnyTree, ids: set[int]) -> None:
 
 
 def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
-    """Return a value in which arrays that share memory with other objects are copied.
+    """Return a value with copies of those of its arrays that may share memory with other arrays.
 
     Args:
         value: an array, or a tree of arrays.
@@ -92,7 +92,7 @@ def _first_row(x: AnyArray) -> Any:
 
 
 def map_results(function: Callable[[Any], Any], tree: AnyTree) -> Any:
-    """Do what `map_arrays` does, but faster for common results."""
+    """Apply a function to each array in a tree, like `map_arrays`, but faster for tuples and dicts."""
     if isinstance(tree, np.ndarray):
         return function(tree)
     if type(tree) is tuple:

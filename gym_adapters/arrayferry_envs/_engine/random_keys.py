@@ -24,8 +24,8 @@ def _type_of_keys() -> Any:
 def as_key(value: AnyTree) -> Any:
     """Return a typed key for a typed or raw key, or None for other values.
 
-    A raw key, as made by `jax.random.PRNGKey`, is for JAX's default generator (`jax_default_prng_impl`) if it has the
-    right length, and otherwise for "threefry2x32" (length 2) or "rbg" (length 4).
+    A raw key, as returned by `jax.random.PRNGKey`, becomes a key of JAX's default generator (`jax_default_prng_impl`)
+    if it has the length of such keys. Otherwise, it becomes a key of "threefry2x32" (length 2) or "rbg" (length 4).
     """
     if not isinstance(value, jax.Array):
         return None
@@ -45,7 +45,7 @@ def key_of(key: Any) -> Any:
     """Return a typed key for a JAX key, or for an integer as its seed.
 
     Raises:
-        arrayferry.OptionError: the value is neither.
+        arrayferry.OptionError: `key` is neither a JAX key nor an integer of 0 or more.
     """
     if isinstance(key, numbers.Integral):
         return jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))

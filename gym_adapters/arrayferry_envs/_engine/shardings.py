@@ -33,8 +33,8 @@ def batch_sharding(sharding: Any, n: int) -> Any:
             f"sharding={sharding!r:.80} splits more than the axis of environments",
             remedy="Name axes of the mesh only in the first part of the PartitionSpec.",
         )
-    # the new mesh has Auto axes: with Explicit axes, all code of the environment and the policy
-    # would need shardings
+    # the new mesh has Auto axes, since with Explicit axes, all code of the environment and the
+    # policy would need shardings
     mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
     sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     try:

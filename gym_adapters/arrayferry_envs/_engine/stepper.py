@@ -1,8 +1,8 @@
 """Steppers store the states of a batch of environments between steps, and advance them in one library.
 
-`Stepper`, for any library, makes fresh states for all environments and selects by a mask, so that no step waits for
-values on an accelerator. `NumpyStepper` makes fresh states only for environments whose episode has ended. `JaxStepper`
-is compiled.
+`Stepper`, for any library, draws fresh states for all environments and selects them by a mask, so that no step waits
+for values on an accelerator. `NumpyStepper` draws fresh states only for the environments to reset. `JaxStepper` is
+compiled.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Stepper:
             return self.fresh(params)
 
     def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
-        """Return the states, with rows of `initial` where the mask is true, or of fresh states if `initial` is None."""
+        """Return states, with those of `initial` where the mask is true. If `initial` is None, draw fresh states."""
         env = self.env
         fresh = self.fresh(params) if initial is None else initial
         return env.select(mask, fresh, state)
@@ -182,7 +182,7 @@ class Stepper:
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "engine" not in state:
             raise af.ArrayFerryError(
-                "this environment was pickled by another version of arrayferry, whose states have another form",
+                "this environment was pickled by another version of arrayferry, whose states differ",
                 remedy="Make it again, and pickle it with this version. To transfer statistics as numbers, use state_dict().",
             )
         self.__dict__.update(state)
@@ -193,5 +193,5 @@ class Stepper:
 
 
 def unmasked(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of a batch without the masks of their keys."""
+    """Return the infos of a batch without the masks, whose keys begin with an underscore."""
     return {key: value for key, value in infos.items() if key[:1] != "_"} if infos else infos

@@ -19,12 +19,12 @@ from .stepper import Stepper
 
 
 class TranslatedStepper(PickledArrays, JaxStepper):
-    """Traces the functions of the engine in JAX once, and computes them in another library, with JAX's random numbers.
+    """Traces the engine's functions in JAX once, and runs them in another library. Random numbers are as in JAX.
 
     Args:
         engine: the engine, in JAX.
         backend: the library that computes.
-        device: the device of its arrays, or None for the library's default.
+        device: the device of the arrays, or None for the library's default.
         differentiable: whether gradients flow through steps.
     """
 
@@ -63,7 +63,7 @@ class TranslatedStepper(PickledArrays, JaxStepper):
         first, second = (translate(each, self.backend, **options) for each in (begin_by, step))
 
         def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
-            # the key comes first: it is always an array, and the first argument determines the device
+            # the first argument determines the device, so it must be an array, as the key is
             return first(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
 
         return run, second

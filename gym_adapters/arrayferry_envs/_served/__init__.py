@@ -1,1 +1,1 @@
-"""Functional environments as Gymnasium environments: single and vector ones."""
+"""Functional environments as single environments and vector environments of Gymnasium."""

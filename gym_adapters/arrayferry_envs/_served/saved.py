@@ -94,7 +94,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
+        arrayferry_translate.ProgramError: the file contains no environments, or is damaged.
         arrayferry.OptionError: an option is invalid, or differs from the file.
     """
 
@@ -113,7 +113,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
             self._limit, self._acts = about["max_episode_steps"], about["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
             raise ProgramError(
-                f"{os.fspath(path)} holds no environments",
+                f"{os.fspath(path)} contains no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
         saved_options = {name: about[name] for name in KEPT} | {"translate": True}
@@ -121,7 +121,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
             if name not in saved_options:
                 raise af.OptionError(
                     f"{name} was passed, but saved environments have no such option",
-                    remedy="Leave it out. The file has parameters and kernels, but no gradients.",
+                    remedy="Leave it out. The file contains parameters and kernels, but no gradients.",
                 )
             if option != saved_options[name]:
                 raise af.OptionError(
@@ -143,7 +143,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         return f"SavedVectorEnv({self._name!r}, num_envs={self.num_envs}, xp={self._entered.target.name!r})"
 
     def _key(self, stream: list[Any]) -> Any:
-        """Return the next key of a stream of keys, which are the same as in JAX."""
+        """Return the next key of a stream. Keys are the same as those of environments in JAX."""
         if len(stream) == 1:
             keys = self._programs["split"](stream[0])
             stream[:] = [keys[number, ...] for number in range(keys.shape[0])]
@@ -167,7 +167,7 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in "reset_mask" of the options. Seeds give the same episodes as in JAX."""
+        """Reset all environments, or those where "reset_mask" in `options` is true. Seeds work as in JAX."""
         (mask,) = known_options("reset() of saved environments", options, "reset_mask")
         if mask is not None:
             mask = self._entered(reset_mask_of(mask, self.num_envs))

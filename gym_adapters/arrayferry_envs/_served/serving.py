@@ -42,13 +42,13 @@ from arrayferry_gym.extending import (
 class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
-    A stepper advances them in the library that they need. If they need none, the library is NumPy for an agent in
-    PyTorch on the CPU, and the agent's library otherwise.
+    A stepper advances the environments in the library that they need. If they work in any library, they compute in the
+    agent's library, or in NumPy if the agent computes in PyTorch on the CPU without gradients.
 
     Attributes:
         functional: the environment.
         check_actions: the option as passed.
-        metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
+        metadata: the metadata of the environment. Its key "jax" is True if observations are JAX arrays.
         render_mode: the option as passed.
         suite_id: the id of the environment in its suite, or "" for an environment without a suite.
     """
@@ -153,10 +153,10 @@ class Served(ServesFunctional):
         raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in "reset_mask" of the options.
+        """Reset all environments, or those where "reset_mask" of the options is true.
 
         Returns:
-            The observations and the infos, in the library that computes.
+            The observations and the infos, in the library in which the environments compute.
         """
         stepper = self._stepper
         mask, new_params, state = known_options("reset()", options, "reset_mask", "params", "state")
@@ -238,10 +238,11 @@ class Served(ServesFunctional):
     def state(self) -> Any:
         """The states, as the environment's `reset` returns them. They can be set.
 
-        If the environment draws parameters, the states have two fields: `state`, and `params`, a tree of all parameters, in
-        which sampled parameters are arrays (n, ...). These can also be set. To set other parameters, use `reset`.
+        If the environment draws parameters, the states have two fields, `state` and `params`. `params` is a tree of all
+        parameters. In it, parameters that the environment draws are arrays (n, ...), which can also be set. Other
+        parameters can only be changed by `reset`.
 
-        The arrays are in the library that the environment needs or, if it needs none, in the agent's library.
+        The arrays are in the library that the environment needs, or in the agent's library if it works in any library.
         """
         stepper = self._stepper
         if stepper.env_state is None:
@@ -334,18 +335,19 @@ def _computing(
     """Return the library that environments compute in.
 
     Args:
-        needed: the library that they need, or None for any.
+        needed: the library that the environments need, or None for any.
         agent: the library of the agent.
         device: the device of the agent's arrays, or None for the library's default.
         gradients: whether gradients flow through steps.
-        portable: whether NumPy may compute for PyTorch.
+        portable: whether environments may compute in NumPy for an agent in PyTorch.
     """
     if needed is not None:
         computing = usable(af.registry.backend(needed))
         if gradients and computing.name != agent.name:
             raise af.OptionError(
                 f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",
-                remedy=f"Use xp={needed!r}, or arrayferry.differentiable around a function of {needed}.",
+                remedy=f"Use xp={needed!r}, or step them in a function that is decorated with "
+                f'arrayferry.agnostic("{needed}", differentiable=True).',
             )
         return agent if computing.name == agent.name else computing
     by_numpy = agent.name == "torch" and device in (None, "cpu") and portable

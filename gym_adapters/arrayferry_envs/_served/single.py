@@ -25,8 +25,8 @@ from .serving import Served
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One functional environment, served in the agent's library.
 
-    Rewards without dimensions are Python floats in every library. In NumPy, Discrete observations and infos without
-    dimensions are Python numbers too, as in Gymnasium's environments.
+    Rewards without dimensions are Python floats in every library, unless `differentiable` is True. In NumPy, Discrete
+    observations and infos without dimensions are Python numbers too, as in Gymnasium's environments.
 
     Args:
         env: the environment, or its class.
@@ -37,8 +37,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
-            check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
-        differentiable: in PyTorch, whether gradients flow through steps, also to the rewards.
+            check is "strict". Extra keys of a dict are ignored. Other actions that do not fit raise an error.
+        differentiable: whether gradients flow through steps in PyTorch, also to the rewards.
         translate: as in `FunctionalVectorEnv`.
 
     Attributes:
@@ -93,7 +93,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Start an episode.
 
         Args:
-            seed: an integer. The same seed gives the same episode in the same library.
+            seed: an integer. Episodes with the same seed are equal in the same library. With None, the random sequence
+                continues.
             options: "params" for other parameters, which apply until the next change; "state" for the initial state, as
                 in the attribute `state`.
         """
@@ -123,7 +124,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return observation, reward, bool(terminated), bool(truncated), info
 
     def _plain(self, observation: AnyTree, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return an observation and an info. In NumPy, they have Python numbers where Gymnasium's have them."""
+        """Return an observation and an info. In NumPy, Discrete observations and 0-d infos become Python numbers."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
         return observation, map_results(_number, info) if info and self._in_numpy else info

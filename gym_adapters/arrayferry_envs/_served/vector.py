@@ -24,8 +24,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     """A batch of functional environments, served in the agent's library.
 
     Environments are reset after an episode according to `autoreset_mode`. In SAME_STEP mode, infos contain "final_obs",
-    a batch of the observations of all environments before the reset, and "_final_obs", which is true where an episode
-    has ended. Rewards have the environment's dtype, observations the dtype of their space.
+    a batch of the observations of all environments before the reset, and "_final_obs", a mask that is true where an
+    episode has ended. Rewards have the environment's dtype, and observations have the dtype of their space.
 
     Args:
         env: the environment, or its class.
@@ -40,8 +40,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the
-            check is "strict". Further keys of a dict are ignored. Other actions that do not fit raise an error.
-        differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU compute in
+            check is "strict". Extra keys of a dict are ignored. Other actions that do not fit raise an error.
+        differentiable: whether gradients flow through steps in PyTorch. If False, environments on the CPU compute in
             NumPy, which is faster, and tensors share the memory of NumPy's arrays.
         translate: whether JAX only traces resets and steps, which then run in the library `xp`. Random numbers and
             episodes are the same as in JAX, up to rounding.
@@ -103,7 +103,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         """Reset all environments, or some of them.
 
         Args:
-            seed: an integer, or one for each environment. The same seed gives the same episodes in the
+            seed: an integer, or one for each environment. Episodes with the same seeds are equal in the
                 same library. With None, the random sequence continues.
             options: "params" for other parameters, which apply until the next change; "state" for the initial states,
                 as in the attribute `state`; "reset_mask" for an array or a list of booleans that select the
@@ -129,9 +129,10 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         """Write environments made with `translate=True` to a file, which `make_vec` serves without JAX.
 
         The file contains the steps and resets, the spaces, the autoreset mode, the step limit, the number of environments,
-        and the initial statistics of kernels. It contains no states and no learnt statistics. To use learnt statistics, save
-        environments without the kernels that learn. Put wrappers of `arrayferry_gym.wrappers.vector` around the loaded
-        environments, and pass the `state_dict()` of the environments with statistics to `load_state_dict`.
+        and the initial statistics of kernels. It contains no states and no learnt statistics. To use learnt statistics,
+        save environments without the kernels that learn. Put the wrappers of `arrayferry_gym.wrappers.vector` with the
+        same names around the loaded environments. Pass the `state_dict()` of the trained environments to their
+        `load_state_dict`.
 
         Args:
             path: the file, whose name ends in ".afp".

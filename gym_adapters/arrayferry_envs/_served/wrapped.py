@@ -88,14 +88,14 @@ class WrappedServed(HasKernels):
 class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
     """A single environment that serves a `FunctionalEnv` with kernels. `wrap(...).make()` returns it.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
-    the attribute of the outermost kernel. `state_dict` contains the statistics of all kernels.
+    It has the attributes of the kernels, such as `obs_rms`. If several kernels have an attribute of the same name, the
+    outermost kernel determines it. `state_dict` returns the statistics of all kernels.
     """
 
 
 class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
     """A vector environment that serves a `FunctionalEnv` with kernels. `wrap(...).make_vec()` returns it.
 
-    It has the attributes of the wrappers, such as `obs_rms`. If several kernels have an attribute of the same name, it is
-    the attribute of the outermost kernel. `state_dict` contains the statistics of all kernels.
+    It has the attributes of the kernels, such as `obs_rms`. If several kernels have an attribute of the same name, the
+    outermost kernel determines it. `state_dict` returns the statistics of all kernels.
     """

@@ -20,10 +20,10 @@ class CartPoleParams(NamedTuple):
         cart_mass: the mass of the cart.
         pole_mass: the mass of the pole.
         half_length: half the length of the pole.
-        force: the force on the cart, to the left or to the right.
+        force: the size of the force on the cart, which acts to the left or to the right.
         time_step: the time between two observations.
-        angle_limit: the largest angle of the pole, in either direction.
-        position_limit: the largest distance of the cart from the center, in either direction.
+        angle_limit: the largest angle of the pole from upright, in either direction. A larger angle ends the episode.
+        position_limit: the largest distance of the cart from the center. A larger distance ends the episode.
         start: the bound of the four initial state variables, which are uniform between -start and start.
     """
 
@@ -76,7 +76,7 @@ class CartPole(ClassicEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> CartPoleState:
-        """Return states close to upright."""
+        """Return states near 0, in which the pole is nearly upright."""
         numbers = rng.uniform((4, n), -params.start, params.start)
         return CartPoleState(numbers[0, :], numbers[1, :], numbers[2, :], numbers[3, :])
 
@@ -87,7 +87,7 @@ class CartPole(ClassicEnv):
         position, velocity, angle, angular_velocity = state
         total_mass = params.cart_mass + params.pole_mass
         thrust = params.force / total_mass
-        # the distance of the center of mass of cart and pole from the joint
+        # the distance from the joint to the common center of mass of cart and pole
         center_of_mass = params.pole_mass * params.half_length / total_mass
         cosine, sine = xp.cos(angle), xp.sin(angle)
         # the acceleration of the cart if the pole turned at a constant rate

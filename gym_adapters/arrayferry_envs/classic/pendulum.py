@@ -69,7 +69,7 @@ class Pendulum(ClassicEnv):
     drawn_by = "PendulumEnv"
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> PendulumState:
-        """Return states with any angle."""
+        """Return states with random angles and angular velocities."""
         numbers = rng.uniform((2, n), -1.0, 1.0)
         return PendulumState(
             numbers[0, :] * params.start_angle, numbers[1, :] * params.start_angular_velocity

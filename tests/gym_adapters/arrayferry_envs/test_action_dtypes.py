@@ -249,7 +249,7 @@ def test_fractions_are_refused_for_a_box_of_whole_numbers(library, agent, wrong)
             if number == 1:
                 assert host(envs.step(action)[0]).tolist() == [[1, 1]]
             else:
-                with pytest.raises(af.ConversionError, match=r"at \[0, 0\], is no whole number"):
+                with pytest.raises(af.ConversionError, match=r"at \[0, 0\], is not a whole number"):
                     envs.step(action)
 
 

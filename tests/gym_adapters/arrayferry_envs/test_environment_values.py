@@ -218,7 +218,7 @@ def test_another_kind_of_dtype_is_an_error_with_the_line(library):
     with pytest.raises(
         EnvResultError,
         match=rf"Broken\.step\(\) \(.*values\.py:{line}\) gave .*int32 for state\['wide'\], but "
-        r"the first reset\(\) returned (?:\w+\.)?(\w+)\. Keep its dtype, for instance by .*xp\.\1\)",
+        r"the first reset\(\) returned (?:\w+\.)?(\w+)\. Cast it, for instance by .*xp\.\1\)",
     ):
         envs.step(np.zeros(2, int))
 

@@ -87,9 +87,9 @@ def test_the_same_seed_gives_the_same_episodes(library, mode):
         (np.zeros((3, 2), np.int64), r"shape \(3,\), not \(3, 2\)"),
         (np.zeros((1, 3), np.int64), r"shape \(3,\), not \(1, 3\)"),
         (1, r"shape \(3,\), not \(\)"),
-        (np.full(3, 0.5), "0.5, at .0., is no whole number"),
+        (np.full(3, 0.5), "0.5, at .0., is not a whole number"),
         (torch.zeros(3), "takes whole numbers"),
-        (np.full(3, np.nan), "nan, at .0., is no whole number"),
+        (np.full(3, np.nan), "nan, at .0., is not a whole number"),
         (["a", "b", "c"], "takes numbers, not the dtype"),
         (None, "takes"),
         ({"a": np.zeros(3)}, "takes"),
@@ -316,7 +316,7 @@ def _broken(**methods):
 @pytest.mark.parametrize(
     ("method", "replacement", "why", "library"),
     crossed(params([
-        ("reset", lambda self, xp, rng, n, p: None, "holds no array"),
+        ("reset", lambda self, xp, rng, n, p: None, "contains no array"),
         ("reset", lambda self, xp, rng, n, p: xp.zeros((4,), dtype=xp.float32), r"shape \(4,\).*3 environments"),
         ("reset", lambda self, xp, rng, n, p: xp.zeros((), dtype=xp.float32), r"shape \(\)"),
         ("step", lambda self, xp, rng, s, a, p: s, "not three or four values"),

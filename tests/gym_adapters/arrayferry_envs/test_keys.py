@@ -278,7 +278,7 @@ class Module(equinox.Module):
 def test_a_policy_that_holds_an_array_is_refused(holder):
     policy = HOLDERS[holder](jnp.asarray(1, jnp.int32))
     for run in (rollout, evaluate):
-        with pytest.raises(af.OptionError, match=r"holds an array, int32\[\], .*policy_params"):
+        with pytest.raises(af.OptionError, match=r"contains an array, int32\[\], .*policy_params"):
             chosen(policy, run=run)
 
 

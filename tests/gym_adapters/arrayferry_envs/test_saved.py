@@ -295,7 +295,7 @@ def test_damaged_newer_and_other_files(path, tmp_path):
         with pytest.raises(ProgramError, match="contains no program, or is damaged"):
             make_vec(str(other), 4)
     translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32)).save(other)
-    with pytest.raises(ProgramError, match=r"holds no environments.*make_vec"):
+    with pytest.raises(ProgramError, match=r"contains no environments.*make_vec"):
         make_vec(str(other), 4)
 
     def changed(**parts):
@@ -316,7 +316,7 @@ def test_damaged_newer_and_other_files(path, tmp_path):
         {**about, "autoreset_mode": "Never"}, {**about, "action_space": ["Discrete", 2, 0, "int6"]},
     ):  # fmt: skip
         changed(about=wrong)
-        with pytest.raises(ProgramError, match="holds no environments"):
+        with pytest.raises(ProgramError, match="contains no environments"):
             make_vec(str(other), 4)
 
 
