@@ -67,7 +67,7 @@ CAUSES = {
     af.DeviceError: (
         lambda: af.convert(np.ones(2), "jax", device=SPEC),
         "LookupError",
-        f"jax has no device {SPEC!r} here. It has ",
+        f"jax has no device {SPEC!r} here. Pass one of its devices: ",
     ),
     af.NarrowingError: (
         lambda: af.convert({"step": [np.array([2**40])]}, "jax"),

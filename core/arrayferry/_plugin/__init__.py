@@ -1,4 +1,4 @@
 """The parts of a plugin: backends, sources, converters, containers, and the hooks that return them.
 
-This package imports no other subpackage but `_utilities`. It depends neither on the registry nor on routes.
+This package imports `_utilities` and no other subpackage, so it does not depend on the registry or on routes.
 """

@@ -1,8 +1,8 @@
 """`Backend`: the description of one array library by its plugin.
 
 Two methods are required, `to_numpy` and `from_numpy`. They suffice for conversions to and from every other
-library, since NumPy arrays in host memory are the general path between any two libraries. All other methods
-make conversions faster or let them share memory.
+library, since arrayferry can convert between any two libraries through a NumPy array in host memory. The other methods
+have defaults. A plugin overrides them to make conversions faster, to share memory, or to describe special arrays.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from .origin import Origin
 
 
 class Backend(Origin):
-    """One array library, as described by its plugin. Subclass it.
+    """Describes one array library. A plugin subclasses this class.
 
     Attributes:
         name: the name that users write, such as `"torch"`.
-        package: the module to import to get its arrays, such as `"torch"`.
-        array_types: dotted paths of its array types as a user would write them, such as `"torch.Tensor"`.
+        package: the module to import to use the library, such as `"torch"`.
+        array_types: dotted paths of the library's array types, as a user would write them, such as `"torch.Tensor"`.
             They are looked up only after their top-level package has been imported.
-        namespace: dotted path of the module with its functions, if that is not `package`.
+        namespace: dotted path of the module with the library's functions, if it is not `package`.
         aliases: other names that users may write.
-        install: the argument of `pip install` for the library. Without it, errors suggest no command, since a
+        install: the argument of `pip install` for the library. If empty, errors suggest no command, since a
             guessed name may belong to another project.
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
-            nothing is guaranteed, and nothing is shared unless requested.
-        to_numpy_shares: True if the result of `to_numpy` is a view of the memory of its argument, False if nothing else
-            uses the memory of the result, or None if that depends on the argument (treated as the worse case).
-        from_numpy_shares: the same for `from_numpy`: whether its result uses the memory of its argument.
-        devices: the devices of its arrays, by default the host alone.
-        dlpack: how arrays are exchanged by DLPack, or None if the library does not exchange them.
-        item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
-            one-element array. The adapters for gymnasium call `item()` for discrete actions.
+            nothing is guaranteed, and memory is shared only with `copy=False`.
+        to_numpy_shares: whether the result of `to_numpy` uses the memory of its argument. True: the result is a view.
+            False: nothing else uses the memory of the result. None: this depends on the argument.
+        from_numpy_shares: whether the result of `from_numpy` uses the memory of its argument, as True, False or None.
+        devices: an object that describes the devices of the library. The default describes host memory only.
+        dlpack: an object that exchanges arrays by DLPack, or None if the library does not support DLPack.
+        item_types: dotted paths of the array types, not including subclasses, whose `item()` returns the number in a
+            one-element array as a Python number. The adapters for gymnasium call `item()` for discrete actions.
         replaces: names of backends and sources that this backend replaces if both are installed.
 
     Examples:
@@ -68,13 +68,13 @@ class Backend(Origin):
 
     @abstractmethod
     def from_numpy(self, x: AnyArray, device: Any = None) -> Any:
-        """Make an array of this library from a NumPy array, of the same shape and dtype.
+        """Return an array of this library with the values, shape and dtype of a NumPy array.
 
         Args:
-            x: a plain, aligned `numpy.ndarray` in native byte order, without negative strides, whose dtype `dtypes`
-                names. If it is read-only, its memory must not become writable through the result.
-            device: the device of the new array: a name from `devices.names`, or the library's own object. None leaves
-                the choice to the library.
+            x: a plain, aligned `numpy.ndarray` in native byte order, without negative strides. Its dtype is
+                one that `dtypes` returns. If `x` is read-only, its memory must not become writable through the result.
+            device: the device of the new array: a name from `devices.names`, or a device object of the library. If
+                None, the library chooses the device.
         """
 
     # Optional: lazy arrays.
@@ -85,12 +85,12 @@ class Backend(Origin):
         A backend with `memory = "lazy"` may override `compute`. arrayferry then calls it instead of `to_numpy_many`.
 
         Args:
-            xs: the arrays.
+            xs: the lazy arrays.
 
         Returns:
-            For each array, its values: a NumPy array in memory that nothing else uses, or an array of another
-            library. For an array that cannot be computed, a `ConversionError`. arrayferry raises this error, with the
-            path of the array in the tree.
+            One item for each array: its values, as a NumPy array in memory that nothing else uses, or as an array of
+            another library. If an array cannot be computed, its item is a `ConversionError`. arrayferry raises this
+            error with the path of the array in the tree.
         """
         return self.to_numpy_many(xs)
 
@@ -104,10 +104,10 @@ class Backend(Origin):
         return STANDARD_DTYPES
 
     def dtype_hint(self, dtype: str) -> str:
-        """Return a sentence on how to make the library support a dtype that `dtypes` leaves out, or ""."""
+        """Return a sentence on how to make the library support a dtype that `dtypes` leaves out, or "" for no hint."""
         return ""
 
-    # Optional: sharing and copying without the host.
+    # Optional: copies on a device.
 
     def copy(self, x: AnyArray) -> Any:
         """Return an array with equal values in memory that nothing else uses, on the same device."""
@@ -115,7 +115,7 @@ class Backend(Origin):
 
         return self.from_numpy(native(numpy.array(self.to_numpy(x))), self.device_of(x))
 
-    # Optional: values.
+    # Optional: Python numbers.
 
     def number_dtype(self, kind: str) -> str:
         """Return the name of the dtype that the library's `asarray` chooses for Python numbers.
@@ -127,12 +127,12 @@ class Backend(Origin):
 
 
 def same_library(source: Origin, target: Backend) -> bool:
-    """Return whether `source` is the backend `target`. This is False for a `Source` of the same name."""
+    """Return whether `source` is the backend `target`. The result is False for a `Source` of the same name."""
     return isinstance(source, Backend) and source.name == target.name
 
 
 def native(x: AnyArray) -> Any:
-    """Return a NumPy array in native byte order, as `from_numpy` requires it."""
+    """Return a NumPy array with the values of `x` in native byte order, which `from_numpy` requires."""
     import numpy
 
     x = numpy.asarray(x)

@@ -1,4 +1,4 @@
-"""Calls of a plugin's methods. Errors name the plugin that failed."""
+"""Calls methods of plugins. If a method fails, the error names the plugin."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from arrayferry._utilities.text import type_name
 from .origin import Origin
 
 FEWEST_AXES = 32
-"""Arrays of all libraries can have this many axes. NumPy 2 allows 64 axes, and earlier versions allow 32."""
+"""Arrays of all libraries can have this many axes. NumPy 2 allows 64 axes, and earlier versions of NumPy allow 32."""
 
 method_named = cache(attrgetter)
-"""`method_named("copy")(backend)` is `backend.copy`, and "devices.move" is the name of `backend.devices.move`."""
+"""Returns a function that reads a method: `method_named("devices.move")(backend)` is `backend.devices.move`."""
 
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
@@ -35,7 +35,7 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
         ContractError: the method raised an error other than those of arrayferry. The text names the backend,
             the method, and the array that the method was called with.
         ConversionError: the method raised an error for an array of more axes than some libraries allow.
-        Exception: memory ran out. The error is the library's own.
+        Exception: memory ran out, or the method raised an error of arrayferry. This error is raised unchanged.
     """
     try:
         return method_named(method)(backend)(*args)
@@ -52,7 +52,7 @@ def ask_backend(backend: Origin, method: str, x: AnyArray, *args: Any) -> bool:
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:
-    """Raise the error of a backend's method as an error that names the backend. See `call_backend`."""
+    """Raise the error of a backend's method as an error that names the backend. `call_backend` lists the errors."""
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
     axes = 0
@@ -73,7 +73,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
-    """Return whether the plugin of one of these libraries says that an error means that memory ran out."""
+    """Return whether, according to the plugin of one of these libraries, an error means that memory ran out."""
     for origin in origins:
         with suppress(Exception):  # an error of this check must not replace `error`
             if origin.devices.is_out_of_memory(error):
@@ -82,12 +82,12 @@ def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
 
 
 def warn_of_plugin(text: str) -> None:
-    """Warn that a plugin failed in a conversion, which is now done in another way."""
+    """Issue a `PluginWarning`: a plugin failed in a conversion, which continues without the plugin."""
     warnings.warn(text, PluginWarning, stacklevel=3)
 
 
 def wrong_result(origin: Origin, method: str, result: str, duty: str) -> ContractError:
-    """Return the error for a method that returned `result`, which is wrong. `duty` says what it must return."""
+    """Return the error for a method with a wrong result. `result` describes the result, and `duty` what it must be."""
     return ContractError(
         f"{method}() of the {origin._role.lower()} {origin.name!r} returned {result}",
         duty=duty,
@@ -97,7 +97,7 @@ def wrong_result(origin: Origin, method: str, result: str, duty: str) -> Contrac
 
 
 def overrides(part: object, default: Callable[..., Any]) -> bool:
-    """Return whether a part overrides a default method, as in `overrides(backend.devices, Devices.fence)`."""
+    """Return whether `part` overrides the method `default`, as in `overrides(backend.devices, Devices.fence)`."""
     return getattr(type(part), default.__name__) is not default
 
 

@@ -13,8 +13,8 @@ class Container(ABC):
     """Describes a type of structure that may contain arrays. Subclass it.
 
     Attributes:
-        types: the classes of the structures, or their dotted paths, which are looked up only after their
-            package has been imported. Subclasses are handled too.
+        types: the classes of the structures, or dotted paths of the classes. A path is looked up only after its
+            top-level package has been imported. Subclasses are handled too.
         transparent: whether a structure without any array is also rebuilt, as a dict is. If False, such a structure is
             returned unchanged.
 
@@ -40,28 +40,28 @@ class Container(ABC):
         """Return whether this container also handles a class that is not derived from any of `types`.
 
         arrayferry calls this method for each class except those of arrays, of registered containers and of Python
-        itself. arrayferry calls the method again for each object that stays unchanged, so the method must be fast. The
-        method must also work before the packages of `types` are imported.
+        itself. arrayferry calls the method again for each object that it leaves unchanged, so the method must be fast.
+        The method must also work before the packages of `types` are imported.
         """
         return False
 
     @abstractmethod
     def children(self, value: AnyTree) -> Sequence[Any]:
-        """Return the values inside, in a fixed order."""
+        """Return the values inside a structure, in a fixed order."""
 
     @abstractmethod
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        """Return a new container of the same type as `value`, with `children` in place of the children of `value`."""
+        """Return a new structure of the same type as `value`, with `children` in place of the children of `value`."""
 
     def steps(self, value: AnyTree) -> Sequence[str]:
-        """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
+        """Return, for each child, the Python code that selects the child in `value`: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
     def static(self, value: AnyTree) -> Any:
         """Return what `rebuild` copies from a value besides its children: keys, sizes, settings.
 
-        Code compiled for one value is reused for another value only if these results are equal and of equal types. By
-        default, arrayferry compares the attributes of both values after rebuilding them with placeholders as children.
+        Code compiled for one value is reused for another value only if both results of `static` are equal and have the
+        same type. By default, arrayferry rebuilds both values with placeholders as children, and compares them.
         Override this method if `rebuild` does not accept placeholders, or if some attributes should not be compared.
         """
         return NotImplemented

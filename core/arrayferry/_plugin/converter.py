@@ -15,15 +15,15 @@ from .types import resolve_types
 Cost = Literal["share", "copy", "transfer", "compute"]
 
 COSTS: dict[str, int] = {"share": 1, "copy": 10, "transfer": 100, "compute": 1000}
-"""The cost of each kind of step of a route. A few "share" steps cost less than one "copy" step, and so on."""
+"""The cost of one step of a route, by kind. Up to nine steps of a kind cost less than one step of the next kind."""
 
 
 class Inline(NamedTuple):
-    """Python expressions that convert one array. `{x}` is the array, and `{y}` is a variable for temporary results.
+    """Python expressions that convert one array. `{x}` stands for the array, and `{y}` for a temporary variable.
 
     Attributes:
-        test: the condition under which `result` is correct, or "" for no condition.
-        result: an expression for the target's array.
+        test: an expression that is true if `result` is correct for the array, or "" if no test is needed.
+        result: an expression whose value is the array of the target.
         names: the objects that the expressions refer to, by name.
     """
 
@@ -38,9 +38,9 @@ class Inline(NamedTuple):
 class Converter(ABC):
     """Converts arrays of one backend to another directly. Subclass it.
 
-    A converter handles ordinary arrays. It may return `NotImplemented` or raise an error for any other array, which
-    then takes the general path. So a converter does not have to handle rare cases. Its results must have equal values
-    and the same shape and dtype, and follow the option `copy`.
+    A converter handles ordinary arrays. For any other array, it may return `NotImplemented` or raise an error, and the
+    array takes the general path through NumPy. So a converter need not handle rare cases. A result must have the
+    values, shape and dtype of the array, and follow the option `copy`.
 
     Attributes:
         source: name of the backend whose arrays it accepts.
@@ -48,8 +48,9 @@ class Converter(ABC):
         cost: "share" (no copy), "copy" (on the device), "transfer" (between host and device) or
             "compute" (of a lazy array).
         source_device: the kind of device that it converts arrays from, "cpu" or "cuda".
-        target_device: the kind of device that its results are on. If it is not "cpu", `convert` and `bind` are
-            passed the device, or None for the default device of the target.
+        target_device: the kind of device that its results are on. If it is not "cpu", the argument `device` of
+            `convert` and the option `device` of `bind` name the device of the result, or are None for the default
+            device of the target.
         types: dotted paths of the exact types that it accepts, such as `"torch.Tensor"`. Arrays of other
             types, including subclasses, take the general path. If empty, all types of the source are accepted.
 
@@ -78,7 +79,7 @@ class Converter(ABC):
         """Return an array of `target` with the values of `x`, or `NotImplemented`."""
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        """Return the function to call for each ordinary array under these options, or None if they are not supported.
+        """Return the function to call for each ordinary array, or None if the converter does not support these options.
 
         Override this method to check the options before any call. The function must raise an error or return
         `NotImplemented` for an array on another kind of device than `source_device`, and for an array whose
@@ -87,7 +88,7 @@ class Converter(ABC):
         return lambda x: self.convert(x, options.device, options.copy)
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
-        """Return a function that converts a list of arrays, if this is cheaper than one call for each. Otherwise None.
+        """Return a function that converts a list of arrays, or None if this is not cheaper than a call for each array.
 
         If `target_device` is not "cpu", the list that the function returns may have `NotImplemented` in the place of
         an array that it does not handle.
@@ -95,7 +96,7 @@ class Converter(ABC):
         return None
 
     def inline(self, options: Options) -> Inline | None:
-        """Return Python expressions for the code generated for a structure, or None if the code must call a function.
+        """Return Python expressions to insert into generated code, or None if that code must call a function instead.
 
         The expressions save one call for each array. They may raise an error for an array that they do not handle.
         """

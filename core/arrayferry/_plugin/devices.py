@@ -12,7 +12,7 @@ from arrayferry._types import AnyArray
 class Devices:
     """The devices of a library. The attribute `devices` of a backend is an object of this class.
 
-    Subclass it for a library with arrays outside host memory. The methods of this class itself support only host memory.
+    Subclass it for a library with arrays outside host memory. The methods of this class support only host memory.
 
     Examples:
         >>> import arrayferry as af
@@ -39,7 +39,7 @@ class Devices:
     def name_of(self, device: Any) -> str:
         """Return the name of a device object of the library, as `names` spells it.
 
-        If the object means several devices, the name is their names, joined by commas: `"cuda:0,cuda:1"`.
+        If the object represents several devices, the name is their names, joined by commas: `"cuda:0,cuda:1"`.
         """
         return str(device)
 
@@ -48,25 +48,26 @@ class Devices:
         return True
 
     def place_of(self, x: AnyArray) -> Any:
-        """Return the value of the option `device` that moves another array to where `x` is. The option `like` uses it.
+        """Return a value of the option `device` that moves arrays to the device of `x`. The option `like` uses the value.
 
         Return None if the name of the device, as `Backend.device_of` returns it, is enough. It is not enough for a
         sharded array.
-        Return "default" if the library chose the device of `x` itself, and treats such arrays differently.
+        Return "default" if `x` is on the default device because no device was chosen, and the library treats such arrays
+        differently from arrays on a chosen device, as JAX does.
         """
         return None
 
     def is_on(self, x: AnyArray, device: Any) -> bool:
-        """Return whether an array is already where a move to `device`, a device object of the library, would place it.
+        """Return whether a move of an array to `device`, a device object of the library, would change nothing.
 
-        arrayferry calls this only for a device that is not fully described by its name.
+        arrayferry calls this method only for a device that is not fully described by its name.
         """
         return False
 
     def move(self, x: AnyArray, device: Any) -> Any:
         """Move an array to another device of the same library.
 
-        If this returns `NotImplemented`, as by default, the array is moved through host memory.
+        If the result is `NotImplemented`, as by default, arrayferry moves the array through host memory.
         """
         return NotImplemented
 
@@ -79,24 +80,24 @@ class Devices:
         return nullcontext()
 
     def fence(self, x: AnyArray) -> Callable[[], bool] | None:
-        """Return a function that returns whether the work queued for an array so far is done.
+        """Return a function without arguments that returns whether the work now queued for an array is done.
 
         Override this method if the library queues its work on device streams. arrayferry then stores the source of a
         copy until the copy is done. Otherwise the library could reuse the memory of the source before it is copied.
 
         Args:
-            x: an array of the library, the result of a copy or move on the current stream of its device.
+            x: an array of the library: the result of a copy or move queued on the current stream of its device.
 
         Returns:
-            The function. None if nothing is queued, or if the library reuses freed memory only after the queued work.
+            The function. None if nothing is queued, or if the library reuses freed memory only after queued work.
         """
         return None
 
     def protect(self, x: AnyArray) -> bool:
-        """Make sure that the memory of an array is reused only after the work queued on the current stream of its device.
+        """Delay the reuse of an array's memory until the work queued on the current stream of its device is done.
 
-        arrayferry calls this right after a copy or move of `x` was queued. If this returns True, arrayferry does not
-        store `x` until the copy is done.
+        arrayferry calls this method right after a copy or move of `x` was queued. If the result is False, arrayferry
+        stores `x` until the copy is done.
         """
         return False
 

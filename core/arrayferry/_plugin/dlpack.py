@@ -43,27 +43,28 @@ class DLPack:
 
         Raises:
             BufferError, TypeError, ValueError, NotImplementedError: the library cannot accept the object. arrayferry
-                then calls `load` with a compact copy on the same device. If that call fails too, the values are copied
-                through host memory, with a `PluginWarning` unless the error is a NotImplementedError.
+                then calls `load` with a copy on the same device, made by `compact`. If that call fails too, the values
+                are copied through host memory, with a `PluginWarning` unless the error is a NotImplementedError.
         """
         raise NotImplementedError(f"{type(self).__qualname__} accepts no arrays by DLPack")
 
     def compact(self, x: AnyArray) -> Any:
-        """Return a compact copy of an array on its device that other libraries accept.
+        """Return a compact copy of an array, on the same device, that other libraries accept.
 
-        If this returns `NotImplemented`, as by default, arrayferry calls `Backend.copy`. Override this method if other
+        If the result is `NotImplemented`, as by default, arrayferry calls `Backend.copy`. Override this method if other
         libraries may refuse the result of `Backend.copy`.
         """
         return NotImplemented
 
     def wait(self, x: AnyArray) -> bool:
-        """Let later work of this library wait for the work that another library has queued for an array.
+        """Make later work of this library wait for the work that another library has queued for an array.
 
         Args:
-            x: what `export` of the other library returned, for an array on a device that both use.
+            x: what `export` of the other library returned, for an array on a device that both libraries use.
 
         Returns:
             True if all later work of this library on that device waits, including work that reuses memory freed now.
+            False if this is not certain.
         """
         self.load(x)
         return False

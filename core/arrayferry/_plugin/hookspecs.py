@@ -1,4 +1,4 @@
-"""The four hooks of arrayferry itself, as pluggy specifies them. A plugin may also implement hooks of layers."""
+"""The specifications of arrayferry's own four hooks for pluggy. A plugin may also implement hooks of layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .converter import Converter
 from .origin import Source
 
 PROJECT = "arrayferry"
-"""The name of the project in pluggy."""
+"""The name by which pluggy recognises the hooks of arrayferry."""
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
@@ -33,13 +33,13 @@ def arrayferry_converters() -> Iterable[Converter]:
 
 @hookspec
 def arrayferry_containers() -> Iterable[Container]:
-    """Return containers: structures that conversions search for arrays."""
+    """Return the containers. Each describes a type of structure that conversions search for arrays."""
     return ()
 
 
 @hookspec
 def arrayferry_sources() -> Iterable[Source]:
-    """Return the sources: objects that arrays are read from, such as columns of tables and datasets in files."""
+    """Return the sources. Each describes objects that arrays are read from, such as columns of tables."""
     return ()
 
 

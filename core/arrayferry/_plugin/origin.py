@@ -19,11 +19,11 @@ from .dlpack import DLPack
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
 NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
-"""Exceptions that say nothing about a plugin or library, so they are not caught while it is loaded."""
+"""Exceptions that are not caught while a plugin or library is loaded, since they are not its fault."""
 
 
 class Origin(ABC):
-    """The base class of `Backend` and `Source`. Their docstrings describe the attributes."""
+    """The base class of `Backend` and `Source`, whose docstrings describe the attributes."""
 
     _role: ClassVar[str]
     name: str
@@ -48,7 +48,7 @@ class Origin(ABC):
 
         Raises:
             ConversionError: besides its values, the array contains information that would be lost, such as units. The
-                reason should name this information, and the remedy what the user can call first.
+                reason should name this information, and the remedy should say what the user can call first.
             TracedValueError: the array is a traced value.
         """
 
@@ -78,7 +78,7 @@ class Origin(ABC):
         return self.to_numpy(x)
 
     def address(self, x: AnyArray) -> int | None:
-        """Return the address of the first element, or None if reading it takes more than a tenth of a microsecond.
+        """Return the address of the first element, or None if reading the address takes over a tenth of a microsecond.
 
         arrayferry compares addresses to check that direct converters of other plugins follow the option `copy`.
         """
@@ -100,7 +100,7 @@ class Origin(ABC):
     def problem(self) -> BackendUnavailableError | None:
         """Return why the library cannot be used here, as an error to raise, or None if it can be used.
 
-        This method imports the library. Override `check` for further tests.
+        This method imports the library. Override `check` to add tests.
         """
         if not self.installed:
             top = self.package.partition(".")[0]
@@ -128,7 +128,7 @@ class Origin(ABC):
         )
 
     def check(self) -> str | None:
-        """Return why no array can be made here although the package imports, or None if arrays can be made."""
+        """Return why no array can be made here although the import succeeds, or None if arrays can be made."""
         return None
 
     @never_raises
@@ -165,22 +165,23 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
 class Source(Origin):
     """Objects that are not arrays, but that arrays are read from, such as table columns and datasets in files.
 
-    Subclass it. The objects of a source are converted if they are the whole value, and in trees with
-    `unknown="convert"`. A source cannot be a target.
+    Subclass it. An object of a source is converted if it is the whole value. Inside a tree, it is converted only if
+    it is sparse, or with `unknown="convert"`. A source cannot be a target.
 
     Attributes:
         name: the name in messages, such as `"pandas"`.
         package: the module that defines the types, such as `"pandas"`.
-        array_types: dotted paths of the types that are read, as a user would write them, such as `"pandas.Series"`.
+        array_types: dotted paths of the types of the objects, as a user would write them, such as `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
-        install: the argument of `pip install` for the library. Without it, errors suggest no command, since a
+        install: the argument of `pip install` for the library. If empty, errors suggest no command, since a
             guessed name may belong to another project.
         memory: what the library guarantees about the values. "writable": they may change in place. "immutable": they
-            never change. "lazy": they are read or computed on demand. "unknown": nothing is guaranteed or shared.
-        to_numpy_shares: True if the result of `to_numpy` is a view of the memory of its argument, False if nothing else
-            uses the memory of the result, or None if that depends on the argument.
-        devices: the devices that the values are on, by default the host alone.
-        dlpack: how values are exchanged by DLPack, or None if the library does not exchange them.
+            never change. "lazy": they are read or computed on demand, and never change. "unknown": nothing is
+            guaranteed, and memory is shared only with `copy=False`.
+        to_numpy_shares: whether the result of `to_numpy` uses the memory of its argument. True: the result is a view.
+            False: nothing else uses the memory of the result. None: this depends on the argument.
+        devices: an object that describes the devices of the values. The default describes host memory only.
+        dlpack: an object that exchanges values by DLPack, or None if the library does not support DLPack.
         replaces: names of sources that this source replaces if both are installed.
 
     Examples:

@@ -31,7 +31,7 @@ class Part:
     name: str
     replaces: tuple[str, ...] = ()
     contract: ClassVar[str] = ""
-    """The class with the tests of a layer for such parts, as `"module:Class"`. Subclasses of
+    """The class with the layer's tests for parts of this class, as `"module:Class"`, or "" for no tests. Subclasses of
     `arrayferry.testing.BackendContract` and `SourceContract` inherit those tests."""
 
     @never_raises

@@ -1,4 +1,4 @@
-"""Finds types by their dotted paths, by which plugins name the types of libraries that are not imported yet."""
+"""Finds types by dotted paths, with which plugins can name types of libraries that are not imported yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def resolve_type(entry: Any) -> type | None:
         entry: a dotted path such as `"torch.Tensor"`, or the type itself.
 
     Returns:
-        The type, or None if its package has not been imported or has no such type (yet). Modules that a package
+        The type, or None if its package has not been imported or does not have the type yet. Modules that a package
         imports on demand are not imported.
     """
     if isinstance(entry, type):
@@ -40,13 +40,15 @@ def resolve_types(entries: Iterable[Any]) -> list[type]:
 
 
 def is_importing(modules: Iterable[str]) -> bool:
-    """Return whether one of these modules is being imported now, in another thread or by a caller."""
+    """Return whether one of these modules is being imported now, by another thread or by a caller of this function."""
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in modules)
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def has_item(backend: Backend, cls: type) -> bool:
-    """Return whether `item_types` of a backend has this type, so that `item()` of an array returns a Python number.
+    """Return whether `item()` of a one-element array of the type `cls` returns a Python number.
+
+    This is so if `item_types` of the backend lists the type.
 
     Examples:
         >>> import arrayferry as af

@@ -1,1 +1,1 @@
-"""The plugins: they are discovered, checked, registered, and looked up by name and by type."""
+"""Discovers, checks and registers plugins, and finds their parts by name and by type."""

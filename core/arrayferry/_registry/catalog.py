@@ -1,8 +1,8 @@
 """`Catalog`: all registered parts at one moment, and functions that look them up.
 
-A catalog finds backends by name, alias, module and array type, without importing any array library. Its parts never
-change. A change of the registry creates a new catalog, so that a conversion in another thread never sees half of a
-change.
+A catalog finds backends by name, alias, module and array type, without importing any array library. The parts of a
+catalog never change. A change of the registry creates a new catalog, so that a conversion in another thread never sees
+half of a change.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MAX_ROUTES = 1_000
 
 
 _asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
-"""Pairs of the manager of a registry and a hook of a layer, whose parts are being collected now."""
+"""The hooks of layers whose parts are being collected now, as pairs of a registry's manager and the name of a hook."""
 
 
 class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        manager: the plugins. A part that claims a name or type of another part is left out.
-        changed: a function to call when the kinds of values change, as after the import of a library.
-        refuse: the name of a plugin. If one of its parts is left out, an error is raised.
+        manager: the registered plugins. A part that claims a name or type of another part is left out.
+        changed: a function without arguments that is called when the kinds of values change, as after an import.
+        refuse: the name of a plugin, or "". If a part of this plugin is left out, an error is raised.
 
     Attributes:
         backends: all backends by name.
@@ -52,7 +52,7 @@ class Catalog:
         converters: the direct converters. Of several with equal libraries, devices and costs, the first is used.
         containers: the containers. Of several that fit a value, the first is used.
         left_out: plugins, and single parts of plugins, that are not used.
-        routes: the routes found so far.
+        routes: a cache of the routes found so far.
 
     Raises:
         PluginError: the plugin `refuse` claims a name or type of another plugin.
@@ -88,10 +88,10 @@ class Catalog:
 
         Args:
             hook: the name of the hook.
-            refuse: the name of a plugin. If it is faulty, an error is raised.
+            refuse: the name of a plugin, or "". If this plugin is faulty, an error is raised.
         """
         parts = self._parts.get(hook)
-        if parts is None:  # hold no lock: a plugin's import may wait for a thread that needs it
+        if parts is None:  # hold no lock: hooks may wait for a thread that needs the lock
             query = self._manager, hook
             if query in _asking.get():
                 raise PluginError(
@@ -108,7 +108,7 @@ class Catalog:
 
     @once
     def unknown_ends(self) -> list[str]:
-        """The text of a warning for each direct converter whose source or target is not the name of a backend."""
+        """The texts of warnings, one for each direct converter whose source or target is not the name of a backend."""
         names, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
         for converter in self.converters:
             for name in {converter.source, converter.target} - names:
@@ -121,10 +121,10 @@ class Catalog:
         return unknown
 
     def backend(self, to: AnyTarget) -> Backend:
-        """Find a backend by name, alias or namespace module. A backend is also accepted.
+        """Find a backend by name, alias or namespace module. `to` may also be a backend.
 
         Raises:
-            UnknownBackendError: no backend has that name.
+            UnknownBackendError: no backend has that name, or another class of backend has the name of `to`.
             BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         if isinstance(to, Backend):
@@ -132,7 +132,7 @@ class Catalog:
             if type_name(type(registered)) != type_name(type(to)):
                 raise UnknownBackendError(
                     f"{to!r} is a {type_name(type(to))}, but its name is registered for a {type_name(type(registered))}",
-                    remedy="Give the backend another name, or register it with this name in its `replaces`.",
+                    remedy="Rename the backend, or register it with this name in its `replaces`.",
                     name=to.name,
                 )
             return registered
@@ -170,7 +170,7 @@ class Catalog:
         for source in self.sources:
             if name in (source.name, source.package):
                 return UnknownBackendError(
-                    f"arrays are only read from {source.name}, so it cannot be a target",
+                    f"arrays are only read from {source.name}, and cannot be converted to it",
                     remedy='Pass the name of an array library, such as "numpy".',
                     name=name,
                 )
@@ -197,13 +197,11 @@ class Catalog:
         kind = self.kinds.arrays.get(to) if isinstance(to, type) else self.kind(to)
         if kind is None or kind.backend is None:
             return 'Pass a name such as "torch", a namespace module, or a Backend.'
-        return (
-            f"Write {kind.backend.name!r}, or like=array; the value comes first, then the target."
-        )
+        return f"Pass {kind.backend.name!r}, or like=array. In a call, the value comes first, then the target."
 
     @once
     def kinds(self) -> Kinds:
-        """The kinds of values, with the registered types that are imported so far."""
+        """The `Kinds` of this catalog, for the registered types that have been imported so far."""
         return Kinds(self._owners.types, self.containers, self.generic, self._manager.warn)
 
     def kind(self, value: AnyTree) -> Kind:
@@ -213,7 +211,7 @@ class Catalog:
             kind = kinds.cached.get(type(value))
         except RecursionError:
             raise
-        except Exception:  # an object of a class that cannot be hashed stays unchanged
+        except Exception:  # the class cannot be hashed: its objects stay unchanged
             return OTHER
         if kind is OTHER and kinds.may_have_changed(type(value)):
             kind = kinds.of(value)

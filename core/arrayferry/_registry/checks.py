@@ -1,4 +1,4 @@
-"""Checks of the parts of plugins. They report a mistake at registration, and name the class and the attribute."""
+"""Checks the parts of plugins at registration. An error names the class and the attribute that is wrong."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _MOVED: dict[type, dict[str, str]] = {
     Source: _MOVED_FROM_SOURCES,
     Container: {"streamed": "arrayferry_blocks()"},
 }  # fmt: skip
-"""For each class, members that it no longer has, and where they are now."""
+"""For each class, the old names of members that were renamed or moved, and their new names."""
 
 
 def check_part(item: Any, kind: type = object) -> None:
@@ -116,7 +116,7 @@ def check_part(item: Any, kind: type = object) -> None:
 
 
 def _refuse_moved(item: Any, kind: type) -> None:
-    """Raise an error for a member that has moved. If `kind` still has such an attribute, only a method is refused."""
+    """Raise an error for a member that has moved. If `kind` has an attribute of that name, only a method is refused."""
     names, attributes = {*dir(item)}, _known(kind)
     for old, place in _MOVED.get(kind, {}).items():
         actual = getattr_static(item, old, None) if old in names else None
@@ -124,13 +124,13 @@ def _refuse_moved(item: Any, kind: type) -> None:
         if actual is not default and (default is None or isroutine(actual)):
             raise PluginError(
                 f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
-                remedy="Set devices and dlpack to instances of your subclasses of arrayferry.Devices and DLPack. Other "
-                "moved members belong to the parts that hooks of layers return.",
+                remedy="Rename it. If the new name starts with devices or dlpack, define it in a subclass of "
+                "arrayferry.Devices or DLPack. If it ends with (), define it in the part that this hook of a layer returns.",
             )
 
 
 def near_misses(item: Any, kind: type) -> Iterator[str]:
-    """Yield a warning for each attribute whose name looks like a misspelt attribute of the base class."""
+    """Yield the text of a warning for each attribute whose name looks like a misspelt attribute of the base class."""
     from difflib import get_close_matches
 
     for member, cls in _described(item, kind):
@@ -145,7 +145,7 @@ def near_misses(item: Any, kind: type) -> Iterator[str]:
             for meant in get_close_matches(name, alike, n=1, cutoff=0.8):
                 yield (
                     f"{cls.__name__} {type(member).__qualname__} has an attribute {name!r}, which arrayferry does not "
-                    f"know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
+                    f"know. Did you mean {meant!r}? If the attribute is your own, start its name with an underscore."
                 )
 
 

@@ -1,4 +1,7 @@
-"""The installed plugins: the entry points of the group `arrayferry`, which of them are allowed, and which are built in."""
+"""Finds and imports the installed plugins, which are entry points of the group `arrayferry`.
+
+This module also decides which plugins are allowed, and which are built in.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ CHOICE = "ARRAYFERRY_PLUGINS"
 
 
 def chosen_plugins() -> list[str] | None:
-    """Return the names of the plugins that the environment variable selects, or None for all installed plugins."""
+    """Return the names of the plugins that the variable `ARRAYFERRY_PLUGINS` selects, or None if it is not set."""
     names = os.environ.get(CHOICE)
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
@@ -36,7 +39,8 @@ class Installed(NamedTuple):
     Attributes:
         plugins: for each plugin, its entry point, the plugin, and the error of its import. One of the last two is None.
         blocked: the names of plugins that must not be loaded.
-        unfinished: the names of plugins that this thread is still importing. They are registered later.
+        unfinished: the names of plugins that are still being imported, by a caller or by another thread. They are
+            registered later.
     """
 
     plugins: list[tuple[EntryPoint, Any, BaseException | None]]
@@ -77,9 +81,9 @@ def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], 
 
 
 def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
-    """Return the entry point of each installed plugin, and whether `ARRAYFERRY_PLUGINS` allows to load it.
+    """Return the entry point of each installed plugin, and whether `ARRAYFERRY_PLUGINS` allows loading it.
 
-    If this variable is empty, the list is empty, so that no name is blocked.
+    If this variable is empty, the list is empty, so no plugin is loaded and no name is blocked.
     Built-in plugins are first in the list, then all others in reverse order of their names, since pluggy calls the
     last registered plugin first.
 
@@ -109,8 +113,9 @@ def announced_hooks(
 ) -> dict[str, EntryPoint]:
     """Return the hooks that installed layers announce, and for each hook the entry point of the class of its parts.
 
-    A layer is a package that builds on arrayferry and has its own hooks. No module is imported. If two layers announce
-    one hook, the layer that comes with arrayferry is used, else the first by the path of its class.
+    A layer is a package that builds on arrayferry and has its own hooks. No module is imported. If several
+    layers announce a hook of the same name, the layer in the distribution of arrayferry is used. If there is none, the
+    layer whose class has the alphabetically first path is used.
 
     Args:
         entries: all installed entry points, or None to look for them.
@@ -141,7 +146,7 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
 
 
 def _home(point: EntryPoint) -> str:
-    dist = point.dist  # reading `dist` is slow, so this is done only for messages
+    dist = point.dist  # reading `dist` is slow, so it is read only for messages
     return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 
@@ -160,7 +165,7 @@ def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
 
 
 _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""The parts of built-in plugins, by `id`, since a class may define when its parts are equal."""
+"""The parts of built-in plugins, by `id` and not in a set, since the class of a part may define `__eq__`."""
 
 
 def trust(parts: Iterable[object]) -> None:
@@ -171,7 +176,7 @@ def trust(parts: Iterable[object]) -> None:
 def is_built_in(part: object) -> bool:
     """Return whether a part comes from a plugin included in arrayferry.
 
-    The answer does not depend on anything that a plugin says about itself, such as the names of its classes and modules.
+    The result does not depend on anything that a plugin says about itself, such as the names of its classes.
     """
     return _built_in.get(id(part)) is part
 
@@ -182,13 +187,13 @@ def is_ours(point: EntryPoint) -> bool:
 
 
 def _top(point: EntryPoint) -> str:
-    """Return the top-level package of an entry point. Its value may be malformed."""
+    """Return the top-level package that an entry point names. The value of the entry point may be malformed."""
     return point.value.partition(":")[0].partition(".")[0].strip()
 
 
 @functools.lru_cache(maxsize=8)
 def _is_arrayferry(dist: Any) -> bool:
-    """Return whether a distribution has the name of arrayferry.
+    """Return whether a distribution is named `arrayferry`.
 
     `dist.name` is not used, since it parses all of the metadata, which takes longer than the rest of the discovery.
     """

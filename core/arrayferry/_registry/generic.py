@@ -1,7 +1,7 @@
 """A backend for an Array API library without a plugin, created on demand.
 
 arrayferry does not know what such a library guarantees about its memory. So memory is shared with the library only with
-`copy=False`, and only after a check that the result shares memory.
+`copy=False`, and arrayferry then checks that the result shares memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_namespace(module: ModuleType) -> bool:
 
 
 def _info(namespace: Any, ask: Callable[[Any], T], default: T) -> T:
-    """Return `ask(namespace.__array_namespace_info__())`, or the default if that fails."""
+    """Return `ask(namespace.__array_namespace_info__())`, or `default` if that raises an error."""
     try:
         return ask(namespace.__array_namespace_info__())
     except Exception:
@@ -69,7 +69,7 @@ class GenericDevices(Devices):
         is_own = type(device).__module__.partition(".")[0] == home
         if device is None or (is_own and str(device) == object.__repr__(device)):
             return "cpu"  # the library has a single device, which has no name
-        # the name is the text of the attribute `_device`, as in array_api_strict, or of the object itself
+        # the name is str() of the attribute `_device`, as in array_api_strict, or of the object itself
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
 
@@ -77,7 +77,7 @@ class GenericDevices(Devices):
         return x.to_device(self.object_of(device))
 
     def object_of(self, device: Device) -> Any:
-        """Return the device object of the library for a name, or the argument itself if there is none."""
+        """Return the device object of the library for a name, or `device` itself if no device has this name."""
         if not isinstance(device, str):
             return device
         usable: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
@@ -104,7 +104,7 @@ class GenericBackend(Backend):
         return read_values(x, *filter(None, readers), lambda x: x[...], self._from_bfloat16)
 
     def _from_bfloat16(self, x: AnyArray) -> Any:
-        """Return the values of a bfloat16 array that NumPy cannot read, by way of float32."""
+        """Return the values of a bfloat16 array. The array is cast to float32 first, which NumPy can read."""
         if dtype_name(x.dtype) != "bfloat16":
             raise TypeError
         return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
@@ -114,7 +114,7 @@ class GenericBackend(Backend):
             return False
         try:
             x.unwrap_numpy()
-        except ValueError:  # ndonnx raises this error for an array of a graph, without values
+        except ValueError:  # ndonnx raises this error for an array in a graph, which has no values
             return True
         return False
 
@@ -167,8 +167,8 @@ def _restore(name: str) -> GenericBackend:
 def find_namespace(name: str) -> ModuleType | None:
     """Find a namespace that has been imported, or that belongs to a known library of the Array API.
 
-    No other module is imported, since a mistyped name may be the name of any module. Returns None if there is no such
-    namespace.
+    No other module is imported, since a mistyped name may be the name of any module. The result is None if no namespace
+    has this name.
 
     Raises:
         BackendUnavailableError: the import of the namespace fails.

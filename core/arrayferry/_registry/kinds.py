@@ -47,7 +47,7 @@ class Kinds:
 
     Attributes:
         arrays: maps each registered type of a backend or source to its kind.
-        cached: the kinds of the types of previous values, by type.
+        cached: the kinds of the types of values that were classified before, by type.
         fresh: True until the first value is classified. While it is True, registered types are not looked up again.
     """
 
@@ -63,7 +63,7 @@ class Kinds:
         entries = (*arrays, *(entry for container in containers for entry in container.types))
         # the type at each dotted path, or None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
-        # the type of each module and name, or None if several types have this name
+        # the type by its module and qualified name, or None if several types have both
         self._by_name: dict[tuple[str, str], type | None] = {}
         self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
@@ -85,7 +85,7 @@ class Kinds:
             taken = owners.setdefault(cls, owner)
             if taken.part is not part:
                 warn(
-                    f"arrayferry does not use {owner} for {path}: that type is taken by {taken} under another path"
+                    f"arrayferry does not use {owner} for {path}: {taken} lists that type by another path"
                 )
         for container in containers:
             for entry in container.types:
@@ -105,7 +105,7 @@ class Kinds:
         return False
 
     def outdated(self) -> bool:
-        """Return whether the type at a registered path has changed since types were looked up."""
+        """Return whether a registered path now leads to another type than when the paths were looked up."""
         return any(
             (now := resolve_type(path)) is not None and now is not cls
             for path, cls in self._found.items()
@@ -156,7 +156,7 @@ class Kinds:
             ndarrays = self.arrays.get(numpy.ndarray)
             return Kind("scalar", ndarrays.backend if ndarrays else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
-        if kind is None:  # the mro lacks abstract base classes, such as jax.Array
+        if kind is None:  # the mro lacks virtual base classes, such as jax.Array
             kinds = self.arrays.items()
             kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
         if kind is not None:
@@ -169,12 +169,12 @@ class Kinds:
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
-        # if a plugin handles the library, `_generic` returns None: this type is none of its array types
+        # `_generic` returns None if a plugin handles the library: that plugin does not list cls
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
     def _registered_container(self, cls: type) -> Container | None:
-        """Find a registered container that accepts a class, although the class is derived from none of its types."""
+        """Find a registered container that accepts a class, although the class is not derived from its `types`."""
         for container in self._asking:
             try:
                 if container.takes(cls):
@@ -187,7 +187,7 @@ class Kinds:
         return None
 
     def _is_importing(self) -> bool:
-        """Return whether a package with a registered type that was not found is being imported now."""
+        """Return whether a package is being imported now in which a registered type was not found."""
         return is_importing(
             {path.partition(".")[0] for path, cls in self._found.items() if cls is None}
         )

@@ -16,21 +16,21 @@ from .plugins import Contribution, LeftOut
 
 
 class Owners:
-    """Assigns each name and each array type to one part of a plugin, its owner.
+    """Assigns each name and each array type to its owner, which is one part of a plugin.
 
     Sources of one plugin may share the name of their library. If a backend and a source claim a type, the backend
-    owns it. No type is both an array and a container, so containers own only types that no backend owns.
+    owns it. If a backend and a container claim a type, the part that claims it later is left out.
 
     Args:
         contributions: the parts, in the order in which they claim names and types.
-        refuse: the name of a plugin. If one of its parts is left out, an error is raised.
+        refuse: the name of a plugin, or "". If a part of this plugin is left out, an error is raised.
         warn: a function to call with the text of a warning.
 
     Attributes:
         parts: the parts that are used and have names.
         names: the owner of each name.
-        packages: the owner of each package, which is one more name of a backend.
-        types: the owner of each array type, by its dotted path.
+        packages: the backend that owns each package. A backend can also be found by its package.
+        types: the owner of each array type, by the dotted path of the type.
         left_out: the parts that are not used.
         unused: the `id` of the contribution of each part in `left_out`.
 
@@ -61,7 +61,7 @@ class Owners:
             if new.plugin == refuse:
                 raise PluginError(
                     f"{new} cannot be registered: {conflict or f'it is replaced by {by}'}",
-                    remedy="Give it another name or type, or list the name of the other part in its `replaces`.",
+                    remedy="Change its name or types, or list the name of the other part in its `replaces`.",
                 )
             why = f"{new} is replaced by {by}" if by else f"arrayferry left out {new}: {conflict}"
             if by:
@@ -76,7 +76,7 @@ class Owners:
         """Assign a part its names and types, and remove the parts that it replaces.
 
         Returns:
-            A description of the conflict with another part, or "" if there is none. A conflict changes nothing.
+            A description of the conflict with another part, after which nothing is assigned, or "" for no conflict.
         """
         part, kind = new.part, new.kind
         paths = part.types if kind is Container else part.array_types if kind is Backend else ()
@@ -84,7 +84,7 @@ class Owners:
         others = self._arrays if kind is Container else self._containers
         for entry in entries:
             if entry in others:
-                return f"{entry} is a type of {others[entry]}, so the type cannot be both an array and a container"
+                return f"{entry} is a type of {others[entry]}, and a type cannot be both an array and a container"
         if kind is Container:
             self._containers.update(dict.fromkeys(entries, new))
             return ""

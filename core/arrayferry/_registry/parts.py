@@ -1,4 +1,4 @@
-"""`Parts`: the parts that plugins return for a hook of a layer, a package that builds on arrayferry."""
+"""`Parts`: the parts that plugins return for a hook of a layer. A layer is a package that builds on arrayferry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Named(dict[str, Any]):
 
     def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            f"{type(self).__name__} of a registry cannot be changed; change a copy of it: .copy()"
+            f"{type(self).__name__} of a registry cannot be changed: call .copy(), and change the copy"
         )
 
     if not TYPE_CHECKING:  # type checkers know these methods from dict
@@ -73,12 +73,12 @@ class Parts(Named):
     def of(self, owner: object, default: Any = None) -> Any:
         """Return the part of a backend, a source or a container.
 
-        This is the part with the name of `owner`. If there is none, it is the part with the `name` or the dotted path
-        of the class of `owner`, or of the first of its base classes for which there is a part.
+        This is the part with the name of `owner`. If there is none, the class of `owner` and its base classes are
+        searched in order for the first class whose `name` or dotted path is the name of a part.
 
         Args:
             owner: the backend, source or container.
-            default: the result if there is no such part.
+            default: the result if no part is found.
         """
         key = type(owner), _text(getattr(owner, "name", None))
         part = self._known.get(key, self)
@@ -100,10 +100,10 @@ def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, re
         manager: the plugins.
         calls: the functions for the hooks of layers.
         hook: the name of the hook.
-        refuse: the name of a plugin. If one of its parts cannot be used, an error is raised.
+        refuse: the name of a plugin, or "". If a part of this plugin cannot be used, an error is raised.
 
     Raises:
-        PluginError: no layer announces that hook, or its class cannot be loaded.
+        PluginError: no layer announces that hook, or the class of its parts cannot be imported.
     """
     contributions = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
     owners = Owners(contributions, refuse, manager.warn)
@@ -132,10 +132,12 @@ def load_kind(manager: PluginManager, hook: str) -> type:
             f"the class of the parts that {hook} returns, {point.value}, cannot be imported: {describe_error(error)}"
         ) from error
     if not isinstance(kind, type):
-        raise PluginError(f"{point.value}, which {hook} announces, is not a class: {kind!r:.80}")
+        raise PluginError(
+            f"{point.value}, which is announced as the class for {hook}, is not a class: {kind!r:.80}"
+        )
     return kind
 
 
 def _text(name: Any) -> str | None:
-    """Return a name, or None if it is not a string. The attribute `name` of a container may have another meaning."""
+    """Return `name` if it is a string, else None. The `name` of a container may be anything."""
     return name if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""`PluginManager`: the pluggy manager of a registry. It calls plugins separately, so a faulty one affects no other."""
+"""`PluginManager`: the pluggy manager of a registry. It calls each plugin alone, so a faulty one affects no other."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Contribution(NamedTuple):
     """One part of a plugin.
 
     Attributes:
-        hook: the name of the hook that returned it.
+        hook: the name of the hook that returned the part.
         part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
-        point: the entry point of the plugin, or None if it was registered at run time.
+        point: the entry point of the plugin, or None if the plugin was registered at run time.
         priority: a sort key for the order in which parts claim names and types: built-in plugins first, then other
-            installed plugins by `tryfirst`, `trylast` and name, then plugins registered at run time in order.
+            installed plugins by `tryfirst`, `trylast` and name, then plugins registered at run time, oldest first.
         kind: the class of the parts of the hook, or None for the hook of a layer.
     """
 
@@ -73,7 +73,7 @@ class LeftOut(NamedTuple):
         name: the name of the plugin or of the part.
         why: the reason.
         plugin: the name of the plugin.
-        broken: whether the reason is a fault, not a choice of the user.
+        broken: whether the reason is a fault. If False, the plugin is blocked, or the part is replaced.
     """
 
     name: str
@@ -86,10 +86,11 @@ class _Registered(NamedTuple):
     """A registered plugin.
 
     Attributes:
-        original: the registered object: a plugin, or a part.
-        stand_in: the object that is registered in pluggy: `original`, or a module with its hooks.
+        original: the object that was passed to `register`: a plugin, or a single part.
+        stand_in: the object that is registered in pluggy: `original`, or a module with the hooks of `original`.
         point: the entry point of the plugin, or None if it was registered at run time.
-        priority: the first number of the priority of its parts.
+        priority: the first number in `Contribution.priority`: 0 for a built-in plugin, 1 for another installed plugin,
+            and 2 or more for a plugin registered at run time.
         parts: the parts of the plugin.
     """
 
@@ -116,7 +117,7 @@ class PluginManager(pluggy.PluginManager):
 
     Attributes:
         layers: for each hook that an installed layer announces, the entry point of the class of its parts.
-        left_out: the installed plugins that are not used.
+        left_out: the installed plugins that could not be registered.
         warn: a function that issues a warning. It issues each text only one time.
 
     Examples:
@@ -149,11 +150,11 @@ class PluginManager(pluggy.PluginManager):
 
         Args:
             plugin: a module or object with hooks, or a part.
-            name: the name of the plugin. Default: the name of the module or class, with a number if that is taken.
+            name: the name of the plugin. Default: the name of the module or class, with a number if that name is taken.
             parts: further parts of the plugin, by the name of the layer's hook.
 
         Returns:
-            The name. None if the name is blocked, so that nothing was registered.
+            The name, or None if nothing was registered because the name is blocked.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
@@ -185,7 +186,7 @@ class PluginManager(pluggy.PluginManager):
                 raise
 
     def set_blocked(self, name: str) -> None:
-        """Unregister the plugin of a name. No plugin of this name is registered before `unblock` is called."""
+        """Unregister the plugin with a name. No plugin with this name can be registered until `unblock` is called."""
         with self._registry.lock:
             self._registry.invalidate()
             self._user_blocked.add(name)
@@ -237,7 +238,7 @@ class PluginManager(pluggy.PluginManager):
         """
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
-        if not isinstance(value, _FUNCTIONS):  # for example a property, which was not evaluated
+        if not isinstance(value, _FUNCTIONS):  # for example a property, which is not evaluated here
             meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
             if meant and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out
@@ -281,8 +282,8 @@ class PluginManager(pluggy.PluginManager):
             if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
                 raise PluginError(
                     f"unknown hook {hook!r} in {call.plugin!r:.80}",
-                    remedy=f"{self.advice(hook)} If the package that calls it may be missing, mark it with "
-                    "hookimpl(optionalhook=True).",
+                    remedy=f"{self.advice(hook)} If the package that calls this hook may be missing, mark the function "
+                    "with hookimpl(optionalhook=True).",
                 )
 
     def add(
@@ -297,7 +298,8 @@ class PluginManager(pluggy.PluginManager):
         Args:
             plugin: the plugin, or a single part.
             name: the name of the plugin.
-            point: the entry point of an installed plugin, for which no new catalog is made. Otherwise None.
+            point: the entry point of an installed plugin, or None for a plugin registered at run time. With None, a new
+                catalog is made.
             parts: further parts of the plugin, by the name of the layer's hook.
 
         Raises:
@@ -341,7 +343,7 @@ class PluginManager(pluggy.PluginManager):
         return new.parts
 
     def load(self, point: EntryPoint) -> list[Contribution]:
-        """Load an installed plugin without a new catalog, and return its parts.
+        """Load an installed plugin without making a new catalog, and return its parts.
 
         Raises:
             PluginError: the plugin is faulty, or raised any error, even `SystemExit`. The reason names the line that
@@ -367,7 +369,7 @@ class PluginManager(pluggy.PluginManager):
             kind: the class of the parts of a layer's hook.
         """
         contributions: list[Contribution] = []
-        silent = ""  # the name of a hook that returned None: pluggy drops the result
+        silent = ""  # the name of a hook that returned None, which pluggy leaves out of results
         for hook, call in calls:
             for mark in ("wrapper", "hookwrapper"):
                 if getattr(call, mark):
@@ -415,7 +417,7 @@ class PluginManager(pluggy.PluginManager):
             hook: the name of the hook.
             calls: the functions for the hooks of layers.
             kind: the class of the parts of the hook.
-            refuse: the name of a plugin. If it fails, its error is raised.
+            refuse: the name of a plugin, or "". If this plugin fails, its error is raised.
         """
         contributions: list[Contribution] = []
         for _, call, plugin in [entry for entry in calls if entry[0] == hook]:
@@ -441,7 +443,7 @@ class PluginManager(pluggy.PluginManager):
         return plugin if registered is None else registered.original
 
     def forget_unfinished(self) -> None:
-        """Remove the plugins that a thread of the parent process was registering when that process forked."""
+        """Remove the plugins that another thread was registering when the process forked."""
         while self._unfinished:
             self._forget(self._unfinished.pop())
 
@@ -454,7 +456,7 @@ class PluginManager(pluggy.PluginManager):
         return import_plugins(entries, self._user_blocked, self.warn)
 
     def take_choices(self, other: PluginManager) -> None:
-        """Copy another manager's record of the plugins that users registered, and of those that they blocked.
+        """Copy from another manager which plugins were registered at run time, and which names users blocked.
 
         Installed plugins are loaded later.
         """
@@ -497,7 +499,7 @@ class PluginManager(pluggy.PluginManager):
 
     @contextmanager
     def _without_history(self, again: bool) -> Iterator[None]:
-        """Return a context for registering a plugin. If `again` is true, historic hooks are not called for it."""
+        """Return a context for registering a plugin. If `again` is true, pluggy does not call historic hooks for it."""
         historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
         calls = [hook._call_history for hook in historic]
         try:
@@ -528,7 +530,7 @@ class PluginManager(pluggy.PluginManager):
     def _calls(
         self, hooks: Iterable[str], plugin: object = None
     ) -> list[tuple[str, pluggy.HookImpl]]:
-        """Return pairs of a hook and a function, of one plugin or of all, in the order in which pluggy calls them."""
+        """Return pairs of a hook's name and a function, of one plugin or all, in the order in which pluggy calls."""
         return [
             (hook, call)
             for hook in hooks
@@ -541,8 +543,8 @@ class PluginManager(pluggy.PluginManager):
 def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     """Return the object that is registered in pluggy for a plugin.
 
-    This is the plugin itself, or a module with its hooks if the plugin is a single part, has further parts, or defines
-    equality or a hash, since pluggy stores plugins in sets.
+    This is the plugin itself, or a module with its hooks. A module is needed for a single part, for a plugin with
+    further parts, and for a plugin that defines `__eq__` or `__hash__`, since pluggy stores plugins in sets.
     """
     hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     methods = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
@@ -565,7 +567,7 @@ def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",
-            remedy="Write return before the list, and return [] for none.",
+            remedy="Write return before the list of parts, or return [] if there are none.",
         )
     contents = list(parts)
     for part in contents:

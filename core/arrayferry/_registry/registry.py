@@ -32,14 +32,14 @@ class Watcher(Protocol):
     """An object with a cache that depends on a registry."""
 
     def registry_changed(self) -> None:
-        """Clear the cache. This must not raise an error."""
+        """Clear the cache. The method must not raise an error."""
 
 
 class Registry:
     """The backends, converters, containers and sources that conversions choose from.
 
     Args:
-        autoload: whether to look for installed plugins on first use. If not, the registry starts empty.
+        autoload: whether to look for installed plugins on first use. If False, the registry starts empty.
 
     Examples:
         >>> from arrayferry import Registry
@@ -54,7 +54,7 @@ class Registry:
         self._loaded = self._loading = False
         self.current: Catalog | None = None
         self.partial: Catalog | None = None  # the catalog while plugins are imported or loaded
-        self._missing: set[str] | None = None  # the plugins that `partial` lacks
+        self._missing: set[str] | None = None  # the names of the plugins that `partial` lacks
         self._aside: Registry | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
@@ -99,7 +99,7 @@ class Registry:
     def _load(self, installed: Installed) -> Catalog:
         """Register the installed plugins, and return a catalog of their parts. The caller holds the lock.
 
-        A plugin that uses the registry while it is being imported is missing in this catalog, and is loaded later.
+        A plugin that uses the registry during its own import is missing in this catalog, and is loaded later.
         """
         try:
             self._loaded = self._loading = True
@@ -115,10 +115,10 @@ class Registry:
             raise
 
     def warn(self, text: str) -> None:
-        """Log and issue a warning, once until installed plugins are loaded again."""
+        """Log and issue a warning. The same text is issued once until `refresh` is called."""
         if text not in self._warned:
             self._warned.add(text)
-            import logging  # imported here, since this takes time, and most programs do not warn
+            import logging  # imported here, since the import takes time, and most programs issue no warning
 
             logger = logging.getLogger("arrayferry")
             # without a handler, `logging` would print the text to stderr, in addition to the warning
@@ -131,8 +131,8 @@ class Registry:
         """Make a new catalog of the parts of all plugins. The caller holds the lock.
 
         Args:
-            new: the name of a plugin. If it is faulty, an error is raised.
-            hooks: the hooks of layers whose parts are collected now, and not on first use.
+            new: the name of a plugin, or "". If this plugin is faulty, an error is raised.
+            hooks: the hooks of layers whose parts are collected now, instead of on first use.
 
         Raises:
             PluginError: the plugin `new` claims a name or a type of another plugin. The catalog is unchanged.
@@ -237,18 +237,18 @@ class Registry:
         return self.catalog.parts(hook)
 
     def backends(self) -> Mapping[str, Backend]:
-        """Return all backends by name, installed or not."""
+        """Return all backends by name, whether their libraries are installed or not."""
         return self.catalog.backends
 
     def sources(self) -> Sequence[Source]:
-        """Return the sources, installed or not: objects that arrays are read from, such as table columns."""
+        """Return the sources, installed or not. A source describes objects that arrays are read from."""
         return self.catalog.sources
 
     def backend(self, to: AnyTarget) -> Backend:
-        """Find a backend by name, alias or namespace module. A backend is also accepted.
+        """Find a backend by name, alias or namespace module. `to` may also be a backend.
 
         Raises:
-            UnknownBackendError: no backend has that name.
+            UnknownBackendError: no backend has that name, or another class of backend has the name of `to`.
             BackendUnavailableError: a library without a plugin has that name, and its import fails.
         """
         __tracebackhide__ = True
@@ -283,7 +283,7 @@ _registries: weakref.WeakValueDictionary[int, Registry] = weakref.WeakValueDicti
 
 
 def registries() -> list[Registry]:
-    """Return all registries."""
+    """Return all registries that still exist."""
     return existing(_registries)
 
 

@@ -1,7 +1,7 @@
-"""Device names with the same spelling for all libraries, and the choice of the device of a result.
+"""Spells device names in the same way for all libraries, and chooses the device of a result.
 
 The name of a device is "cpu", or a kind with an index, as in "cuda:0". The name of several devices is their names,
-joined by commas. The backend of a library translates the names and device objects of the library itself.
+joined by commas. The backend of a library translates the library's own names and device objects into these names.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._types import AnyArray, Device
 
 DEFAULT = "default"
-"""The value of the option `device` for the default device of the target."""
+"""The value of the option `device` that selects the default device of the target."""
 
 _SYNONYMS = {"gpu": "cuda", "nvidia": "cuda"}
 
 
 def device_kind(name: str) -> str:
-    """Return the kind of a device, or of several: "cuda" for "cuda:1" and for "cuda:0,cuda:1"."""
+    """Return the kind of the devices in a name: "cuda" for "cuda:1" and for "cuda:0,cuda:1"."""
     return name.partition(",")[0].partition(":")[0]
 
 
@@ -32,7 +32,7 @@ def on_host(name: str) -> bool:
 
 
 def memory_of(name: str) -> str:
-    """Return the name of the memory of a device: "cpu" for "cpu:1", and "cuda:1" for "cuda:1"."""
+    """Return the name of the memory that a device uses: "cpu" for "cpu:1", and "cuda:1" for "cuda:1"."""
     return name if name == "cpu" or not on_host(name) else "cpu"
 
 
@@ -45,7 +45,7 @@ def device_of(origin: Origin, x: AnyArray) -> str:
     """Return the name of the device of an array.
 
     Raises:
-        ConversionError: the plugin fails, or does not return a name.
+        ConversionError: the plugin fails, or does not return a string.
     """
     name = call_backend(origin, "device_of", x)
     if not isinstance(name, str):
@@ -75,9 +75,9 @@ def spell_device(name: str) -> str:
 def resolve_device(target: Backend, device: Device, source_device: str) -> tuple[str, Any]:
     """Choose the device of the result.
 
-    Without a request, an array on an accelerator stays on this device if the target can use it, or else moves to
-    another device of the same kind. All other arrays, and every array with `DEFAULT`, move to the target's default
-    device.
+    If no device is requested, an array on an accelerator stays on this device, or moves to another device of the same
+    kind. If the target can use no device of this kind, if the array is in host memory, or if `device` is `DEFAULT`, the
+    array moves to the target's default device.
 
     Args:
         target: the backend of the result.
@@ -85,10 +85,10 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
         source_device: the name of the device of the array.
 
     Returns:
-        The name of the device, and the device as the methods of the backend accept it.
+        The name of the device, and the device as the methods of the backend accept it: None for the default device.
 
     Raises:
-        DeviceError: the target has no such device on this machine.
+        DeviceError: the target does not have the requested device on this machine.
     """
     if isinstance(device, str) and device == DEFAULT:
         return _default(target), None
@@ -108,14 +108,14 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
         if not call_backend(target, "devices.is_named", device):
             return requested, device
     name = spell_device(requested)
-    # return a name and not `device`, which may be an object of another library
+    # return a name, since `device` may be an object of another library
     for spelled in (requested, name):
         if spelled in usable:
             return spelled, spelled
     meant = f" ({name!r})" if device_kind(requested.strip().lower()) != device_kind(name) else ""
     raise DeviceError(
         f"{target.name} has no device {device!r:.80}{meant} here",
-        remedy=f"It has {', '.join(map(repr, usable))}.",
+        remedy=f"Pass one of its devices: {', '.join(map(repr, usable))}.",
         device=name,
     )
 

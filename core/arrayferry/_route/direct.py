@@ -1,7 +1,7 @@
 """`Direct`: a direct converter with options, used as the whole route or as one step of a route.
 
-If a converter raises an error or returns `NotImplemented`, the array takes another route. If its results are wrong, the
-converter is no longer used, and a warning says so.
+If a converter raises an error or returns `NotImplemented`, the array takes another route. If a converter returns a
+wrong result, the converter is no longer used, and a warning says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .memory import share_memory
 from .queued import let_go
 
 MAX_TYPES = 64
-"""The number of array types for which the result of `Converter.takes` is cached."""
+"""The maximum number of array types for which the result of `Converter.takes` is cached."""
 
 
 class _WrongResultError(Exception):
@@ -40,19 +40,19 @@ class Direct:
 
     Args:
         converter: the converter.
-        source: the backend or source of its arguments.
-        target: the backend of its results.
+        source: the backend or source of the arrays to convert.
+        target: the backend of the results.
         options: the user's options.
         kind_of: a function that returns the `Kind` of a value.
         forget: a function to call without arguments when the converter is no longer used.
 
     Attributes:
-        target_device: the device on which results must be, or None if that is not checked.
-        trusted: whether the converter is built in. If it is, the types of its results are not checked.
+        target_device: the name of the device on which results must be, or None if the device is not checked.
+        trusted: whether the converter is built in. If True, the types of its results are not checked.
         disabled: whether the converter is no longer used.
         one: a function that converts one array, or None if the converter does not support these options.
-        many: a function that converts several arrays in one call, or None if the converter has none.
-        inline: expressions that convert one array, or None if the converter has none.
+        many: a function that converts several arrays in one call, or None if the converter has no such function.
+        inline: Python expressions that convert one array, or None if the converter has no such expressions.
     """
 
     converter: Converter
@@ -120,7 +120,10 @@ class Direct:
         try:
             return self.one is not None and bool(self.converter.takes(cls))
         except Exception as error:
-            _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
+            _warn(
+                self.converter,
+                f"failed in takes() ({describe_error(error)}), so it is not used for the array",
+            )
             return False
 
     def convert(self, x: AnyArray) -> Any:
@@ -153,7 +156,10 @@ class Direct:
         return ys if right else None
 
     def _follows_options(self, x: AnyArray, y: AnyArray) -> bool:
-        """Return whether a result is a copy and on the right GPU, if the options require this."""
+        """Return whether a result follows the options `copy` and `device`.
+
+        If the result is no copy despite `copy=True`, or is not on the requested GPU, stop using the converter.
+        """
         if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")
             return False
@@ -164,14 +170,14 @@ class Direct:
 
     @property
     def is_checked(self) -> bool:
-        """Whether each result must be checked.
+        """Whether `_follows_options` must check each result.
 
-        It must be if a GPU was requested, or for `copy=True` unless `trusted` is true.
+        This is necessary if a GPU was requested, or if `copy=True` and the converter is not built in.
         """
         return self.target_device is not None or (self._copies and not self.trusted)
 
     def set_aside(self, error: Exception) -> Any:
-        """Return `NotImplemented` after an error. If memory ran out and none can be freed, raise the error."""
+        """Return `NotImplemented` after an error. If memory ran out, and `let_go` freed nothing, raise the error."""
         if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:

@@ -1,8 +1,8 @@
 """The choice of another dtype for an array whose dtype the target lacks.
 
 The kind of numbers never changes: an integer stays an integer, and an unsigned integer stays unsigned. If the target
-has dtypes of this kind that hold every value of the source's dtype, the smallest of them is used, and nothing is lost.
-Otherwise the widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
+has dtypes of this kind that represent every value of the source's dtype, the smallest of them is used. Otherwise the
+widest dtype of the kind is used, and `narrowing.py` handles values that do not fit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _NOUNS = {
 
 @functools.lru_cache(maxsize=4096)
 def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
-    """Return the dtype to use, or None if none is suitable, and whether it can represent every value of `dtype`.
+    """Return the dtype to use, and whether this dtype can represent every value of `dtype`.
 
-    If `names` contains the name of `dtype`, the dtype to use is `dtype` itself, whatever its byte order.
+    If no dtype is suitable, return None and False. If `names` contains the name of `dtype`, the dtype to use is `dtype`
+    itself, whatever its byte order.
     """
     if dtype.name in names:
         return dtype, True
@@ -96,7 +97,7 @@ def _names(names: Any, target: Backend) -> frozenset[str]:
     try:
         return frozenset((names,) if isinstance(names, str) else names)
     except TypeError as error:
-        duty = 'It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.'
+        duty = 'It must return names of dtypes, such as {"float32"}, or None for all NumPy dtypes.'
         raise wrong_result(target, "dtypes", f"a {type(names).__name__}", duty) from error
 
 

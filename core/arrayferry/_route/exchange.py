@@ -19,7 +19,7 @@ from .via_numpy import RoutedArray
 
 
 class NotHandledError(Exception):
-    """A direct converter, or DLPack, does not handle this array."""
+    """A direct converter, or DLPack, does not handle an array."""
 
     def __init__(self, by: object) -> None:
         super().__init__(by)
@@ -46,7 +46,7 @@ class Exchange(NamedTuple):
     device_name: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
-        """Share an array by DLPack. If it must not be shared, one of the two libraries copies it on its device.
+        """Share an array by DLPack. If the array must not be shared, one of the two libraries copies it on its device.
 
         Args:
             array: the array.
@@ -80,15 +80,15 @@ class Exchange(NamedTuple):
             if not on_host and not isinstance(error, NotImplementedError):
                 warn_of_plugin(
                     f"{before.name} could not export an array to {after.name} on its device "
-                    f"({describe_error(error)}), so it goes through host memory"
+                    f"({describe_error(error)}), so the array goes through host memory"
                 )
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: AnyArray) -> Any:
         """Let the target's library copy an array, or return None if the source's library must copy it.
 
-        On a device, the target's library copies only if arrays of one of the two libraries never change. Such libraries
-        use different streams, so one library could reuse shared memory while work of the other is still queued.
+        On a GPU, the target's library copies only if arrays of one of the two libraries never change. The two libraries
+        then use different streams, so one library could reuse shared memory while the other still has work queued.
         """
         before, after = self.before, self.after
         if self.device_name == "cpu":
@@ -116,7 +116,7 @@ class Exchange(NamedTuple):
             raise NotHandledError("dlpack")
         if not lacks and not runs_backwards(x):
             return x
-        refusal = f"has no {name} here" if lacks else "cannot take negative strides"
+        refusal = f"has no {name} here" if lacks else "does not accept negative strides"
         refused = f"{after.name} {refusal}"
         if self.options.copy is False:
             raise copy_required(refused)
@@ -161,11 +161,10 @@ class Exchange(NamedTuple):
 
 
 def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
-    """Make later work of the library `before` wait for `y`, an array of `after`, as an exchange by DLPack does.
+    """Make later work of the library `before` wait until `y`, an array of the library `after`, is computed.
 
     Returns:
-        Whether all later work of `before` waits. None if an error occurred, since it is then unknown whether any work
-        waits.
+        Whether all later work of `before` waits. None after an error, since it is then unknown whether any work waits.
     """
     try:
         first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y

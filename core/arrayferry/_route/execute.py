@@ -1,6 +1,7 @@
 """`Executor`: converts one array step by step along a route.
 
-It converts all arrays that a direct converter does not convert by itself, and raises the errors.
+It converts the arrays that no direct converter converts in one step, and raises errors for arrays that cannot be
+converted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .via_numpy import RoutedArray, from_host, to_host
 
 
 class Way(NamedTuple):
-    """The route and the devices of an array, before it is converted.
+    """The route and the devices of an array, before the array is converted.
 
     Attributes:
         route: the route of the array, or None if the route must still be found.
@@ -72,11 +73,11 @@ class Executor:
         Args:
             x: an array of the source.
             without: direct converters that must not be used, and "dlpack" if DLPack must not be used.
-            values: the result of `source.to_numpy(x)`, or None if it was not called yet.
-            way: the result of `check(x)`, or None if it was not called yet.
+            values: the result of `source.to_numpy(x)`, or None if `to_numpy` was not called yet.
+            way: the result of `check(x)`, or None if `check` was not called.
 
         Raises:
-            ConversionError: the array cannot be converted. The subclass says why.
+            ConversionError: the array cannot be converted. The class of the error depends on the reason.
         """
         source, target = self.source, self.target
         if way is None:
@@ -87,7 +88,7 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if values is not None:  # exclude converters, which would compute `values` again
+        if values is not None:  # the source's converters would compute `values` again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         # a list, since another thread may add a converter to the dict during the loop
         directs = list(self._directs.values())
@@ -122,7 +123,7 @@ class Executor:
             route: the route.
             x: the array.
             device: the device of the result, in the form that the target's backend accepts.
-            values: the result of `source.to_numpy(x)`, or None if it was not called yet.
+            values: the result of `source.to_numpy(x)`, or None if `to_numpy` was not called yet.
         """
         source, options = self.source, self.options
         array, before, steps = RoutedArray(x), source, route.steps
@@ -230,7 +231,7 @@ def _check_lazy(x: AnyArray, route: Route, target: Backend, options: Options) ->
 
     try:
         dtype = x.dtype
-    except Exception:  # a later step reads the dtype again, and raises this error
+    except Exception:  # a later step reads the dtype again, and raises the error
         dtype = None
     if isinstance(dtype, np.dtype):
         # `base` is the element type of a subarray dtype, as in HDF5

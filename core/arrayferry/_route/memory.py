@@ -30,8 +30,8 @@ def decide(
     Args:
         source: the backend or source that the memory belongs to.
         target: the backend that would use this memory.
-        copy: the user's option.
-        readonly: whether this array is read-only, even if arrays of its library are writable.
+        copy: the option `copy`: True, False or None.
+        readonly: whether the array of `source` is read-only, even if other arrays of `source` are writable.
         copied: the reason why the memory is a copy, or "" if it is the source's own memory.
 
     Raises:
@@ -100,7 +100,7 @@ def share_memory(
 
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Return whether two arrays of the same values use the same memory. Empty arrays always do."""
+    """Return whether two arrays of the same values use the same memory. The result is True for empty arrays."""
     import numpy as np
 
     return a.size == 0 or (
@@ -110,6 +110,6 @@ def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def runs_backwards(x: AnyArray) -> bool:
-    """Return whether an array has a negative stride. PyTorch ends the process if it gets such an array."""
+    """Return whether an array has a negative stride. PyTorch ends the process if it loads such an array."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)

@@ -1,4 +1,4 @@
-"""Narrowing: casts of arrays to dtypes of smaller range. A number that does not fit raises an error."""
+"""Narrowing: casts of arrays to dtypes of smaller range. By default, a number that does not fit raises an error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
 def _cast(
     x: np.ndarray[Any, Any], dtype: np.dtype[Any], *, check: bool = True
 ) -> tuple[np.ndarray[Any, Any], Any]:
-    """Return an array cast to a dtype of the same kind, and a number that does not fit this dtype, or None."""
+    """Cast an array to a dtype of its kind. Return the result, and a number that does not fit the dtype, or None."""
     import numpy as np
 
     kind = dtype_info(dtype).kind
@@ -72,14 +72,14 @@ def _cast(
 def narrow_on_device(
     x: AnyArray, name: str, source: Origin, target: Backend, narrowing: Narrowing
 ) -> Any:
-    """Cast an array on a device by its own library, under the same rule as `fit_dtype`.
+    """Cast an array with its own library, which leaves the array on its device. The rule is that of `fit_dtype`.
 
     Args:
         x: an array of a library that array-api-compat supports.
         name: the name of the dtype of the array.
         source: the backend of the array.
-        target: as for `fit_dtype`.
-        narrowing: as for `fit_dtype`.
+        target: the backend whose `dtypes` are allowed.
+        narrowing: "checked", "forbid" or "allow".
 
     Returns:
         A new array of a dtype that the target has, or None if the library cannot cast it.
@@ -109,7 +109,7 @@ def narrow_on_device(
 def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
     """Return the first number that does not fit, or None.
 
-    This is an integer that the cast changed, or a float that became infinite.
+    An integer does not fit if the cast changed it, and a finite number if it became infinite.
     """
     import array_api_compat
 
@@ -140,7 +140,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
 
     Args:
         x: the array.
-        dtype: the dtype.
+        dtype: the dtype of the result.
         name: the name of the array in messages.
 
     Raises:
@@ -149,7 +149,7 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     cast, lost = _cast(x, dtype)
     if lost is not None:
         raise NarrowingError(
-            f"{name} holds {lost!s}, which does not fit {dtype.name}",
+            f"{name} contains {lost!s}, which does not fit {dtype.name}",
             remedy="Use a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,
@@ -158,10 +158,13 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
 
 
 def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarray[Any, Any]:
-    """Make a 0-d NumPy array of a Python number, with the dtype that the target has by default.
+    """Return a Python number as a 0-d NumPy array of the target's default dtype for such numbers.
+
+    An integer that does not fit this dtype gets a wider dtype.
 
     Raises:
-        NarrowingError: the number does not fit this dtype, and `narrowing` is not "allow"; or it fits no dtype at all.
+        NarrowingError: a float or complex number does not fit, and `narrowing` is not "allow"; or an integer fits no
+            dtype.
     """
     import numpy as np
 
@@ -185,7 +188,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     narrowed, lost = _cast(array, dtype)
     if lost is not None and narrowing != "allow":
         raise NarrowingError(
-            f"the Python number {lost!s} does not fit {dtype.name}, which is the default of {target.name}",
+            f"the Python number {lost!s} does not fit {dtype.name}, which is the default dtype of {target.name}",
             remedy='Pass narrowing="allow" to convert it anyway, or scalars="keep" to leave Python '
             "numbers unchanged." + hint_for(target, array.dtype.name),
             dtype=array.dtype.name,

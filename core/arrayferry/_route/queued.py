@@ -2,8 +2,8 @@
 
 A copy on a GPU is queued, and its source may be deleted before the copy is made. The library would then reuse the
 memory of the source for its next array, and the copy would read that array. So sources are stored here, unless their
-library protects them by itself. A thread drops a source soon after its copy is made. A callback of the stream would not
-work, since it would delay later work until it gets Python's lock, and must not free CUDA memory.
+library protects them by itself. A thread drops a source soon after its copy is made. A callback on the stream could
+not do so: it would delay later work on the stream until it has the GIL, and it must not free CUDA memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def release(count: int = AT_ONCE) -> None:
     for _ in range(min(count, len(_kept))):
         try:
             done, source, size = _kept.popleft()
-        except IndexError:  # another thread took the last source
+        except IndexError:  # another thread removed the last source
             return
         with suppress(Exception):
             # if done() raises, the device is lost, so that no copy is made any more: drop the source
@@ -50,7 +50,7 @@ def release(count: int = AT_ONCE) -> None:
 
 
 def let_go() -> bool:
-    """Wait until all copies are made, and drop their sources. Return whether a source was stored."""
+    """Wait until all copies are made, and drop their sources. Return whether any source was stored."""
     some = bool(_kept)
     while _kept:
         release(len(_kept))
@@ -59,9 +59,9 @@ def let_go() -> bool:
 
 
 def _watch() -> None:
-    """Drop sources soon after their copies are made, also if no other array is converted."""
+    """Drop sources soon after their copies are made, even if no other array is converted."""
     global _watcher
-    # set a mode in which a query of an event does not end the capture of a CUDA graph in another thread
+    # by default, a query of an event by this thread would end a CUDA graph capture of another thread
     with suppress(Exception):
         import ctypes
 
@@ -79,7 +79,7 @@ def _watch() -> None:
 
 
 def duplicate(backend: Any, x: AnyArray, device: Device = None) -> Any:
-    """Copy an array, or move it to another device. The array is stored until this is done."""
+    """Copy an array, or move it to another device. The array is stored until the copy or move is done."""
     if device is None:
         y = call_backend(backend, "copy", x)
     else:
@@ -104,7 +104,7 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     except Exception as error:
         warn_of_plugin(
             f"devices.fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
-            "copies are not kept until the copies are made"
+            "copies are not stored until the copies are made"
         )
         return False
     if done is None:

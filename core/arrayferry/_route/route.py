@@ -1,11 +1,11 @@
 """Routes: the steps from one backend to another.
 
-A place is a backend and a device. All devices that use host memory count as one device. Steps between places are
-direct converters, DLPack, moves between the devices of one library, and the general path through NumPy in
-host memory. The route is the cheapest path, and is cached by the catalog.
+A place is a backend and a device. All devices that use host memory count as one device. A step between two places
+is a direct converter, an exchange by DLPack, a move between two devices of one library, or a conversion from or to
+NumPy in host memory. The route is the cheapest path, and is cached by the catalog.
 
-Only a few places can be on the way: NumPy on the host, places where direct converters start, and places of the source
-and the target. So the time of the search does not grow with the number of backends.
+A route passes only through a few places: NumPy on the host, places where direct converters start, and places of the
+source and the target. So the time of the search does not grow with the number of backends.
 """
 
 from __future__ import annotations
@@ -179,16 +179,17 @@ class _Search:
         self.devices = sorted({place.device for place in self.places})
 
     def _between(self, target: Backend) -> Iterator[Place]:
-        """Yield the places where direct converters start, and those between two devices other than the host.
+        """Yield the places where direct converters start.
 
-        The latter are the target on the device of the source, and the source on the device of the target.
+        If the source and the goal are on two devices other than the host, also yield the target's library on the device
+        of the source, and the source's library on the device of the goal.
         """
         devices = {HOST.device, self.goal.device, self.start.device}
         for converter in self.converters:
             for device in sorted(devices):
                 if device_kind(device) == converter.source_device:
                     yield Place(converter.source, device)
-        if len(devices) > 2:  # the source and the goal are on two devices other than the host
+        if len(devices) > 2:
             for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
                 if isinstance(origin, Backend) and device in call_backend(origin, "devices.names"):
                     yield Place(origin.name, device)
@@ -221,7 +222,7 @@ class _Search:
         )
 
     def _steps(self, place: Place, copied: str) -> Iterator[Step]:
-        """Yield the steps from a place. `copied` is as in `decide`."""
+        """Yield the steps from a place. `copied` has the same meaning as in `decide`."""
         kind = device_kind(place.device)
         for converter in self.converters:
             if (converter.source, converter.source_device) != (place.backend, kind):
@@ -272,7 +273,7 @@ def _hands_over(origin: Origin, kind: str) -> bool:
 def describe_route(
     catalog: Catalog, source: Origin, target: Backend, device: Device, source_device: str
 ) -> Route:
-    """Return the route of an array of `source` on the device `source_device`."""
+    """Return the route of an array of `source` from the device `source_device` to `target`."""
     same = same_library(source, target)
     target_device = source_device
     if not same or device is not None:

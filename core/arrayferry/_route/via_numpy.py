@@ -1,7 +1,7 @@
 """The general path between any two backends, through a NumPy array in host memory.
 
-Whether the NumPy array must be copied follows from what both backends guarantee about their memory. Flags of NumPy or
-of a library are not enough: only memory that arrayferry allocated is known to be used by nothing else.
+Whether the NumPy array must be copied follows from what both backends guarantee about their memory. Flags of
+arrays are not enough, since other code may use any memory that arrayferry did not allocate itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RoutedArray(NamedTuple):
-    """An array between two steps.
+    """An array between two steps of a route.
 
     Attributes:
         value: an array of the backend at the end of the last step.
@@ -43,8 +43,8 @@ def to_host(
         x: the array.
         source: the backend of the array.
         options: the options of the conversion. Only `copy` is used.
-        on_host: whether the array is in host memory. If False, the result is a copy.
-        values: the result of `source.to_numpy(x)`, or None if it was not called yet.
+        on_host: whether the array is in host memory. If False, a writable result counts as a copy.
+        values: the result of `source.to_numpy(x)`, or None if `to_numpy` was not called yet.
     """
     import numpy as np
 
@@ -67,7 +67,7 @@ def from_host(
 
     Args:
         array: the NumPy array. It is not changed.
-        source: the backend of the array that the values were read from.
+        source: the backend of the array at the start of the route.
         target: the backend of the result.
         device: the device of the result, as `Backend.from_numpy` accepts it.
         options: the options of the conversion.
@@ -83,7 +83,7 @@ def from_host(
         changed = changed or plain
     copied = array.copied
     if changed:
-        copied = "its strides, alignment or byte order had to be changed"
+        copied = "its dtype, strides, alignment or byte order had to be changed"
     sharing = decide(source, target, options.copy, readonly=readonly, copied=copied)
     if sharing == "copy" and target.from_numpy_shares is not False:
         n = np.array(n, copy=True, order="K", subok=False)

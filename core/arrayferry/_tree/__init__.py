@@ -1,5 +1,5 @@
 """Flattening a value into its arrays, and rebuilding the value with other arrays.
 
-These modules know structures, but no libraries. Their callers pass a function, `kind_of`, which returns how a
-conversion treats an object.
+These modules handle structures of all types, but do not depend on array libraries. Callers pass a function, `kind_of`,
+which returns how a conversion treats an object.
 """

@@ -15,7 +15,7 @@ from .state import with_state
 
 
 class DataclassContainer(Container):
-    """For dataclasses, and other classes that list their fields. Objects are rebuilt without calling a constructor."""
+    """For dataclasses. Objects are rebuilt without calling a constructor. Subclasses handle other lists of fields."""
 
     def fields(self, cls: Any) -> Sequence[Any]:
         return dataclasses.fields(cls)
@@ -56,7 +56,7 @@ def _is_elsewhere(value: AnyTree, name: str) -> bool:
 
 
 class WithFields(Container):
-    """For a class that has fields and is derived from one of Python's containers."""
+    """For a class that has fields and is derived from a container type of Python, such as dict."""
 
     def __init__(self, items: Container, fields: DataclassContainer) -> None:
         self.items = items

@@ -1,7 +1,7 @@
 """Keys of values. Values with equal keys have the same type and contents.
 
-Unlike with Python's `==`, the keys of 1, 1.0 and True differ, and so do those of 0.0 and -0.0, and those of objects of
-a class and of a derived class. The key of a value that cannot be read equals no other key.
+Unlike Python's `==`, keys distinguish 1 from 1.0 and True, 0.0 from -0.0, and an object of a class from an object of a
+derived class. The key of a value that cannot be read equals no other key.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 }
 _OF_OBJECT: Any = getattr(copyreg, "__newobj__")  # noqa: B009
 _OWN = {"__reduce_ex__", "__reduce__"}
-"""`_OF_OBJECT` is the first item of what `object.__reduce_ex__` returns.
+"""Methods by which a class determines the reduced form of its objects, for pickling.
 
-A class that defines a method in `_OWN` determines its reduced form itself.
+By default, the reduced form is a tuple whose first item is `_OF_OBJECT`.
 """
 
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
-"""Classes of structures of JAX and optree, compared by `==`, since equal objects may be pickled differently."""
+"""Names of classes of JAX and optree. Objects are compared by `==`, since equal objects may be pickled differently."""
 
 Special = Callable[[Any], Hashable | None]
 
 
 class IdentityKey(weakref.ref[Any]):
-    """The key of an object that equals only itself. It does not keep the object alive."""
+    """The key of an object that equals only itself. The key does not keep the object alive."""
 
     __slots__ = ("_id",)
 
@@ -82,8 +82,8 @@ def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
 
     Args:
         value: anything.
-        special: a function that is called with the value and with each part of it. It returns None to compare the part
-            as above. Otherwise it returns the smaller parts to compare, as a tuple or frozenset, or a finished key.
+        special: a function that is called with the value and with each part of the value. It returns None to compare
+            the part as above. Otherwise it returns a tuple or frozenset of smaller parts to compare, or a finished key.
 
     Examples:
         >>> from arrayferry.extending import exact_key
@@ -103,7 +103,7 @@ def exact_key(value: AnyTree, special: Special | None = None) -> Hashable:
 def _key(
     value: AnyTree, special: Special | None, left: Iterator[int], depths: dict[int, int]
 ) -> Hashable:
-    """Return the key of a value. `depths` has the ids and depths of the values that contain it, to detect cycles."""
+    """Return the key of a value. `left` limits the parts. `depths` has the depths of values around `value`, by id."""
     cls = type(value)
     if cls in _PLAIN:
         return cls, value
@@ -124,7 +124,7 @@ def _key(
 
 
 def _parts(value: AnyTree, cls: Any) -> Any:
-    """Return a tuple of the parts of an object. If they cannot be read or compared, return a key for the object."""
+    """Return a tuple of the parts of an object, or a key for the object if the parts cannot be read or compared."""
     if cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array"))):
         return IdentityKey(value) if cls.__weakrefoffset__ else _Equal(value)
     is_array = hasattr(cls, "__len__") and (hasattr(cls, "__array__") or hasattr(cls, "__dlpack__"))
@@ -143,5 +143,5 @@ def _parts(value: AnyTree, cls: Any) -> Any:
 
 
 def _class_of(module: str, name: str) -> Any:
-    """Return a class of a module for `isinstance`, or an empty tuple if the module was not imported."""
+    """Return a class of a module for `isinstance`, or an empty tuple if the module has not been imported."""
     return getattr(sys.modules.get(module), name, ())

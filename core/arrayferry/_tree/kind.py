@@ -16,11 +16,11 @@ class Kind:
     """How a conversion treats values of one type, and which backend, source or container handles them.
 
     Attributes:
-        category: "array"; "objects" for a NumPy array, which may contain objects; "scalar" for a number of NumPy;
+        category: "array"; "objects" for a NumPy array, whose elements may be objects; "scalar" for a number of NumPy;
             "number" for a number of Python; "container"; "source" for an object that arrays are read from; or "other".
         backend: the backend of an array, or the backend of NumPy for a NumPy scalar.
         source: the source that reads arrays from objects of this type.
-        container: the container of a structure, or of an array of objects.
+        container: the container that reads and rebuilds a structure or an array of objects.
         cacheable: whether this kind is final. The kind "other" is not final while a library is being imported.
         origin: `backend` or `source`, whichever is not None.
         is_array: whether values of this type are arrays or NumPy scalars.
@@ -39,12 +39,12 @@ class Kind:
         self.is_array = self.category in ("array", "objects", "scalar")
 
     def searches(self, value: AnyTree) -> bool:
-        """Return whether a value may contain arrays: a container, or an array of objects that is not masked."""
+        """Return whether a value may contain arrays: a container, or an array of objects without masked elements."""
         if self.category != "objects":
             return self.category == "container"
         import numpy
 
-        if type(value) is numpy.ndarray:  # not masked, so numpy.ma is not imported
+        if type(value) is numpy.ndarray:  # it has no mask, so numpy.ma is not needed
             return bool(value.dtype.kind == "O")
         if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may override `dtype`
             return False

@@ -84,7 +84,7 @@ class DictSubclassContainer(DictContainer):
         for key, child in _items(base.keys(value), children).items():
             base.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
-                new.__dict__[key] = child  # the class also stores the item as an attribute
+                new.__dict__[key] = child  # the object stores the item also as an attribute
         return new
 
     def steps(self, value: AnyTree) -> Sequence[str]:
@@ -111,7 +111,7 @@ _frozendict: Any = getattr(builtins, "frozendict", None)
 
 
 def _dict_of(value: AnyTree) -> Any:
-    """Return the base class whose methods read the items of a dict in order."""
+    """Return `OrderedDict` or `dict`, whichever has the methods that read the items of `value` in order."""
     return OrderedDict if isinstance(value, OrderedDict) else dict
 
 
@@ -151,9 +151,10 @@ class ChainMapContainer(DictContainer):
 
 
 class MappingContainer(DictContainer):
-    """For all other mappings. They are rebuilt around the dict that stores their items, or by their constructor.
+    """For all other mappings.
 
-    The result is checked before it is returned.
+    A mapping is copied with another dict in place of the dict that stores its items, or its class is called with a dict
+    of the items. Then `rebuild` checks that the result has the right items.
     """
 
     transparent = False
@@ -165,7 +166,7 @@ class MappingContainer(DictContainer):
         items = _items(value, children)
         if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
             raise StructureError(
-                f"a {type(value).__name__} cannot hold converted arrays, since Python deletes arrays that nothing else refers to",
+                f"a {type(value).__name__} cannot store converted arrays, since Python deletes arrays that nothing else refers to",
                 remedy="Convert dict(value), and keep the result.",
             )
         for way in (_around_its_store, _by_its_constructor):
@@ -175,7 +176,7 @@ class MappingContainer(DictContainer):
                     return new
         cls = type(value)
         raise StructureError(
-            f"a {type_name(cls)} cannot be rebuilt around converted arrays",
+            f"a {type_name(cls)} cannot be rebuilt with converted arrays",
             remedy="Register a Container for this class, or convert dict(value).",
         )
 
@@ -198,7 +199,7 @@ def _holds(mapping: Any, items: dict[Any, Any]) -> bool:
 
 
 MAPPING = MappingContainer()
-"""The container for mappings that neither `MAPPINGS` nor `MAPPINGS_BY_BASE` has."""
+"""The container for mappings whose types are neither in `MAPPINGS` nor in `MAPPINGS_BY_BASE`."""
 
 MAPPINGS: dict[type, Container] = {
     dict: DictContainer(),

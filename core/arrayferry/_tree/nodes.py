@@ -31,14 +31,14 @@ class Branch:
 
     Attributes:
         value: the container.
-        container: the `Container` that reads and rebuilds it.
-        children: a `Leaf`, a `Branch`, or the value itself where it holds no array.
-        steps: how each child is reached, as Python would write it. Empty if the tree was flattened without `places`.
+        container: the `Container` that reads and rebuilds `value`.
+        children: for each child, a `Leaf`, a `Branch`, or the child itself if it is neither an array nor a container.
+        steps: for each child, the Python code that selects it, such as `".x"`. Empty for a `Tree` without `places`.
         index: the index of the branch among the branches of the tree.
         leaves: whether the container has a leaf, at any depth.
         arrays: whether the container has a leaf that is not a Python number, at any depth.
-        rebuilt: whether a new container is made. If False, the container is returned unchanged.
-        repeated: whether the container is also in another place of the tree.
+        rebuilt: whether a new container is created. If False, the result contains the container itself.
+        repeated: whether the container occurs several times in the tree.
     """
 
     value: Any
@@ -56,7 +56,7 @@ class Nodes:
     """The containers of a tree, and the places of its leaves.
 
     Args:
-        root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
+        root: a `Leaf`, a `Branch`, or the value itself if it is neither an array nor a container.
         branches: the containers, each after the containers in it.
         keeps: whether a container whose `rebuild` raises a `ConversionError` is returned unchanged. After a
             `StructureError`, the container is returned only if nothing in it was converted.
@@ -75,7 +75,7 @@ class Nodes:
 
     @property
     def root(self) -> Any:
-        """A `Leaf`, a `Branch`, or the value itself if it holds no array."""
+        """A `Leaf`, a `Branch`, or the value itself if it is neither an array nor a container."""
         return self.branches[-1] if self.branches else self._root
 
     def build(self, results: Sequence[Any]) -> Any:
@@ -84,7 +84,7 @@ class Nodes:
             root = self._root
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
-        # the new container of each repeated container, by the ids of the repeated container and its children
+        # the new containers of repeated containers, by the ids of old container and new children
         cached: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:
@@ -116,7 +116,7 @@ class Nodes:
         except RecursionError as error:
             raise too_deep(self._path_to(lambda node: node is branch), error) from error
         except Exception as error:
-            # a container that accepts only numbers, such as torch.Size, is returned unchanged
+            # return a container of numbers, such as torch.Size, unchanged if it refuses arrays
             if not branch.arrays:
                 return value
             if isinstance(error, ConversionError):
@@ -133,11 +133,11 @@ class Nodes:
             ) from error
 
     def path_of(self, index: int) -> str:
-        """Return the path of an array in the tree, as Python would write it; "" at the top."""
+        """Return the path of an array in the tree, as Python would write it, or "" if the array is the tree."""
         return self._path_to(lambda node: type(node) is Leaf and node.index == index)
 
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
-        """Return the first path to a node, or "" if it is at the top."""
+        """Return the first path to a node, or "" for the root."""
         steps: list[tuple[Branch, int]] = []
         seen: set[int] = set()
         waiting: list[tuple[int, Branch, int]] = []

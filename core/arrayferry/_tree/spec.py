@@ -26,7 +26,7 @@ class TreeSpec:
     keys, attributes and settings, and other values that are equal and of the same types.
 
     Attributes:
-        paths: how each leaf is reached, as Python would write it, or "" for a tree that is one leaf.
+        paths: for each leaf, the Python code that selects it, such as `"['a'][0]"`, or "" for a tree that is one leaf.
     """
 
     __slots__ = ("_flat", "_hash", "_key", "_nodes", "paths")
@@ -52,13 +52,13 @@ class TreeSpec:
         A container that occurred in several places becomes one object again if its children are the same in each place.
 
         Raises:
-            StructureError: there are too many or too few leaves, or a container cannot hold them.
+            StructureError: there are too many or too few leaves, or a container cannot be rebuilt with them.
         """
         leaves = leaves if type(leaves) is list else list(leaves)
         if len(leaves) != len(self.paths):
             raise StructureError(
                 f"{len(leaves)} leaves were given for a layout of {len(self.paths)}",
-                remedy="Pass one leaf for each path in its `paths`.",
+                remedy="Pass one leaf for each path in the `paths` of the layout.",
             )
         if self._flat is not None:
             return tuple.__new__(self._flat, leaves)
@@ -69,10 +69,11 @@ class TreeSpec:
         return self._flat is cls
 
     def order_in(self, other: TreeSpec) -> list[int] | None:
-        """Map the leaves to the leaves of another layout, which may differ only in the order of keys.
+        """Map the leaves of this layout to those of another layout, which may differ only in the order of dict keys.
 
         Returns:
-            For each leaf of this layout, the index of the same leaf in `other`. None if more than the order differs.
+            For each leaf of this layout, the index of the same leaf in `other`. None if the layouts differ in more than
+            the order of keys.
         """
         if self == other:
             return list(range(len(self.paths)))
@@ -193,7 +194,7 @@ def _template_of(branch: Branch) -> Any:
 def _branch_key(branch: Branch) -> Any:
     """Return a key for a container: its type, its static key and keys for its children."""
     if not branch.rebuilt:
-        return None  # the key of the parent contains a key for this container as a value
+        return None  # the key of the parent has a key for this container, by `_code`
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
 
 
@@ -217,14 +218,14 @@ def _static_key(branch: Branch) -> Any:
 
 
 def _is_plain_tuple(cls: type) -> bool:
-    """Return whether tuples of a class, such as a named tuple, have no data but their elements."""
+    """Return whether objects of a class, such as a named tuple, are tuples without data besides their elements."""
     return (
         issubclass(cls, tuple) and not has_attributes(cls) and not hasattr(cls, "n_sequence_fields")
     )
 
 
 def _flat_type(node: Any) -> Any:
-    """Return the class of a named tuple whose elements are all leaves, which is rebuilt quickly. Otherwise None."""
+    """Return the class of a named tuple whose elements are all leaves, else None. Such tuples are rebuilt faster."""
     cls = type(node.value) if type(node) is Branch else None
     if cls is None or not _is_plain_tuple(cls):
         return None
@@ -235,7 +236,7 @@ def _flat_type(node: Any) -> Any:
 
 
 def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
-    """Return pairs of children of two nodes, by key for dicts. Return None if more than the order of keys differs."""
+    """Pair the children of two nodes, those of dicts by key. Return None if more than the order of keys differs."""
     if type(mine) is not Branch or type(its) is not Branch or not (mine.rebuilt and its.rebuilt):
         return [] if _code(mine) == _code(its) else None
     children = its.children

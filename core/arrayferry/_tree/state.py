@@ -52,7 +52,7 @@ def copy_state(new: Any, old: Any) -> None:
 
 
 def has_attributes(cls: type) -> bool:
-    """Return whether objects of a class can have attributes of their own. Objects of most named tuples cannot."""
+    """Return whether objects of a class can have attributes of their own. Most named tuples cannot."""
     if cls.__dictoffset__:
         return True
     return any(base.__dict__.get("__slots__") for base in cls.__mro__)

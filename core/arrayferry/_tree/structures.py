@@ -12,7 +12,7 @@ from .sequences import SEQUENCES, SEQUENCES_BY_BASE, STRUCT_SEQUENCE
 from .state import class_attribute
 
 EXACT = MAPPINGS | SEQUENCES
-"""The containers for Python's own types."""
+"""The containers for Python's own types, by exact type."""
 _BY_BASE = MAPPINGS_BY_BASE + SEQUENCES_BY_BASE
 
 

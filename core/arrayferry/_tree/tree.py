@@ -1,7 +1,7 @@
 """Trees: a value is flattened into its arrays, and rebuilt with other arrays.
 
-No function is recursive, so even a thread with a small stack can convert a tree of thousands of levels. A cycle, and
-more than `MAX_DEPTH` levels, raise `StructureError`. The value itself is never changed.
+No function is recursive, so even a thread with a small stack can convert a deep tree. A cycle or more than `MAX_DEPTH`
+levels raise `StructureError`. The value itself is never changed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from .values import (
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
 """The maximum depth of a tree. Without a limit, a value that creates its children on demand could be endless.
 
-Python 3.13 and newer frees nested objects recursively. With more levels than this, freeing the result in a thread
-with a small stack would end the process.
+Python 3.13 and newer versions free nested objects recursively, so their limit is lower. With more levels, freeing the
+result in a thread with a small stack would end the process.
 """
 
 
@@ -45,25 +45,25 @@ _OPEN: Any = object()
 
 
 class Tree(Nodes):
-    """A value, flattened.
+    """A value, flattened into its arrays and containers.
 
     Args:
         value: anything.
         kind_of: a function that returns the `Kind` of a value.
-        options: the options, which decide whether Python's numbers, and objects that could become arrays, count as
-            arrays. With None, they do not, and no object raises an error.
-        whole: whether this is the whole value of a conversion, and not a part of it.
-        places: whether the arrays of a container that is in several places are listed for each place.
-        everything: whether all values but containers count as arrays. This has no effect with options.
+        options: the options of a conversion, which decide whether Python numbers and objects that could become arrays
+            count as arrays. If None, they do not, unless `everything` is True, and no object raises an error.
+        whole: whether `value` is the whole value of a conversion, and not a part of it.
+        places: whether a container that occurs several times has its arrays listed each time.
+        everything: whether all values but containers count as arrays. This has no effect if there are options.
 
     Attributes:
         arrays: the arrays in order.
         kinds: the kind of each array.
-        cacheable: whether a plan may be written: other objects of the same types are converted in the same way.
+        cacheable: whether all values of the same types are converted in the same way, so that a plan may be compiled.
 
     Raises:
         StructureError: the value contains itself or is too deep, or a container cannot be read.
-        NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
+        NotAnArrayError: the options refuse an object, or the whole value cannot be converted.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Tree(Nodes):
                 needed.update(node.index for node in branch.children if type(node) is Branch)
 
     def _walk(self, value: AnyTree) -> Any:
-        """Return the node of the value, with nodes for all that is in it."""
+        """Return the node of a value, with the nodes of all values inside it."""
         node = self._node(value)
         while self._open:
             branch, inside = self._open[-1]
@@ -199,7 +199,7 @@ class Tree(Nodes):
             raise StructureError(
                 f"a {type(value).__name__} could not be read by the container {type(container).__name__} "
                 f"({describe_error(error)})",
-                remedy="Correct its attributes or keys that raise errors, or register a Container for the class.",
+                remedy="Correct the attributes or keys that raise errors, or register a Container for the class.",
                 path=self._path(),
             ) from error
         if self._options is not None and self._options.unknown == "raise":

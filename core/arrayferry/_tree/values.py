@@ -1,6 +1,6 @@
 """Reads objects of no known library that could become arrays. If units or masks would be lost, an error is raised.
 
-In a tree, such objects are converted only with `unknown="convert"`, since arrayferry does not know what would be lost.
+In a tree, such objects are converted only with `unknown="convert"`, since arrayferry does not know what is lost.
 If the whole value is such an object, an error is raised, since users would not expect the object back unchanged.
 """
 
@@ -44,7 +44,7 @@ _PLAIN = (str, bytes, bytearray, type, ModuleType, Enum)
 _PYTHONS = (
     *_PLAIN, Number, datetime.date, datetime.time, datetime.timedelta, set, frozenset, BaseException, PurePath,
 )  # fmt: skip
-"""Types of plain data. Their subclasses are not meant as arrays either."""
+"""Types of plain data. Objects of their subclasses are plain data too."""
 
 _HEAP_TYPE = 1 << 9
 """The flag of classes that are created at run time."""
@@ -102,7 +102,7 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
 
     Args:
         value: the object.
-        path: its path in the tree.
+        path: the path of the object in the tree.
         has_source: whether a source reads objects of this type.
     """
     name = type_name(type(value))
@@ -118,8 +118,8 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
         if has_source:
             remedy = f"Convert it by itself, or {convert}."
         elif not may_become_array(value):
-            # the value is a proxy, or a structure that hides its items
-            remedy = "Pass the object that it stands for, or its items in a list or dict of Python."
+            # the value is a proxy, or a structure that hides items
+            remedy = "Pass the object that it stands for, or the items that it hides, in a list or dict of Python."
         elif _offers(value, "__dlpack__"):  # not numpy(), which would copy the array to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
@@ -184,7 +184,7 @@ def _own_way(value: AnyTree) -> str:
 
 
 _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
-"""The call to suggest for an object with `__cuda_array_interface__`, by the first of these attributes that it has."""
+"""The calls to suggest for objects on a GPU, by attribute. The first attribute that the object has decides."""
 
 
 def is_on_gpu(value: AnyTree) -> bool:
@@ -297,7 +297,7 @@ def _has_units(x: AnyTree) -> bool:
 
 
 def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
-    """Yield a function that reads an object for each protocol that the object offers."""
+    """For each protocol that an object offers, yield a function that reads the object."""
     import numpy
 
     if _offers(x, "__dlpack__"):

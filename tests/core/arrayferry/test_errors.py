@@ -71,5 +71,5 @@ def test_device_objects_of_other_libraries_count_by_their_names(target):
             y = af.convert(x, target, device=device)
             assert af.backend_of(y).device_of(y) == "cpu"
     for wrong in (torch.device("meta"), torch.device("cuda:7"), object(), 0, np.zeros(2)):
-        words = r"no device .* here\. It has 'cpu'"
+        words = r"no device .* here\. Pass one of its devices: 'cpu'"
         refused(af.DeviceError, words, np.ones(3, np.float32), target, device=wrong)

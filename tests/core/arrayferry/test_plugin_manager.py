@@ -222,7 +222,7 @@ MOVED = {cls: _MOVED[cls.__base__] for cls in (BoxBackend, BoxSource, HeldContai
 
 @pytest.mark.parametrize(("cls", "old"), [(cls, old) for cls in MOVED for old in MOVED[cls]])
 def test_a_member_that_has_moved_is_refused(cls, old):
-    words = rf"Faulty has {old}, which is {re.escape(MOVED[cls][old])} now\. Set devices"
+    words = rf"Faulty has {old}, which is {re.escape(MOVED[cls][old])} now\. Rename it"
     with pytest.raises(af.PluginError, match=words):
         check_part(part(cls, **{old: lambda self: None}))
 

@@ -164,7 +164,7 @@ def test_other_arguments_are_refused(path):
     ):
         with pytest.raises(ProgramError, match=text):
             run(*given)
-    with pytest.raises(af.NarrowingError, match="holds 1099511627776, which does not fit int32"):
+    with pytest.raises(af.NarrowingError, match="contains 1099511627776, which does not fit int32"):
         run(x, 2**40)
 
 
