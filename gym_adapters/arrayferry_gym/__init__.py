@@ -1,7 +1,7 @@
 """Use a Gymnasium environment written for one array library with an agent written for another.
 
-The classes have the names and arguments of Gymnasium's own, so that users only have to change the import.
-`arrayferry_gym.vector` has the same names for vector environments.
+The adapters have the names and arguments of Gymnasium's wrappers, so that users only have to change the import. The
+module `arrayferry_gym.vector` has adapters for vector environments, with the same names.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _PLACES = {
     "advantages": "_advantages",
     "from_simulator": "_adapters.simulator",
 }
-"""The module of each name, imported when the name is first used."""
+"""The modules that define these names. A module is imported when one of its names is first used."""
 
 
 if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name

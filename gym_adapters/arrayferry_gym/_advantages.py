@@ -35,28 +35,30 @@ def advantages(
     "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016).
 
     The arrays may be of different libraries, and are converted to the library of `values`. In JAX, the sum is computed
-    by `scan`, and the function works inside `jit`. Gradients pass through rewards and values. If you do not want this,
-    detach both.
+    by `scan`, and the function works inside `jit`. Gradients pass through rewards and values. To prevent this, detach
+    rewards and values.
 
     With `lam=1.0`, the advantages plus `values` are the discounted returns.
 
     Args:
-        rewards: the rewards, (time, environment, ...), with further axes for several rewards per step. They are cast to
-            the dtype of the values. The steps of a `rollout` or a `Collector` can be passed instead, without flags.
-        values: the values of the observations before the steps, floating-point, in the shape of the rewards.
-        next_values: the values of the observations after the steps and before any reset, in the same shape.
-        terminated: whether the episode terminated, (time, environment).
-        truncated: whether the episode was truncated, (time, environment).
-        gamma: the discount factor: a number, or an array for several rewards.
-        lam: the weight of later errors (lambda): a number, or an array for several rewards.
-        counts: which steps count, (time, environment), or None for all. Steps that do not count get the advantage 0, and
-            should be left out of a loss. In NEXT_STEP mode, these are the steps that only reset.
+        rewards: the rewards, of shape (time, environment, ...), with further axes for several rewards per step. They
+            are cast to the dtype of the values. Instead of rewards and flags, you can pass the steps of a `rollout` or
+            a `Collector`.
+        values: the values of the observations before the steps, as floats in the shape of the rewards.
+        next_values: the values of the observations after the steps and before any reset, in the shape of the rewards.
+        terminated: whether the episode terminated, of shape (time, environment).
+        truncated: whether the episode was truncated, of shape (time, environment).
+        gamma: the discount factor, as a number, or as an array with a factor for each of several rewards.
+        lam: the weight of later errors (lambda), as a number, or as an array with a weight for each of several rewards.
+        counts: True for each step that counts, of shape (time, environment), or None if all steps count. A step that
+            does not count, such as a step that only resets in NEXT_STEP mode, has the advantage 0. Leave it out of a
+            loss.
 
     Returns:
         The advantages, in the shape, dtype and library of `values`.
 
     Raises:
-        arrayferry.OptionError: shapes do not fit, values are not floating-point, flags are missing or not 0 and 1, or
+        arrayferry.OptionError: shapes do not match, values are not floating-point, flags are missing or not 0 and 1, or
             `gamma` or `lam` is not between 0 and 1.
 
     Examples:
@@ -85,7 +87,7 @@ def advantages(
     if not shape or "float" not in dtype_name(values.dtype):
         raise af.OptionError(
             f"values={values!r:.80} is not an array of floats with a time axis",
-            remedy="Pass the values of the observations, (time, environment).",
+            remedy="Pass the values of the observations, of shape (time, environment).",
         )
     arguments = [rewards, next_values, terminated, truncated, gamma, lam, counts]
     for x in (values, *arguments):
@@ -118,7 +120,7 @@ def advantages(
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, gamma, lam)
     )
-    # not a product with the flags: the value after the end of an episode may be NaN, and 0 * NaN is NaN
+    # `where`, not a product, since the value after an episode may be NaN, and 0 * NaN is NaN
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
     if counts is not None:
@@ -161,7 +163,7 @@ def _check_shape(name: str, x: AnyArray, needed: tuple[int, ...]) -> None:
         raise af.OptionError(
             f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
             remedy="Pass all arrays as (time, environment). Pass next_values separately, one for each observation after a step. "
-            "Give rewards and values the same further axes: [..., 0] removes the last axis of (time, environment, 1).",
+            "Rewards and values need the same further axes: [..., 0] removes the last axis of (time, environment, 1).",
         )
 
 

@@ -15,7 +15,7 @@ from arrayferry.typing import AnyArray, AnyTree, Namespace
 
 @functools.lru_cache(64)
 def namespace(backend: af.Backend) -> Any:
-    """Return the namespace of a library that methods of environments receive as `xp`."""
+    """Return the namespace of a library, which methods of environments receive as `xp`."""
     x = backend.from_numpy(np.zeros((), np.float32))
     # for JAX, array-api-compat would create an array, which JAX's transfer guard may refuse
     return x.__array_namespace__() if backend.name == "jax" else af.namespace_of(x)
@@ -42,7 +42,7 @@ def to_shape(xp: Namespace, x: AnyArray, shape: Any) -> Any:
 
 
 def copied(array: AnyArray) -> Any:
-    """Return a copy of an array of any library, through which gradients pass."""
+    """Return a copy of an array of any library. Gradients pass through the copy."""
     copy = getattr(array, "clone", None) or getattr(array, "copy", None)
     return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
 
@@ -88,14 +88,14 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
     )
 
 
-# the cache needs the kind too, since a comparison of dtypes of different libraries may raise an error
+# `kind` is in the cache's key, since comparing dtypes of two libraries may raise an error
 @functools.cache
 def _is_bool(kind: type, dtype: Any) -> bool:
     return dtype_name(dtype).startswith("bool")
 
 
 def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
-    """Apply a function to the arrays of trees (dicts, tuples and lists) that have the same structure."""
+    """Apply a function to the corresponding arrays of trees: dicts, tuples and lists of the same structure."""
     if isinstance(tree, dict):
         return {
             key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
@@ -116,7 +116,7 @@ def dtype_in(xp: Namespace, dtype: Any) -> Any:
     """Return the dtype of a namespace that corresponds to a NumPy dtype. Its name is the result of `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
-    if xp.__name__.startswith("jax"):  # no cache: JAX's dtypes depend on a flag
+    if xp.__name__.startswith("jax"):  # no cache, since dtypes depend on `jax_enable_x64`
         return _dtype_in(xp, dtype)
     return _known_dtype_in(xp, dtype)
 
@@ -147,7 +147,7 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
             fits = finite | ~np.isfinite(x)
         else:
             fits = cast == x
-            # `cast == x` compares rounded floats, so the floats are cast back and compared as integers
+            # `cast == x` would round integers to floats, so the floats are cast back to integers
             if kind not in _INEXACT and wanted in _INEXACT:
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
@@ -159,11 +159,11 @@ _INEXACT = ("float", "complex")
 
 
 def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
-    """Cast an array of any library by the rules of `cast_numbers`. Its values are read, unless it is traced.
+    """Cast an array of any library by the rules of `cast_numbers`. Its values are read unless the array is traced.
 
     Args:
         x: the array.
-        dtype: a dtype of its library.
+        dtype: a dtype of the array's library.
         what: the name of the array in messages.
 
     Raises:
@@ -183,7 +183,7 @@ def cast_fitting(x: AnyArray, dtype: Any, what: str) -> Any:
 def cast_clipped(x: AnyArray, dtype: Any) -> Any:
     """Cast an array to another dtype. The result is the same in each library. Values are not read from the device.
 
-    For an integer dtype, a number out of range becomes the nearest number in range, and NaN becomes the lowest.
+    For an integer dtype, a number out of range becomes the nearest number in range, and NaN becomes the lowest number.
     """
     xp = af.namespace_of(x)
     if x.dtype == dtype:
@@ -216,9 +216,10 @@ def _widens(name: str, wanted: str) -> bool:
 
 @functools.cache
 def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
-    """Return how to clip numbers of one dtype for a cast to an integer dtype, or None if clipping is not needed.
+    """Return the limits for a cast from one dtype to an integer dtype, or None if clipping is not needed.
 
-    The result is the lowest and highest number to cast, the result for lower numbers, and the result for higher ones.
+    The limits are the lowest and the highest number to cast, and the two integers that replace lower and higher
+    numbers.
     """
     of: Any = dtype_named(name)
     old, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
@@ -228,7 +229,7 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if old.kind == "float" else int
     ends = number(old.limits.min), number(old.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float and float(top := np.asarray(high, of)) > most:  # the dtype rounded `high` up
+    if number is float and float(top := np.asarray(high, of)) > most:  # `of` rounded `high` up
         high = float(np.nextafter(top, np.asarray(0, of)))
     elif number is int and (low, high) == ends:
         return None

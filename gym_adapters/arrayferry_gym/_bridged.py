@@ -1,4 +1,4 @@
-"""`Bridged`: vector environments of any library for a trainer, in SAME_STEP or DISABLED mode."""
+"""`Bridged`, a vector environment that is converted for a trainer. Its mode is SAME_STEP or DISABLED."""
 
 from __future__ import annotations
 
@@ -34,22 +34,25 @@ class Bridged:
         bridge: the name of the class that users have called, for errors.
         trainer: the name of the trainer, for errors.
         xp: the library of the trainer.
-        device: the device of results, or None to keep their device.
-        infos: whether the trainer uses infos. If it does not, or if all infos are empty, `step` returns an empty list
-            in place of infos.
+        device: the device of converted results. None leaves them on their device.
+        infos: whether the trainer uses infos. If False, or if all infos are empty, `step` returns an empty list in
+            place of infos.
         needs_final: whether the trainer needs the last observations of episodes.
 
     Attributes:
         envs: the environments in the library of the trainer.
-        singles: the single environments inside, or None if there are none, or if they are in other processes.
-        loses_final: whether, at the ends of episodes, `step` returns the first observations of the next episodes.
+        singles: the single environments inside, or None if this process has none.
+        loses_final: whether `step` returns the first observation of the next episode in place of the last of an
+            episode.
         firsts: for each environment, the infos of its last reset.
         given: the infos of the last step, as the environments returned them.
-        current: the current observations, after resets in the same step, or None before the first reset.
+        current: the observations after the last step and its resets, or after the last call of `reset`. None before the
+            first reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: `envs` resets in the next step, loses needed last observations, or has several rewards.
+        arrayferry.OptionError: `envs` is in NEXT_STEP mode, does not return last observations that the trainer needs,
+            or returns several rewards per environment.
     """
 
     envs: vector.ArrayConversion[Any, Any, Any]
@@ -79,8 +82,8 @@ class Bridged:
                 "learns from every step",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
                 'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}). If it has no such mode, '
-                "arrayferry_envs.make_vec may add it, as for EnvPool; or write a loop that skips these steps: see "
-                "how-to/autoreset.",
+                "try arrayferry_envs.make_vec, which adds it to EnvPool, or write a loop that skips these steps (see "
+                "how-to/autoreset).",
             )
         self._trainer = trainer
         if self.loses_final and needs_final:
@@ -103,9 +106,9 @@ class Bridged:
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
-        # a mask of the rows that have reset by themselves, before the trainer called `reset`, or None
+        # a mask of the environments that the last step or `seed` has already reset, or None
         self._ready: Any = None
-        # a mask of the rows that have stepped without being selected since their last reset, or None
+        # a mask of the environments that stepped unselected since their last reset, or None
         self._needs_reset: Any = None
 
     def seed(self, seed: Any) -> None:
@@ -116,15 +119,15 @@ class Bridged:
     def reset(
         self, rows: AnyArray = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
-        """Begin new episodes in the selected rows, except where the environments have already reset by themselves.
+        """Reset the selected environments, except those that the last step has already reset.
 
         Args:
-            rows: a mask of environments, bool (num_envs,), or None for all.
+            rows: a mask of the selected environments, bool (num_envs,), or None for all.
             seed: as for `reset` of the environments.
             options: as for `reset` of the environments.
 
         Returns:
-            A batch of observations. Use only the selected rows. The infos are in `firsts`.
+            A batch of observations, of which only the selected rows may be used. The infos are in `firsts`.
         """
         rows = self._all if rows is None else rows
         ready = None if seed is not None or options else self._ready
@@ -153,7 +156,7 @@ class Bridged:
             self._reset_keys.update(*self.firsts)
 
     def step(self, actions: AnyTree, rows: AnyArray = None) -> tuple[Any, Any, Any, Any, list[Any]]:
-        """Take a step. Where an episode has ended, the observation and the infos are those of its last state.
+        """Take a step. At the end of an episode, the observation and the infos are those before any reset.
 
         Args:
             actions: an action for each environment.
@@ -161,22 +164,22 @@ class Bridged:
                 too, since a vector environment steps as a whole. Ignore their results.
 
         Raises:
-            arrayferry.OptionError: since its last reset, a selected environment has stepped without being selected, or
-                a step has several rewards.
+            arrayferry.OptionError: a selected environment has stepped unselected since its last reset, or a step
+                returns several rewards per environment.
         """
         if self._needs_reset is not None:
             lost = self._needs_reset if rows is None else self._needs_reset & rows
             if lost.any():
                 raise af.OptionError(
-                    f"a step was requested for {lost.tolist()}, but these environments were stepped when only others "
-                    "were selected, since a vector environment steps as a whole",
-                    remedy="Reset these environments first.",
+                    f"a step was requested for the environments of the mask {lost.tolist()}, which have already stepped "
+                    "unselected, since a vector environment steps as a whole",
+                    remedy="Reset these environments before they step again.",
                 )
         if rows is not None:
             others = ~rows
             if self._episodes.over is not None:
                 over = self._episodes.over & others
-                if over.any():  # all environments step, so first reset those that have ended
+                if over.any():  # all environments step, so reset those that ended
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)
@@ -205,10 +208,10 @@ class Bridged:
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return a dict of infos for each environment, and store the infos of resets in this step.
 
-        Where an environment was reset in the same step, `final_info` has infos of the step. The other keys have infos of
-        the reset, except keys that wrappers around the batch add to the step. Without `final_info`, or if such keys are
-        unknown, keys that resets have returned so far belong to the reset, and all others to the step. If no environment
-        has infos, the list is empty.
+        If an environment was reset in the same step, `final_info` contains infos of the step. The other keys contain
+        infos of the reset, except the keys that wrappers around the batch add, which belong to the step. If these keys
+        are unknown, or `final_info` is missing, the keys that resets have returned before belong to the reset, and all
+        other keys to the step. If no environment has infos, the list is empty.
         """
         if not self._infos:
             return []
@@ -238,7 +241,7 @@ class Bridged:
         return by_env
 
     def _owner(self, name: str) -> Any:
-        """Return the outermost wrapper that has an attribute, or else the simulator or vector environment inside."""
+        """Return the outermost wrapper that has an attribute. If no wrapper has it, return the environment inside."""
         envs: Any = self.envs.env
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
@@ -269,7 +272,7 @@ class Bridged:
         return [shared] * len(chosen)
 
     def set(self, name: str, value: AnyTree, chosen: list[int]) -> None:
-        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments.
+        """Set an attribute of the chosen environments. A batch supports this only for all environments.
 
         Raises:
             arrayferry.OptionError: only some environments of a batch are chosen.
@@ -285,7 +288,7 @@ class Bridged:
         self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
-        """Return whether the environments have a method. Return None if only a call can show it."""
+        """Return whether the environments have a method. Return None if this is known only after a call."""
         if self.singles is not None:
             return all(env.has_wrapper_attr(name) for env in self.singles)
         if hasattr(self._inner, "call"):
@@ -296,7 +299,7 @@ class Bridged:
         """Call a method of the chosen environments. A method of a batch is called once for all environments.
 
         Raises:
-            AttributeError: there is no such method.
+            AttributeError: the environments do not have the method.
             arrayferry.OptionError: only some environments of a batch are chosen.
         """
         if self.singles is not None:
@@ -304,7 +307,7 @@ class Bridged:
             return [method(*args, **kwargs) for method in methods]
         if self.has_method(name) is False:
             raise AttributeError(
-                f"neither the batch {self._inner!r} nor a wrapper around it has the method {name!r}. Define the method there"
+                f"neither the batch {self._inner!r} nor a wrapper around it has the method {name!r}. Define it in one of them"
             )
         if isinstance(self._inner, AsyncVectorEnv) and chosen != list(range(self.envs.num_envs)):
             return _called(self._inner, name, chosen, args, kwargs)
@@ -320,7 +323,7 @@ class Bridged:
 
         Args:
             chosen: the indices of the chosen environments.
-            what: the operation, as the error names it.
+            what: the name of the operation in the error.
 
         Raises:
             arrayferry.OptionError: only some environments are chosen.
@@ -354,7 +357,7 @@ def check_starts(trainer: str, *spaces: Space[Any]) -> None:
 
 
 def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> list[Any]:
-    """Call a method of the chosen environments of an `AsyncVectorEnv`. Its own `call` calls all environments."""
+    """Call a method of the chosen environments of an `AsyncVectorEnv`, whose `call` supports only all environments."""
     envs._assert_is_running()
     pipes = [envs.parent_pipes[index] for index in chosen]
     for pipe in pipes:
@@ -428,7 +431,7 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
 
 
 def _mask(candidate: Any, n: int) -> Any:
-    """Return a candidate as a NumPy mask, bool (n,), or None if it has another dtype or shape."""
+    """Return a value as a NumPy mask, bool (n,), or None if the value has another dtype or shape."""
     candidate = np.asarray(candidate) if type(candidate) is list else candidate
     kind = getattr(getattr(candidate, "dtype", None), "kind", "")
     return candidate if kind == "b" and candidate.shape == (n,) else None

@@ -18,13 +18,14 @@ _DRAWS: dict[str, tuple[str, tuple[Any, ...], tuple[float, float], tuple[float, 
     "normal": ("float32", (0.0, 1.0), (-np.inf, np.inf), (0.0, 1.0)),
     "categorical": ("int32", (_LOGITS,), (0, 1), (0.953, 0.213)),
 }
-"""For each method of `Random`: the default dtype, arguments, and for these arguments the range of the numbers, and
-their mean and standard deviation."""
+"""For each method of `Random`: its default dtype, the arguments of a call, the range of the numbers that this call
+draws, and the mean and standard deviation of these numbers.
+"""
 _SHAPE = (50, 40)
 
 
 class _Maker(NamedTuple):
-    """Makes random number generators for one library by `make_rng`, with the interface of a `RandomFactory`."""
+    """An object whose method `make_rng` is for one library. `ask` in the tests calls methods of such objects."""
 
     backend: Backend
 

@@ -10,14 +10,14 @@ import gymnasium as gym
 
 
 class _Begun:
-    """A marker, in the state of an object, that an episode has begun. Deep copies and pickles replace it by True."""
+    """A marker in the state of objects whose episode has begun. In deep copies and pickles, the marker is True."""
 
     def __reduce__(self) -> Any:
         return bool, (True,)
 
 
 class Copied:
-    """An object around an environment. A copy needs a reset if copying has constructed an inner environment anew."""
+    """The base class of wrappers. A copy needs a reset if an inner environment was constructed anew for it."""
 
     def _has_begun(self) -> bool:
         """Tell whether an episode has begun."""
@@ -35,13 +35,13 @@ class Copied:
 
 
 def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield an environment and all environments inside, innermost first, as pairs of a prefix and an environment.
+    """Yield a pair of a prefix and an environment for `env` and all environments inside it, innermost first.
 
-    The prefix is "envs[0].", "envs[1]." and so on for environments in a batch, and else "". Messages put it before the
-    name of the environment.
+    The prefix is "envs[0].", "envs[1]." and so on for environments in a batch, and otherwise "". In messages, the
+    prefix precedes the name of the environment.
     """
     chain, state = [env], getattr(env, "__dict__", {})
-    # "aec_env" is PettingZoo's name; the limit prevents an endless loop if environments contain each other
+    # PettingZoo uses the name "aec_env". The limit ends the loop if environments contain each other
     while len(chain) < 100 and (inner := state.get("env", state.get("aec_env"))) is not None:
         chain.append(inner)
         state = getattr(inner, "__dict__", {})

@@ -50,8 +50,8 @@ class Rule(NamedTuple):
 
     Attributes:
         same_step: whether the step that ends an episode also begins the next, and returns its first observation.
-        by_itself: whether the next episode begins without a call of `reset`: in the same step, or in the next.
-        tells_final: whether the infos of the step that ends an episode have its last observation, `final_obs`.
+        by_itself: whether the next episode begins without a call of `reset`, in the same step or in the next step.
+        tells_final: whether the step that ends an episode returns its last observation in infos, as `final_obs`.
     """
 
     same_step: bool
@@ -59,7 +59,10 @@ class Rule(NamedTuple):
     tells_final: bool
 
     def masks(self, over: Any, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Return the masks of a step. `reset` is None if no environment resets. Only NumPy masks are read to check this.
+        """Return the masks of a step.
+
+        The mask `reset` is None if it is known that no environment resets. This is known only for NumPy masks, since
+        reading other masks might block.
 
         Args:
             over: where an episode had already ended before the step, bool (n,), or None for nowhere.
@@ -133,11 +136,12 @@ class Step(NamedTuple):
         reward: the rewards, (n, *reward_shape).
         terminated: which episodes have terminated, bool (n,).
         truncated: which episodes have been truncated, bool (n,).
-        info: further information on the states, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
+        info: further information on the states, as a dict of arrays (n, ...). To add keys, a kernel creates a new dict.
         valid: where the step belongs to an episode, bool (n,), or None for everywhere. False where the episode had
-            already ended: in NEXT_STEP mode, such a step resets; in DISABLED mode, the environment waits for `reset`.
-        final_observation: in SAME_STEP mode, the observations of all environments before the reset. Else None.
-        final_info: in SAME_STEP mode, the infos before the reset. Else None.
+            already ended. In NEXT_STEP mode, the step resets these environments. In DISABLED mode, they wait for a call
+            of `reset`.
+        final_observation: the observations of all environments before any reset, in SAME_STEP mode. Otherwise None.
+        final_info: the infos before any reset, in SAME_STEP mode. Otherwise None.
     """
 
     observation: Any
@@ -157,7 +161,7 @@ class Step(NamedTuple):
 
 
 def nowhere(mask: AnyArray) -> bool:
-    """Tell whether a NumPy mask is false everywhere. For other libraries, return False: reading might block."""
+    """Tell whether a NumPy mask is false everywhere. For other masks, return False, since reading them might block."""
     return type(mask) is np.ndarray and 1 not in mask.tobytes()
 
 
@@ -184,7 +188,7 @@ class EpisodeMasks:
         self.over = None if rows is None or self.over is None else self.over & ~rows
 
     def take(self, terminated: AnyArray, truncated: AnyArray) -> StepMasks:
-        """Record a step that returned these flags, bool (n,). Return its masks."""
+        """Record the flags of a step, bool (n,). Return the masks of the step."""
         return self._note(self.rule.masks(self.over, terminated, truncated))
 
     def _note(self, masks: StepMasks) -> StepMasks:
@@ -193,13 +197,13 @@ class EpisodeMasks:
 
 
 class Episodes(EpisodeMasks):
-    """Turns the results of vector environments into `Step`s, in any autoreset mode.
+    """Converts the results of vector environments to `Step`s, in any autoreset mode.
 
     Args:
         envs: the vector environment that returns the results.
-        mode: the autoreset mode, or None for the declared one.
-        masks: converts both flags to the library of masks. By default, flags are not converted.
-        inside: the `Episodes` of `envs` if it is a wrapper with an `Episodes`, or else None.
+        mode: the autoreset mode, or None for the mode in the metadata of `envs`.
+        masks: a function that converts the pair of flags to the library of the masks. By default, flags stay unchanged.
+        inside: the `Episodes` of `envs`, if `envs` is a wrapper with an `Episodes`. Otherwise None.
 
     Attributes:
         loses_final: whether the last observations of episodes are missing in the results.
@@ -213,8 +217,7 @@ class Episodes(EpisodeMasks):
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
         inner = None if inside is None else inside._envs
-        # a wrapper around a `ServesFunctional` passes on its `final_obs`, a batch with a row for
-        # each environment: read it as the inner environment's
+        # use an inner `ServesFunctional`, since its wrapper returns the same `final_obs`
         self._envs = inner if isinstance(inner, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])
@@ -222,11 +225,11 @@ class Episodes(EpisodeMasks):
 
     @staticmethod
     def final_infos(observation: AnyTree, info: AnyTree, ended: AnyArray) -> dict[str, Any]:
-        """Return the infos for the last observations and infos of episodes, from before a reset in the same step.
+        """Return the infos for the ends of episodes: the last observations and infos, before any reset.
 
         Args:
             observation: the observations before any reset.
-            info: the infos before any reset, and their masks. If it is empty, `final_info` is left out.
+            info: the infos before any reset, and their masks. If `info` is empty, `final_info` is left out.
             ended: where an episode has ended, bool (n,).
         """
         told = {"final_obs": observation, "_final_obs": ended}
@@ -243,8 +246,9 @@ class Episodes(EpisodeMasks):
         Args:
             results: observations, rewards, both flags and infos. All except the flags may be None if they are not
                 needed.
-            to_library: converts a value to the library of the observations. None if `final_observation` is not needed.
-            inside: the `Episodes` of the wrapper inside, or else None. If that wrapper returned the same two arrays of
+            to_library: a function that converts a value to the library of the observations. None if `final_observation`
+                is not needed.
+            inside: the `Episodes` of the wrapper inside, or None. If that wrapper returned the same two arrays of
                 flags, its masks are used, so that the flags are not read again.
 
         Raises:
@@ -269,7 +273,7 @@ class Episodes(EpisodeMasks):
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
-        """Return the converted arrays `valid` and `reset` of the last masks. Nested wrappers share these arrays.
+        """Return the masks `valid` and `reset` of the last step, converted. Nested wrappers share the converted arrays.
 
         Args:
             own: the conversion to the library and device of the results.
@@ -297,11 +301,11 @@ def summed(xp: Namespace, began: AnyArray, before: Any, more: Any) -> Any:
 
 
 def checked_reset(env: Any, results: AnyTree) -> tuple[Any, Any]:
-    """Check that `reset` has returned observations and infos, and return both.
+    """Check that `reset` has returned observations and infos, and return them.
 
     Raises:
-        TypeError: the results are something else. In Gym before 0.26, `reset` returns only the observation, which may be
-            a tuple of two, and would be mistaken for observations and infos.
+        TypeError: the results are not observations and infos. In Gym before 0.26, `reset` returns only the observation.
+            This error is also raised for an observation that is a tuple of two arrays.
     """
     infos = results[1] if isinstance(results, (tuple, list)) and len(results) == 2 else results
     if infos is results or hasattr(infos, "shape") or isinstance(infos, (str, Number)):
@@ -320,7 +324,7 @@ def loses_final(envs: Any) -> bool:
 
 
 class ServesFunctional:
-    """A vector environment around a `FunctionalEnv`. Its `final_obs` has observations of all environments.
+    """A vector environment around a `FunctionalEnv`. The `final_obs` in its infos has a row for each environment.
 
     Attributes:
         check_actions: "fit", "strict" or "off", as in adapters.
@@ -351,21 +355,21 @@ def final_observations(
     observations: AnyTree,
     to_library: Callable[[Any], Any],
 ) -> Any:
-    """Return observations from before any reset of a step in SAME_STEP mode, as new arrays.
+    """Return the observations after a step and before its resets, in SAME_STEP mode, as new arrays.
 
     Args:
         envs: the vector environment that took the step.
         infos: the infos of the step.
         ended: where an episode has ended, bool (n,) of any library.
         observations: the observations that the step has returned, already in the library of the result.
-        to_library: converts a value to the library of the result.
+        to_library: a function that converts a value to the library of the result.
 
     Raises:
         arrayferry.OptionError: an episode has ended, but its last observation is not in the infos.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
-        return to_library(final)  # where no episode ended, it equals `observations`
+        return to_library(final)  # where no episode ended, `final` equals `observations`
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
@@ -385,7 +389,7 @@ def final_observations(
 
 
 def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:
-    """Return observations from before the resets of a step.
+    """Return the observations after a step and before its resets.
 
     Args:
         xp: the namespace of the observations.

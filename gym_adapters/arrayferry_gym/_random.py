@@ -54,7 +54,8 @@ class Random(ABC):
         Args:
             shape: the shape of the result.
             low: the lower bound, a number or an array that broadcasts to the shape.
-            high: the upper bound, a number or an array that broadcasts to the shape. Results may be rounded to it.
+            high: the upper bound, a number or an array that broadcasts to the shape. Rounded results may be equal to
+                it.
             dtype: the name of a real floating-point dtype.
         """
 
@@ -114,7 +115,8 @@ class Random(ABC):
             method: the name of the method.
             shape: the shape of the result.
             dtype: the dtype of the result.
-            arrays: numbers, arrays or lists that must broadcast to the shape, or logits. Lists become NumPy arrays.
+            arrays: numbers, arrays or lists that must broadcast to the shape, for logits without the last axis. Lists
+                are converted to NumPy arrays.
 
         Raises:
             OptionError: the method does not support the shape or the dtype, or an array does not broadcast.
@@ -148,7 +150,7 @@ class Random(ABC):
         return sizes, name, *arrays
 
     def getstate(self) -> Any:
-        """Return the current state, which `setstate` restores. It can be pickled.
+        """Return the current state, which `setstate` restores. The state can be pickled.
 
         Examples:
             >>> from arrayferry_gym import make_rng
@@ -305,7 +307,7 @@ class HostRandom(Random):
 
     @once
     def _generator(self) -> Any:
-        """NumPy's generator. It is made when first needed, since this takes longer than a step of an environment."""
+        """NumPy's generator, created at its first use, since its creation takes longer than an environment's step."""
         import numpy
 
         return numpy.random.default_rng(self._seed)
@@ -378,17 +380,17 @@ class HostRandom(Random):
 
         logits = self._values(logits)
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
-        # with exponential waits, argmax(logits - log(waits)) has the probabilities softmax(logits)
+        # if `waits` are exponential, argmax(logits - log(waits)) has probabilities softmax(logits)
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 
 
 def _as_floats(bound: AnyArray) -> Any:
-    """Return a bound as a float or an array of floats. In a small integer dtype, `high - low` may overflow."""
+    """Cast an integer array to floats, since `high - low` may overflow in its dtype. Other bounds stay unchanged."""
     is_float = type(bound) in (bool, int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")
 
 
 def _drawn_dtype(dtype: str) -> Any:
-    """Return the dtype in which NumPy draws numbers of a dtype. NumPy draws only float32 and float64."""
+    """Return the dtype in which NumPy draws numbers before a cast to `dtype`. It is float32 or float64."""
     return dtype if dtype == "float64" else "float32"

@@ -4,8 +4,9 @@
 
 `Kernel`, `Spaces`, `State` and `Step` are in `arrayferry_gym.wrappers.kernels`, and types in `arrayferry_gym.typing`.
 
-**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple, and the path to each. `split` splits a value into
-one part for each leaf, and `build` reassembles the value. `ARRAYS` lists the classes of spaces whose values are arrays.
+**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple, and the path to each space. `split` splits a
+value into one part for each leaf, and `build` reassembles the value. `ARRAYS` lists the classes of spaces whose values
+are arrays.
 
     >>> import numpy as np
     >>> from gymnasium import spaces
@@ -33,9 +34,9 @@ in the agent's library, which `Libraries` detects. `original_space` returns the 
     (Dict('x': Box(0.0, 1.0, (2,), float32)), MultiBinary((2,)))
 
 **Actions.** A `Fitter` converts a value to the types and dtypes that a space samples, or raises an error that says why
-the value does not fit. A `Judge` makes fewer checks from the second action on. `bounds_of` returns the range of a space.
-`cast_fitting` casts an array, and refuses numbers that do not fit the dtype. `cast_clipped` clips these numbers, without
-reading the array. `first_wrong` describes the first wrong number.
+the value does not fit. A `Judge` skips some checks for later actions of the same type, dtype and shape. `bounds_of`
+returns the range of a space. `cast_fitting` casts an array, and refuses numbers that do not fit the dtype.
+`cast_clipped` clips these numbers, without reading the array. `first_wrong` describes the first wrong number.
 
     >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_clipped, cast_fitting, first_wrong
     >>> class Moves(Judge):
@@ -90,8 +91,8 @@ a batch of environments that is not a `VectorEnv`.
     False
 
 **Kernels.** A `Chain` calls nested kernels. A `HeldKernel` is a kernel together with its state. `HasKernels` is a mixin
-for environments with kernels inside. It adds the attributes of the kernels' wrappers. `Moments` are the statistics in a
-state.
+for environments with kernels inside. It adds the attributes of the kernels' wrappers. `Moments` are a count, means and
+variances in the state of a kernel.
 
     >>> from arrayferry_gym.extending import Chain, HasKernels, HeldKernel, Moments
     >>> from arrayferry_gym.wrappers import NormalizeObservation, kernels
@@ -104,8 +105,8 @@ state.
     (True, 'obs_rms')
 
 **Keys.** An `Immutable` does not change after construction, and is compared by its contents. `is_made` tells whether
-its construction has ended. `memo_of` returns its dict for computed values. A `Key` hashes the values that compiled code
-depends on, and `parts_of` returns the parts of a value to compare.
+its construction has ended. `memo_of` returns the dict in which an `Immutable` stores computed values. A `Key` hashes
+the values that compiled code depends on, and `parts_of` returns the parts of a value to compare.
 
     >>> from arrayferry_gym.extending import Immutable, Key, is_made, memo_of, parts_of
     >>> class Limits(Immutable):

@@ -27,7 +27,7 @@ except ImportError as _error:
 __all__ = ["RslRlVecEnv"]
 
 LOGGED = ("log", "episode")
-"""The keys of the infos of simulators that rsl_rl logs."""
+"""The keys of a simulator's infos whose values rsl_rl logs."""
 
 
 @uncompiled
@@ -39,8 +39,9 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     Observations are float32, in a TensorDict with one group "policy", or with one group for each key of a Dict. Actions
     are float32 (num_envs, num_actions), since rsl_rl's policies are continuous. `extras["time_outs"]` is true where an
-    episode was truncated and has not terminated. There, rsl_rl needs the value of the last observation, and uses the
-    value of the observation before it. `extras["final_observations"]` has the last observations, for other algorithms.
+    episode was truncated and has not terminated. For such an episode, rsl_rl should use the value of the last
+    observation, but uses the value of the observation before it. Other algorithms find the last observations in
+    `extras["final_observations"]`, if `envs` returns them.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -52,7 +53,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         num_actions: the number of components of an action.
         max_episode_length: the number of steps after which an episode is truncated, or `sys.maxsize` if it is not
             known.
-        device: as given.
+        device: the device of all tensors.
         cfg: an empty dict, which rsl_rl saves with its logs.
 
     Raises:
@@ -89,7 +90,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
                 )
         if not isinstance(acted, spaces.Box):
             raise TypeError(
-                f"the policies of rsl_rl are continuous, but the actions are {acted}. Use an environment with a Box"
+                f"the policies of rsl_rl are continuous, but the actions are {acted}. Use an environment whose actions are a Box"
             )
         self._shapes = {key: (self.num_envs, *(x.shape or (1,))) for key, x in groups.items()}
         self._action_shape = (self.num_envs, *acted.shape)
@@ -103,7 +104,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     @property
     def episode_length_buf(self) -> Any:
-        """The number of steps of each episode so far, int64 (num_envs,). It can only be set if `envs` is a simulator."""
+        """The number of steps of each episode so far, int64 (num_envs,). The property can be set only for a simulator."""
         return self._lengths
 
     @episode_length_buf.setter

@@ -37,10 +37,10 @@ class SB3VecEnv(VecEnv):
     Stable-Baselines3 learns from every step, so an environment must reset in the same step (SAME_STEP) or leave
     resets to its caller (DISABLED). In DISABLED mode, this class resets finished environments.
 
-    The infos of a step are from before any reset. In each, "TimeLimit.truncated" tells whether the episode was truncated
-    and not terminated. At the end of an episode, "terminal_observation" is the observation before the reset. The infos
-    of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that a `RecordEpisodeStatistics` around
-    the environments adds.
+    The infos of a step are from before any reset. In the infos of each environment, "TimeLimit.truncated" tells whether
+    the episode was truncated and not terminated. At the end of an episode, "terminal_observation" is the observation
+    before the reset. The infos of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that a
+    `RecordEpisodeStatistics` around the environments adds.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -136,7 +136,7 @@ class SB3VecEnv(VecEnv):
         return self._bridged.images()
 
     def _serves_masks(self, name: str) -> bool:
-        """Tell whether `name` is "action_masks", and the masks are in observations or infos."""
+        """Tell whether `name` is "action_masks" and observations or infos have masks, but no method returns them."""
         there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
         return name == MASKS and bool(there) and not self._bridged.has_method(name)
 
@@ -161,7 +161,7 @@ class SB3VecEnv(VecEnv):
         return self._bridged.get(attr_name, chosen)
 
     def set_attr(self, attr_name: str, value: AnyTree, indices: AnyArray = None) -> None:
-        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments."""
+        """Set an attribute of the chosen environments. A batch supports this only for all environments."""
         self._bridged.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(

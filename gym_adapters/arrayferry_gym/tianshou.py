@@ -33,7 +33,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     reset, and a reset returns the first observation of the next episode.
 
     A vector environment steps as a whole. When Tianshou steps only some environments, the others step too, and must be
-    reset before Tianshou steps them again. The collectors of Tianshou do this.
+    reset before Tianshou steps them again. The collectors of Tianshou reset them.
 
     Args:
         envs: the vector environment to train in, of any library.
@@ -147,7 +147,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return self._bridged.get(key, self._ids(id))
 
     def set_env_attr(self, key: str, value: AnyTree, id: Any = None) -> None:  # noqa: A002
-        """Set an attribute of the chosen environments. In a batch, it can only be set for all environments."""
+        """Set an attribute of the chosen environments. A batch supports this only for all environments."""
         self._bridged.set(key, value, self._ids(id))
 
     def render(self, **kwargs: Any) -> list[Any]:

@@ -133,7 +133,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
-        # rollouts that continue until all environments have ended pass a mask of the environments to step
+        # rollouts that continue until all episodes have ended pass a mask of environments to step
         rows = tensordict.get("_step", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)
@@ -245,7 +245,7 @@ class _Parts:
             self.spec[key] = part.spec
 
     def from_env(self, observations: AnyTree) -> dict[Any, Any]:
-        """Return the parts of observations as a dict by their keys in a TensorDict."""
+        """Return the parts of observations as a dict whose keys are those of a TensorDict."""
         pairs = zip(self.parts.items(), split(self.space, observations), strict=True)
         return {key: part.from_env(value) for (key, part), value in pairs}
 

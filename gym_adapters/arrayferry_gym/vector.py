@@ -52,38 +52,36 @@ __all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
     """Use a vector environment written for one array library with an agent written for another.
 
-    Observations, rewards, terminations, truncations and infos are converted to the agent's library, actions to the
-    form that the environment's action space requires. The spaces sample and contain arrays of the agent's library.
+    Observations, rewards, terminations, truncations and infos are converted to the agent's library. Actions are
+    converted to the environment's library, and to the dtypes and shapes of its action space. The spaces sample and
+    contain arrays of the agent's library.
 
     Args:
         env: the vector environment.
-        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the environment's
-            results.
-        target_xp: the library of the agent. None detects it from its actions.
-        env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of results, or None to keep their device.
-        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
-            Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, or None for the agent's.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the observations.
+        target_xp: the library of the agent. None detects it from the agent's actions.
+        env_device: the device of converted actions. None detects it from the observations.
+        target_device: the device of converted results. None leaves them on their device.
+        like: an array, a module with parameters, an Equinox model, or any tree with an array. Pass `like` instead of
+            `target_xp` and `target_device`, to use the library and the device of this array.
+        info_xp: the library that infos are converted to, or None for the agent's library.
         convert_info: False to leave infos unchanged.
-        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`, a batch of the observations
-            after the step and before any reset. The mask `_final_obs` tells where an episode has ended.
+        stack_final: for SAME_STEP mode. If True, `infos["final_obs"]` of each step is a batch of the observations after
+            the step and before any reset. The mask `infos["_final_obs"]` is true where an episode has ended.
         reward_dtype: the dtype that rewards are cast to, as a name ("float32") or an object of any
             library (`torch.float32`). None keeps the dtype of the rewards.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged.
-        unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
-        sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
-            library.
+        scalars: for infos, as in `arrayferry.convert`. "keep" leaves Python numbers in infos unchanged.
+        unknown: as in `arrayferry.convert`. "convert" also converts table columns and similar objects in trees.
+        sparse: as in `arrayferry.convert`. The default is "dense", so that the agent always gets arrays of its library.
         check_actions: "fit" refuses actions from which the environment would compute wrong results without an error.
-            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses these
-            too, and also NaN and numbers outside the bounds of a Box. "off" checks nothing.
+            Other actions that do not fit are passed on to the environment, with a warning. "strict" refuses all actions
+            that do not fit, and also NaN and numbers outside the bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
-            invalid.
+        arrayferry.ArrayFerryError: a library or a device is unknown or unavailable, or an option is unknown or invalid.
         TypeError: `env` is not a vector environment.
 
     Examples:
@@ -142,7 +140,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         results: Any = observations, rewards, ended, cut
         if self._final_in_batch:
             results = *results, infos.get("final_obs")
-        # one call converts all results, which is faster for some libraries
+        # all results are converted in one call, which is faster for some libraries
         if libraries.target is not None:
             try:
                 results = libraries.target(results)
@@ -165,7 +163,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         dtype = getattr(xp, str(self._reward_dtype), None)
         if dtype is None:
             raise af.OptionError(
-                f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
+                f"reward_dtype={self._reward_dtype!r} is not possible, since {af.backend_of(rewards).name} has no such dtype",
                 remedy="Pass another dtype, or state the library of the agent by target_xp.",
             )
         return cast_clipped(rewards, dtype)
@@ -208,7 +206,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     @property
     def autoreset_mode(self) -> Any:
-        """The environment's autoreset mode, or None if it does not declare one."""
+        """The environment's autoreset mode, or None if the environment does not declare a mode."""
         mode = (self.env.metadata or {}).get("autoreset_mode")
         return getattr(self.env, "autoreset_mode", None) if mode is None else mode
 

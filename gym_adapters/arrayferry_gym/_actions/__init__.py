@@ -1,1 +1,1 @@
-"""Actions that fit their space: the casts, checks and warnings."""
+"""The casts, checks and warnings that fit actions to their space."""

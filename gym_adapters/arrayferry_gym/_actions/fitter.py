@@ -1,20 +1,23 @@
-"""Actions in the form that an action space requires, by the same rules for all environments.
+"""Check actions and convert them to the types, dtypes and shapes of a space, in the same way for all environments.
 
-An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, else arrays of the
-space's dtype. An environment of another library gets arrays of that library, 0-d for Discrete, of the dtype that the
-library has for the space's dtype.
+An environment in NumPy receives actions like those of `space.sample()`: a NumPy scalar, which is hashable, for a
+Discrete, and arrays of the space's dtype otherwise. An environment of another library receives arrays of that library,
+which are 0-d for a Discrete. Their dtype is the space's dtype after a conversion to the library.
 
-An action may have more or fewer axes of length 1, and another dtype if a cast preserves its values. It may be an object
-array of numbers. For a Box, it may have NaN and numbers out of bounds. An action is refused before the step if
+An action may have more or fewer axes of length 1 than the space, and another dtype if a cast preserves its values. It
+may be an object array of numbers. For a Box, it may contain NaN and numbers out of bounds. An action is refused before
+the step if
 
-- it has too few elements, or the length of its first axis is not the number of environments in the batch;
+- it has too few elements or, in a vector environment, the length of its first axis is not the number of environments;
 - numbers for a Discrete, MultiDiscrete or MultiBinary are fractional or out of range;
-- it has text or complex numbers, a key is missing, or `contains` of a Graph, Sequence or OneOf returns False.
+- it has text or complex numbers that the space does not allow, or lacks a key;
+- the space is a Graph, Sequence or OneOf, and its method `contains` returns False.
 
-As in conversions, a number that the library's dtype cannot represent raises a NarrowingError, such as 2**40 in JAX.
+A number that the library's dtype cannot represent, such as 2**40 in JAX, raises a NarrowingError, as in conversions.
 
-Like Gymnasium's own wrapper, adapters pass on what the environment may handle itself: extra keys, and for a Box numbers
-that its dtype cannot represent and, in single environments, arrays of another shape.
+Like Gymnasium's `ArrayConversion`, adapters pass on some actions that do not fit the space, because the environment may
+handle them: dicts with extra keys and, for a Box, numbers that its dtype cannot represent. Single environments also
+receive arrays whose shape is not that of their Box.
 """
 
 from __future__ import annotations
@@ -41,9 +44,9 @@ NUMPY = (np.ndarray, np.generic)
 
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
-    """Tell whether a shape matches that of a space.
+    """Tell whether the shape of an array matches the shape of a space.
 
-    Axes of length 1 are ignored. The first axis, which indexes several environments, must match exactly.
+    Axes of length 1 are ignored. If `num_envs` is more than 1, the length of the first axis must match exactly.
     """
     first = 0 if num_envs in (None, 1) else 1
     actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
@@ -54,12 +57,13 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
     """Cast a NumPy array to the dtype of a space, and check that the space contains its numbers.
 
     Args:
-        x: the array, of the shape of the space.
+        x: an array with the shape of the space.
         space: a Box, Discrete, MultiDiscrete or MultiBinary.
         strict: whether NaN and numbers outside the bounds of a Box are refused too.
 
     Raises:
-        ValueError: a number is not in the space. The message describes the first such number or the range.
+        ValueError: a number is not in the space. The message contains the first such number, or the range of numbers in
+            the space.
     """
     cast = np.asarray(x if x.dtype == space.dtype else cast_numbers(x, space.dtype))
     is_box = isinstance(space, spaces.Box)
@@ -67,7 +71,7 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
         return cast
     low, high = bounds_of(space)
     numbers = x if is_box else cast
-    inside = (numbers >= low) & (numbers <= high)  # False for NaN
+    inside = (numbers >= low) & (numbers <= high)  # a comparison with NaN is False
     if inside.all():
         return cast
     if isinstance(space, spaces.Discrete):
@@ -79,19 +83,20 @@ def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
 class Fitter:
     """Converts values to the types, dtypes and shapes of `space.sample()`, as arrays of the environment's library.
 
-    Arrays that are already of this library keep their gradients. Their values are checked unless they are traced.
+    Arrays that already belong to this library keep their gradients. Values are checked unless their array is traced.
 
     Args:
-        space: the action space; for a vector environment, the space of the batch.
-        backend: the library, by default NumPy.
+        space: the action space. For a vector environment, the space of a batch of actions.
+        backend: the library of the environment. By default, it is NumPy.
         strict: whether NaN, numbers outside the bounds of a Box, and values that would be passed on are refused too.
         num_envs: the number of environments, which is the length of the first axis. None for a single environment.
-        passes_on: whether extra keys of a Dict and other shapes of a Box are passed on. If not, extra keys are dropped,
-            and other shapes refused.
+        passes_on: whether extra keys for a Dict, and arrays whose shape is not that of their Box, are passed on to the
+            environment. If False, the keys are dropped, and the arrays are refused.
         noun: the noun for a value in messages, such as "an action".
 
     Attributes:
-        passed_on: a clause that says why the last value does not fit, if `fit` passed it on. Otherwise None.
+        passed_on: the reason why the last value does not fit, for messages, if `fit` passed the value on. Otherwise
+            None.
     """
 
     space: Space[Any]
@@ -108,10 +113,10 @@ class Fitter:
 
         Args:
             value: a value with the structure of the space. Numbers, and lists of numbers, count as arrays.
-            given: the value as the user passed it, for messages. None if it is `value`.
+            given: the value that the user passed, for messages. None if the user passed `value` itself.
 
         Raises:
-            arrayferry.ConversionError: the value is refused.
+            arrayferry.ConversionError: the value does not fit the space, and is not passed on.
         """
         __tracebackhide__ = True
         self.passed_on = None
@@ -149,21 +154,21 @@ class Fitter:
         if not hasattr(x, "dtype") or af.first_array(x)[1] is None:
             raise self._unfit(space, place, "the space takes arrays of numbers of at most 64 bits")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
-            x = af.registry.backend("numpy").to_numpy(x)  # raises an error for masks and units
+            x = af.registry.backend("numpy").to_numpy(x)  # raises an error if x has a mask or units
         name = dtype_name(x.dtype)
         if not name.startswith(NUMBERS if space.dtype.kind != "c" else (*NUMBERS, "complex")):
             raise self._unfit(space, place, f"the space takes numbers, not the dtype {name}")
         return x
 
     def _stacked(self, value: AnyTree) -> Any:
-        """Return a number, or a list of numbers and arrays, as an array."""
+        """Convert a number, or a list of numbers and arrays, to one array."""
         array, backend = af.first_array(value)
         if backend is None or isinstance(array, NUMPY):
             return np.asarray(value)
         return af.namespace_of(array).stack(af.convert(list(value), backend, scalars="convert"))
 
     def _shaped(self, x: AnyArray, space: Any, place: Place) -> Any:
-        """Reshape an array to the shape of the space. Return it unchanged if it is to be passed on."""
+        """Reshape an array to the shape of the space. An array that is to be passed on stays unchanged."""
         shape, wanted, n = tuple(x.shape), space.shape, self.num_envs
         if shape == wanted:
             return x
@@ -192,7 +197,8 @@ class Fitter:
             if source is not self.backend:
                 return af.convert(cast, self.backend)
             if fits:
-                af.fit_dtype(cast, self.backend, "checked")  # raises an error, as conversions do
+                # raises a NarrowingError for numbers that the library cannot represent
+                af.fit_dtype(cast, self.backend, "checked")
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")
         wanted = held_dtype(space.dtype, self.backend)
@@ -202,7 +208,7 @@ class Fitter:
         return x
 
     def _parts(self, value: AnyTree, space: Any, place: Place) -> Any:
-        """Fit the parts of a Dict or Tuple."""
+        """Fit each part of a value to its space in a Dict or Tuple."""
         if isinstance(space, spaces.Dict):
             inner = space.spaces
             wanted = f"the space takes a dict with the keys {list(inner)}"
@@ -222,7 +228,7 @@ class Fitter:
             return parts
         alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
         if alone and len(value) == len(space.spaces):
-            # as in Gymnasium, an array counts as the tuple of its rows
+            # like Gymnasium, convert an array to a list of its rows
             value = [value[index, ...] for index in range(len(value))]
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"the space takes a tuple of {len(space.spaces)} parts")
@@ -230,7 +236,10 @@ class Fitter:
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 
     def _contained(self, value: AnyTree, space: Any, place: Place) -> Any:
-        """Check a value by `contains` of its space, in NumPy. Return the value, without a cast."""
+        """Check a value with `space.contains`, after a conversion to NumPy.
+
+        Return the value in NumPy if the environment is in NumPy, and otherwise unchanged.
+        """
         numpy: Any = None
         try:
             numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")
@@ -265,7 +274,7 @@ def _as_sampled(x: AnyArray) -> Any:
 
 
 def bounds_of(space: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest numbers of a space, in int64 if they are whole numbers."""
+    """Return the lowest and the highest numbers of a space. For a Box, they have its dtype, otherwise int64."""
     if isinstance(space, spaces.Box):
         return space.low, space.high
     if isinstance(space, spaces.MultiBinary):

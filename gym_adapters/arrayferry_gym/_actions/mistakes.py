@@ -1,4 +1,4 @@
-"""Messages about actions that do not fit: what the user passed, in which part, and the likely mistake."""
+"""Texts for errors about actions that do not fit their space: a description of the value, its path, and a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Place:
     """A path into a value that the user passed, and the part of the value at this path.
 
     Args:
-        value: the part at this path, or the part around it if the path does not exist.
+        value: the part at this path or, if the path does not exist, the innermost part that exists.
         path: the path as text, such as `"['a'][0]"`, or `""` for the whole value.
     """
 
@@ -33,12 +33,12 @@ class Place:
 
     @property
     def clause(self) -> str:
-        """The end of a sentence, such as `", at ['a'][0]"`, or `""` for the whole value."""
+        """The path as the end of a sentence, such as `", at ['a'][0]"`, or `""` for the whole value."""
         return f", at {self.path}" if self.path else ""
 
 
 def described(value: AnyTree) -> str:
-    """Describe a value by its shape and dtype, or by its type, for the middle of a sentence."""
+    """Describe a value in a few words for an error message, such as `"of shape (2,) and dtype float32"`."""
     if isinstance(value, (np.ndarray, np.generic)):
         numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
         return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"
@@ -48,7 +48,7 @@ def described(value: AnyTree) -> str:
 
 
 def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | None:
-    """Return the likely mistake and its remedy, or None if no mistake is likely."""
+    """Return a hint about a mistake that the user probably made, with a remedy. Return None if there is no hint."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
         first, second = value
         if (hasattr(first, "dtype") and getattr(first, "ndim", 0) != 0) or second is None:

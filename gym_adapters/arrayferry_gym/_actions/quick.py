@@ -1,6 +1,6 @@
-"""The quick way to fit actions. It checks only the values of an action whose type, dtype and shape are known.
+"""Quick ways to fit actions. A quick way is for one type, dtype and shape, so that it checks only the values.
 
-Any other action is fitted with all checks, which also explain what is wrong with it.
+Other actions are fitted with all checks. An error of these checks explains what is wrong with the action.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from arrayferry_gym._spaces.trees import ARRAYS
 from .fitter import bounds_of
 
 FEW = 4_096
-"""The maximum number of valid actions that a quick way stores."""
+"""The maximum number of valid actions that a quick way caches."""
 Way = Callable[[Any], Any]
-"""A function that converts actions of one type, dtype and shape. It returns None if a number may not fit."""
+"""A function that converts actions of one type, dtype and shape. It returns None if an action needs all checks."""
 
 
 class Quick(Cache[type, tuple[Way, Any, Any]]):
-    """A dict from types of actions to quick ways. Threads may share it. Its copies and pickles are empty."""
+    """A dict from types of actions to quick ways. Threads may share the dict. Copies and pickles of it are empty."""
 
     def __init__(self) -> None:
         super().__init__(32)
 
     def learn(self, action: AnyTree, fitted: Any, way: Way | None) -> None:
-        """Store a quick way for actions of this type.
+        """Store a quick way for later actions of the type of `action`.
 
         Args:
             action: the action as the agent passed it.
-            fitted: the action after all checks. The way must return its dtype and shape, or it is not stored.
+            fitted: the action after all checks. A way that returns another dtype or shape for it is not stored.
             way: the quick way, or None to store nothing.
         """
         if way is None:
             return
-        # only a Discrete has scalars, and its quick way returns scalars of the right dtype
+        # only a Discrete has NumPy scalars, and its quick way needs no test of dtype and shape
         if isinstance(fitted, np.generic):
             self[type(action)] = way, None, None
             return
@@ -66,10 +66,11 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
 
 
 class Judge:
-    """The base class of adapters and environments. It fits actions in a quick way, or else with all checks.
+    """The base class of adapters and environments, which fits actions.
 
-    Subclasses call `_forget_ways` in their constructor, and `_act` with each action. They implement `_fit`, which may
-    call `_quick.learn(action, fitted, way)` with a quick way for later actions of this type, dtype and shape.
+    An action is fitted in a quick way if one is stored for its type, and otherwise with all checks. Subclasses call
+    `_forget_ways` in their constructor, and `_act` with each action. They implement `_fit`, which may call
+    `_quick.learn(action, fitted, way)` to store a quick way for later actions of the same type, dtype and shape.
     """
 
     _quick: Quick
@@ -94,14 +95,14 @@ class Judge:
         return self._fit(action)
 
     def _fit(self, action: AnyTree) -> Any:
-        """Fit an action with all checks, and store the quick way for later actions like it."""
+        """Fit an action with all checks. If possible, store a quick way for later actions."""
         raise NotImplementedError
 
 
 def quick_way(
     action: AnyTree, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
 ) -> Way | None:
-    """Return the quick way for actions of the same type, dtype and shape, or None if they need all checks.
+    """Return a quick way for actions with the type, dtype and shape of `action`, or None if they need all checks.
 
     Args:
         action: the action as the agent passed it.
@@ -142,7 +143,7 @@ def quick_way(
         if test is None or range_test(space, wanted) is None:
             return None
     xp: Any = af.namespace_of(array) if stays else None
-    # `cast_numbers` is not needed if the range was tested, or if the new dtype is wider
+    # a plain cast preserves the numbers if their range is tested, or if the new dtype is wider
     safe = not is_box or _is_wider(wanted, dtype)
 
     def several(actions: Any) -> Any:
@@ -160,13 +161,13 @@ def quick_way(
 
 
 def _one(space: spaces.Discrete, action: AnyTree) -> Way:
-    """Return the quick way for actions like this one, from any library, for a Discrete in NumPy."""
+    """Return a quick way for a Discrete in NumPy. It fits actions of the type of `action`, of any library."""
     low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
     cls = type(action)
-    # other dtypes are refused, since `item()` of a datetime64 may be an integer
+    # another dtype needs all checks, since `item()` of a datetime64 may return an int
     dtype = action.dtype if cls is np.ndarray else None
-    numbers: dict[int, Any] = {}  # looking up a NumPy number is faster than making one
+    numbers: dict[int, Any] = {}  # looking up a NumPy scalar is faster than creating it
 
     def one(new_action: Any) -> Any:
         number = new_action
@@ -187,11 +188,11 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
 
 
 item = methodcaller("item")
-"""Calls `item()` of a 0-d array, which returns its number in Python."""
+"""Calls the method `item` of a 0-d array, which returns a Python number."""
 
 
 def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
-    """Tell whether a dtype represents all numbers of another dtype of the same kind."""
+    """Tell whether both dtypes are integer or both are float, and `wide` represents all numbers of `dtype`."""
     whole = dtype.kind in "iu" and wide.kind in "iu"
     return (whole or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
 
@@ -199,8 +200,8 @@ def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
     """Return a quick function that tells whether a MultiDiscrete or MultiBinary contains a NumPy array.
 
-    The array must have this dtype and the shape of the space. Return None if the dtype is neither integer nor bool, or
-    cannot represent all integers of the space.
+    The array must have this dtype and the shape of the space. Return None if the dtype is neither an integer dtype nor
+    bool, or if it cannot represent all integers of the space.
     """
     if dtype.kind == "b":
         of_numbers = range_test(space, np.dtype(np.uint8))
@@ -220,7 +221,7 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         content = x.tobytes()
         if content in seen:
             return True
-        # numbers below `start` become negative, which as unsigned integers exceed the count
+        # numbers below `start` become negative, and then, as unsigned integers, larger than `count`
         shift = x - start if shifted else x
         valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
         if valid and few:

@@ -1,4 +1,4 @@
-"""The common part of the adapters for single and for vector environments."""
+"""`Adapter`, the base class of the adapters for single environments and for vector environments."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
-    """Return Gymnasium's `ArrayConversion`. Our adapters derive from it, so that they are instances of it.
+    """Return Gymnasium's class `ArrayConversion`. The adapters derive from it, so that `isinstance` accepts them.
 
     Args:
-        module: the name of its module.
-        otherwise: the class to return if Gymnasium has no `ArrayConversion`, or it cannot be imported.
+        module: the name of the module of Gymnasium that has the class.
+        otherwise: the class to return if the module cannot be imported or has no `ArrayConversion`.
     """
     try:
         return importlib.import_module(module).ArrayConversion
@@ -65,19 +65,19 @@ def _everything(
     check_actions: CheckActions = "fit",
     convert_render: bool = False,
 ) -> None:
-    """Define the arguments of the constructors of all adapters, and their defaults."""
+    """Define, by its signature, the arguments of the constructors of all adapters and their defaults."""
 
 
 _PARAMETERS = inspect.signature(_everything).parameters
 _DEFAULTS = {name: parameter.default for name, parameter in _PARAMETERS.items()}
 _CONVERTING = {*inspect.signature(Libraries).parameters, *af.Options._fields}
-"""The arguments of adapters that `Libraries` receives."""
+"""The arguments of adapters that are passed to `Libraries`."""
 
 
 def takes(*left_out: str) -> Callable[[Any], Any]:
     """Return a decorator for constructors with `**options`.
 
-    It sets their signature to all arguments of adapters except those in `left_out`.
+    The decorator sets the signature to all arguments of adapters except those in `left_out`.
     """
 
     def decorate(init: Any) -> Any:
@@ -93,12 +93,12 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
 
     Args:
         base: the class that defines the constructor.
-        adapter: the new adapter.
+        adapter: the new adapter. Errors name the class of the adapter.
         args: the positional arguments after the environment.
         options: the keyword arguments.
 
     Raises:
-        arrayferry.OptionError: the constructor has no option of one of these names.
+        arrayferry.OptionError: a name in `options` is not an argument of the constructor.
     """
     signature = inspect.signature(base.__init__)  # type: ignore[misc]
     others = {name: x for name, x in options.items() if name not in signature.parameters}
@@ -109,21 +109,21 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
 
 
 class Adapter(Copied, RecordConstructorArgs, Judge):
-    """The base class of adapters: detects the two libraries, fits actions and converts spaces."""
+    """The base class of adapters. It detects both libraries, fits actions and converts spaces."""
 
     fixed_options: tuple[str, ...] = ()
     """The names of the options that the class sets itself. Its constructor refuses them."""
 
     env: Any
     metadata: dict[str, Any]
-    """The entry `"jax"` tells whether the adapter returns JAX arrays."""
+    """The environment's metadata, except that the entry `"jax"` tells whether the adapter returns JAX arrays."""
     device: Any
-    """The device of observations and infos, or None to keep their device."""
+    """The device that observations and infos are copied to, or None to leave them on their device."""
     _recorded = False
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """The reason why the last action does not fit, if it was passed on. Else None."""
+    """The reason why the last action does not fit, if it was passed on to the environment. Otherwise None."""
 
     def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
@@ -132,7 +132,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
                 check_flag(name, arguments.get(name, default))
         check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
         if isinstance(env, ServesFunctional) and env.check_actions == "strict":
-            check = "off"  # this environment refuses every action that an adapter would refuse
+            check = "off"  # the environment itself refuses what an adapter would refuse
         self._check = check
         self._convert_render = arguments.get("convert_render", False)
         options = {name: x for name, x in arguments.items() if name in _CONVERTING}
@@ -150,7 +150,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         self._record(**arguments)
 
     def _record(self, **arguments: Any) -> None:
-        """Record the arguments of this wrapper for `spec`, as values that JSON supports."""
+        """Record the arguments of the constructor for `spec`, as values that JSON supports."""
         if hasattr(self, "_saved_kwargs") and not self._recorded:
             return  # a user's subclass has recorded its own arguments
         self._recorded = True
@@ -167,7 +167,11 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
     @property
     def env_backend(self) -> af.Backend:
-        """The library of the environment. It is NumPy or JAX, by the metadata, until results show the library."""
+        """The library of the environment.
+
+        Before the first observation, it is `env_xp` or, if `env_xp` is None, JAX for an environment with the metadata
+        `{"jax": True}` and NumPy for any other environment.
+        """
         return self._libraries.env.target
 
     @property
@@ -176,7 +180,10 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._libraries.target_backend
 
     def _space(self, name: str) -> Any:
-        """Return the converted space for an attribute of the environment. If the attribute changed, convert it again."""
+        """Return the converted space of an attribute of the environment, such as `action_space`.
+
+        A space that the environment has replaced is converted again.
+        """
         original = self._original(name)
         converted = self._converted.get(name)
         if converted is None or converted.original is not getattr(original, "original", original):
@@ -188,11 +195,11 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return converted
 
     def _original(self, name: str) -> Any:
-        """Return a space of the environment, unconverted."""
+        """Return a space of the environment without a conversion."""
         return getattr(self.env, name)
 
     def _fit(self, action: AnyTree) -> Any:
-        """Convert an action, fit it with all checks, and store the quick way for later actions like it."""
+        """Convert an action and fit it with all checks. If possible, store a quick way for later actions."""
         __tracebackhide__ = True
         libraries = self._libraries
         if self._check == "off":
@@ -203,7 +210,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            # stored quick ways would not notice actions of the agent's former library
+            # quick ways do not detect libraries, so those for the agent's former library are deleted
             if libraries.target_backend is not agent:
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
@@ -222,7 +229,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return fitted
 
     def _expected_space(self) -> Any:
-        """Return the space that actions are fitted to. For a vector environment, it is the space of the batch."""
+        """Return the space that actions are fitted to. In a vector environment, it contains batches of actions."""
         space = self._original("action_space")
         if space is not self._expected[0]:
             expected = space
@@ -236,12 +243,12 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return self._expected[1]
 
     def _explain(self, error: Exception) -> None:
-        """If the last action was passed on although it does not fit, say so in a note of the environment's error."""
+        """Add a note to an error of the environment if the last action was passed on although it does not fit."""
         if self._note is not None:
             error.add_note(self._note)
 
     def render(self) -> Any:
-        """Render the environment. The frames are converted if `convert_render` was set."""
+        """Render the environment. The frames are converted if the option `convert_render` is True."""
         frames = self.env.render()
         return self._libraries.to_agent(frames) if self._convert_render else frames
 
@@ -252,7 +259,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return {**super().__getstate__(), "_converted": {}}
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Convert the options of a reset. Values that cannot be converted stay unchanged."""
+        """Convert a reset's options to the environment's library, except values that cannot be converted."""
         self._libraries.observed = None  # it is detected again
         if not options:
             return options
@@ -261,7 +268,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         return converted
 
     def _check_space(self) -> None:
-        """Delete the quick ways if the reset has replaced the action space."""
+        """Delete the quick ways if the environment has replaced its action space."""
         before = self._expected[0]
         if before is not None and before is not self._original("action_space"):
             self._forget_ways()
@@ -288,7 +295,7 @@ class NamedPair(Adapter):
 
 
 class NamedPairOnDevice(NamedPair):
-    """A `NamedPair` whose constructor has a `device`, for agents in PyTorch."""
+    """A `NamedPair` whose constructor has the argument `device`, for agents in PyTorch."""
 
     fixed_options: tuple[str, ...] = (*NamedPair.fixed_options, "target_device")
 
@@ -311,11 +318,11 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "device": device_text,
     "reward_dtype": reward_dtype_of,
 }
-"""For each argument that is recorded as text, the function that returns the text."""
+"""For each argument that is recorded as text, the function that converts it to text."""
 
 
 def converted_space_property(name: str) -> property:
-    """Return a property for a space: the assigned space or, without one, the converted space of the environment."""
+    """Return a property for a space. Its value is the assigned space or, by default, the environment's, converted."""
 
     def get(self: Any) -> Any:
         assigned = getattr(self, f"_{name}")

@@ -20,7 +20,7 @@ class AgentAdapter(Adapter):
         **options: as for `ArrayConversion`.
     """
 
-    # names without underscores, since other modules call these methods, and users do not see this class
+    # other modules call these methods, so their names have no underscore
     space = Adapter._space
     explain = Adapter._explain
     detect = Adapter._observe
@@ -54,7 +54,7 @@ class AgentAdapter(Adapter):
             raise
 
     def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Prepare for a reset. Return its options, converted to the library of the environment."""
+        """Prepare for a reset. Return the options of the reset, converted to the library of the environment."""
         self._check_space()
         return self._reset_options(options)
 
@@ -64,9 +64,9 @@ class AgentAdapter(Adapter):
         return self.libraries.to_agent(observation)
 
     def convert_number(self, value: AnyTree, kind: type) -> Any:
-        """Convert a reward to a float, or a flag to a bool. Arrays with axes become arrays of the agent's library."""
+        """Convert a reward to a float, or a flag to a bool. Arrays with axes are converted to the agent's library."""
         return self.libraries.to_number(value, kind)
 
     def convert_info(self, info: AnyTree) -> Any:
-        """Convert an info to the library of infos."""
+        """Convert an info to `info_xp` or, by default, to the agent's library."""
         return self.libraries.convert_infos(info)

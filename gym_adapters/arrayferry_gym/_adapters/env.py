@@ -40,37 +40,35 @@ else:
 class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT]):
     """Use an environment written for one array library with an agent written for another.
 
-    Observations and infos are converted to the agent's library, actions to the form that the environment's action space
-    requires. The reward is a `float`, terminated and truncated are `bool`. A reward or flag with dimensions, as with
-    several objectives, is an array of the agent's library. The result of `render` is unchanged, unless `convert_render`
-    is set. The spaces sample and contain arrays of the agent's library.
+    Observations and infos are converted to the agent's library. Actions are converted to the environment's library, and
+    to the dtypes and shapes of its action space. The reward is a `float`, and terminated and truncated are of type
+    `bool`. A reward or flag that has axes, such as one reward per objective, is an array of the agent's library. The
+    result of `render` is unchanged, unless `convert_render` is True. The spaces sample and contain arrays of the
+    agent's library.
 
     Args:
-        env: the environment to convert: a `gymnasium.Env`, not a vector environment.
-        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
-            environment's results.
-        target_xp: the library of the agent. None detects it from its actions.
-        env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of observations and infos, or None to keep their device.
-        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an
-            Equinox model, or any tree with an array.
-        info_xp: the library that infos are converted to, or None for the agent's.
+        env: the environment to convert. It must be a `gymnasium.Env`, not a vector environment.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the observations.
+        target_xp: the library of the agent. None detects it from the agent's actions.
+        env_device: the device of converted actions. None detects it from the observations.
+        target_device: the device of converted observations and infos. None leaves them on their device.
+        like: an array, a module with parameters, an Equinox model, or any tree with an array. Pass `like` instead of
+            `target_xp` and `target_device`, to use the library and the device of this array.
+        info_xp: the library that infos are converted to, or None for the agent's library.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
-        scalars: as in `arrayferry.convert`, for infos; "keep" leaves numbers in them unchanged. In
-            observations, numbers become arrays.
-        unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
-        sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
-            library.
+        scalars: for infos, as in `arrayferry.convert`. "keep" leaves Python numbers in infos unchanged. Python numbers
+            in observations are converted to arrays.
+        unknown: as in `arrayferry.convert`. "convert" also converts table columns and similar objects in trees.
+        sparse: as in `arrayferry.convert`. The default is "dense", so that the agent always gets arrays of its library.
         check_actions: "fit" refuses actions from which the environment would compute wrong results without an error.
-            It passes on, with a warning, actions that the environment may handle itself. "strict" refuses these
-            too, and also NaN and numbers outside the bounds of a Box. "off" checks nothing.
+            Other actions that do not fit are passed on to the environment, with a warning. "strict" refuses all actions
+            that do not fit, and also NaN and numbers outside the bounds of a Box. "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, or an option is unknown or
-            invalid.
+        arrayferry.ArrayFerryError: a library or a device is unknown or unavailable, or an option is unknown or invalid.
         TypeError: `env` is not a Gymnasium environment, or is a batch of environments, such as a simulator.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Gymnasium's conversion functions. Unlike in Gymnasium, they convert Python numbers to arrays too."""
+"""Gymnasium's functions for conversions. Unlike in Gymnasium, they also convert Python numbers to arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def array_conversion(value: AnyTree, xp: Target, device: Device = None, **option
     """Convert every array and every number in a value to a library.
 
     Args:
-        value: an array or number of any library, a tree of them, or anything else.
+        value: an array or number of any library, a tree of arrays and numbers, or any other object.
         xp: the library, as a namespace or by name.
         device: the device of the results.
         **options: `copy`, `narrowing`, `scalars`, `unsupported`, `unknown` and `sparse`, as in
-            `arrayferry.convert`. By default, numbers become arrays, and sparse arrays become dense.
+            `arrayferry.convert`. By default, Python numbers become arrays, and sparse arrays become dense arrays.
 
     Raises:
         arrayferry.ArrayFerryError: as for `arrayferry.convert`.

@@ -1,4 +1,4 @@
-"""`from_simulator` serves a simulator of a batch of environments as a vector environment."""
+"""`from_simulator` converts a simulator of several environments to a vector environment of Gymnasium."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = ("env_ids", "envs_idx", "env_idx", "env_indices")
 """The names that simulators use for the parameter of `reset` that selects environments."""
 
 FINAL = ("final_obs", "final_observation")
-"""The keys that simulators use for observations from before a reset, in infos."""
+"""The keys of infos under which simulators return the last observations of episodes."""
 
 
 def from_simulator(
@@ -43,37 +43,37 @@ def from_simulator(
     action_bounds: tuple[Any, Any] | None = None,
     copy: bool = True,
 ) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment for a simulator. It uses the simulator's library and device.
+    """Return a vector environment that runs a simulator, in the simulator's library and on its device.
 
-    A simulator, such as Isaac Lab, mjlab, ManiSkill or Genesis, is one object with `num_envs`. Its `step` accepts a
-    batch of actions, and returns batches of observations, rewards, terminations, truncations and infos. If it returns
-    four batches, as for rsl_rl, they are observations, rewards, ends of episodes, and infos with `time_outs`. The
-    result works in every adapter, wrapper and bridge of this package.
+    A simulator, such as Isaac Lab, mjlab, ManiSkill or Genesis, is one object that simulates `num_envs` environments.
+    Its `step` accepts a batch of actions, and returns batches of observations, rewards, terminations, truncations and
+    infos. A `step` for rsl_rl returns four values: observations, rewards, ends of episodes, and infos with the key
+    `time_outs`. The vector environment works in every adapter, wrapper and bridge of this package.
 
     - *Autoreset.* A simulator that resets in the step that ends an episode must return the last observations in
       `infos["final_obs"]`. For Isaac Lab, set `compute_final_obs=True` in its configuration. If the simulator does not
       reset by itself (DISABLED), the caller resets by `reset(options={"reset_mask": ...})`. For mjlab, set
-      `auto_reset=False`. If last observations are missing, trainers would use the first observations of the next
-      episodes instead. So the first step that ends an episode raises an error, unless `final="lost"` states that no
-      trainer needs last observations.
-    - *Limits.* If the configuration sets `is_finite_horizon`, the time limit is part of the task and terminates
-      episodes.
-    - *Seeds* are passed to `reset` if it has a parameter `seed`, else to the method `seed`. Several seeds are combined
-      into one. Most simulators seed the random numbers of the whole process.
+      `auto_reset=False`. If the last observations are missing, the first step that ends an episode raises an error,
+      since trainers would use the first observations of the next episodes instead. Pass `final="lost"` to prevent this
+      error if no trainer needs last observations.
+    - *Limits.* If the simulator's configuration sets `is_finite_horizon`, the time limit is part of the task, and
+      terminates episodes instead of truncating them.
+    - *Seeds* are passed to `reset` if it has a parameter `seed`, and otherwise to the simulator's method `seed`.
+      Several seeds are combined into one seed. Most simulators seed the global random generators of the process.
     - *Infos* are one dict for the batch. Their arrays are copied, like all results.
 
     Args:
         env: the simulator.
         final: "kept" if the simulator returns the last observations of episodes. "lost" if it does not, and no trainer
             needs them.
-        autoreset_mode: when episodes are reset, or None if the simulator states it: by `metadata["autoreset_mode"]`,
-            `autoreset_mode`, or `auto_reset=False` in its configuration.
-        group: the key of a group of observations to return, such as "policy". None returns all, as a dict.
+        autoreset_mode: when the simulator resets. None reads it from the simulator: from `metadata["autoreset_mode"]`,
+            from the attribute `autoreset_mode`, or from `auto_reset=False` in the configuration.
+        group: the key of the group of observations to return, such as "policy". None returns all groups, as a dict.
         observation_space: the space of the observations of one environment, or None for the simulator's
             `single_observation_space`.
         action_space: the space of the actions of one environment, or None for the simulator's `single_action_space`.
-        action_bounds: lower and upper bounds of actions, as numbers or arrays, for a trainer that needs them if the
-            space has none. Actions are not clipped.
+        action_bounds: the lower and upper bounds of the action space, as numbers or arrays, or None for the bounds of
+            the simulator. Some trainers need finite bounds. Actions are not clipped.
         copy: whether results are copied. Pass False only if the simulator does not overwrite earlier results.
 
     Returns:
@@ -133,7 +133,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         *,
         copy: bool,
     ) -> None:
-        # the first assignment: if the constructor fails, older Gymnasium calls close(), which needs `env`
+        # assigned first: if the constructor fails, older Gymnasium calls close(), which needs `env`
         self.env = env
         check_flag("copy", copy)
         if final not in get_args(Final):
@@ -164,7 +164,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._checked = False
         self._array: type | None = None  # the type of the simulator's arrays
-        # a copy of the latest observations; a reset of some environments returns them for the others
+        # a copy of the latest observations, for environments that a later `reset` does not reset
         self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
 
@@ -175,7 +175,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             arrayferry.OptionError: the simulator does not state when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
-        # ignore the shared gym.Env.metadata: Gymnasium 1.1 writes the modes of other environments to it
+        # ignore gym.Env.metadata, to which Gymnasium 1.1 writes the modes of other environments
         if stated is None and metadata is not gym.Env.metadata:
             stated = metadata.get("autoreset_mode")
         if stated is None:
@@ -188,7 +188,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             raise af.OptionError(
                 f"{self.env!r:.80} does not say when it resets",
                 remedy='If the caller resets by reset(env_ids=...), pass autoreset_mode="Disabled". If step() resets, pass '
-                '"SameStep" if infos["final_obs"] has the last observations, and final="lost" if they are lost.',
+                'autoreset_mode="SameStep" if infos["final_obs"] has the last observations, and otherwise final="lost".',
             )
         return autoreset_mode_of(stated)
 
@@ -210,7 +210,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
 
     def _space(self, name: str, stated: Any) -> Space[Any]:
-        """Return the space of one environment: the stated space, or the simulator's if that is None."""
+        """Return the space of one environment: the stated space or, if it is None, the space of the simulator."""
         space = _attribute(self.env, f"single_{name}") if stated is None else stated
         if space is None:
             raise af.OptionError(
@@ -278,7 +278,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
-        """Pass one seed to the simulator: in the arguments of `reset`, or by its method `seed`."""
+        """Pass one seed to the simulator, in the arguments of `reset` or by the simulator's method `seed`."""
         if isinstance(seed, list):
             mixed = mixed_seed("environments", seed)
             if mixed is None:
@@ -293,7 +293,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when you make it.")
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in all environments. Actions of another library are converted to the simulator's."""
+        """Take a step in all environments. Actions of other libraries are converted to the simulator's library."""
         if self._array is None:
             raise gym.error.ResetNeeded("Call reset() before step().")
         if type(actions) is not self._array:
@@ -328,7 +328,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return safe(observations), safe(rewards), safe(terminated), safe(truncated), safe(infos)
 
     def _safe_results(self, tree: AnyTree) -> Any:
-        """Return copies of results, which later steps do not change. With `copy=False`, return the results."""
+        """Return copies of results, so that later steps do not change them. With `copy=False`, return the results."""
         return self._copied(tree) if self._copy else tree
 
     def _copied(self, tree: AnyTree) -> Any:
@@ -336,20 +336,20 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         kind = type(tree)
         if kind is self._array:
             return copied(tree)
-        if kind is dict:  # for dicts, this is faster than the general case
+        if kind is dict:  # for dicts, this is faster than `map_arrays`
             return {key: self._copied(part) for key, part in tree.items()}
         if kind is memoryview:
             return np.array(tree).data
         return tree if kind in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
-        """Put last observations into infos as `final_obs`. With `final="lost"`, remove the keys in `FINAL` from infos."""
+        """Store the last observations in `infos["final_obs"]`. With `final="lost"`, remove them from infos."""
         finals = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
         if LOST in self.metadata:
             return
         if isinstance(infos.get("terminal"), dict) and "observations" in infos["terminal"]:
-            terminal = infos.pop("terminal")  # mjlab has only the rows of ended episodes
+            terminal = infos.pop("terminal")  # mjlab returns only rows of ended episodes
             last, mask = self._copied(observations), self._xp.zeros_like(ended)
             updates = _plain(terminal["observations"], self._group), True
             mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), updates)
@@ -369,7 +369,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         """Check the shapes of observations, rewards, terminations and truncations.
 
         Raises:
-            TypeError: observations do not have the shapes of their space, or another result is not (num_envs,).
+            TypeError: the shapes of observations are not those of their space, or the shape of another result is not
+                (num_envs,).
         """
         n = self.num_envs
         try:
@@ -415,7 +416,7 @@ _PLAIN = {float, int, bool, str, type(None)}
 
 
 def _attribute(env: Any, name: str) -> Any:
-    """Return an attribute of a simulator, or None if it does not exist. Wrappers may hide the attribute."""
+    """Return an attribute of a simulator or, if wrappers hide it, of the unwrapped simulator. None if it is missing."""
     attribute = getattr(env, name, None)
     return getattr(getattr(env, "unwrapped", env), name, None) if attribute is None else attribute
 
@@ -428,7 +429,7 @@ def _is_mani_skill(env: Any) -> bool:
 
 def _plain(observations: AnyTree, group: str | None = None) -> Any:
     """Return observations as plain dicts and arrays. If a group is named, return only its observations."""
-    # a TensorDict becomes a dict
+    # convert a TensorDict to a dict
     if type(observations) is not dict and hasattr(observations, "to_dict"):
         observations = observations.to_dict()
     return observations if group is None else observations[group]

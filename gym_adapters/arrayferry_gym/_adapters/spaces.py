@@ -1,7 +1,7 @@
 """Converted spaces, which sample and contain arrays of the agent's library.
 
-A converted space is equal to the original space, and an instance of its class. Both have one random generator, so
-seeding either space seeds both.
+A converted space equals the original space, and is an instance of the same class. The two spaces share one random
+generator, so seeding either space seeds both.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
     """Return a space that samples and contains arrays of the agent's library.
 
     Args:
-        original: the environment's space, or a converted one.
-        libraries: converts samples to the agent's library, as soon as it is known.
+        original: a space of the environment, or a converted space.
+        libraries: the libraries of the adapter. Samples are converted as soon as the agent's library is known.
         observed: whether this is a space of observations, not of actions.
     """
     if isinstance(original, Converted):
@@ -64,11 +64,11 @@ _CLASSES: dict[type, type] = {}
 
 
 def _converted_class(cls: type) -> type:
-    """Return the class of converted spaces for a class of spaces. All threads share this class."""
+    """Return the class that derives from `Converted` and `cls`. All threads use the same class."""
     converted = _CLASSES.get(cls)
     if converted is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-        # for these two functions, Gymnasium's registration of `cls` would precede that of `Converted`
+        # in these two functions, Gymnasium's entry for `cls` would precede that for `Converted`
         for function in (iterate, batch_differing_spaces):
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
@@ -84,7 +84,7 @@ class Converted:
     observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a sample of the original in the agent's library. Masks and probabilities may be of any library."""
+        """Return a sample in the agent's library. Masks and probabilities may be of any library."""
         if args or kwargs:
             args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
@@ -99,7 +99,7 @@ class Converted:
             return False
 
     def seed(self, seed: Any = None) -> Any:
-        """Seed the original space, whose random generator both spaces use."""
+        """Seed the original space. The converted space uses the same random generator."""
         return self.original.seed(seed)
 
     @property
@@ -108,7 +108,7 @@ class Converted:
         return self.original.np_random
 
     def to_jsonable(self, sample_n: Any) -> Any:
-        """Return what the original space returns for these samples. They may be of any library."""
+        """Convert samples of any library to values for JSON, as the original space does."""
         numpy = af.convert(list(sample_n), "numpy")
         return self.original.to_jsonable([Fitter(self.original).fit(x) for x in numpy])
 
@@ -124,13 +124,13 @@ class Converted:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if _target_of(self.libraries) in (None, "numpy"):
-            # a pickle of the original can be loaded without this package
+            # pickle only the original space, so that the pickle can be loaded without this package
             return copy.copy, (self.original,)
         return converted_space, (self.original, self.libraries, self.observed)
 
 
 def _as_probabilities(x: AnyArray) -> Any:
-    """Cast floats to float64, as Gymnasium requires. Probabilities whose sum was about 1 are scaled to the sum 1."""
+    """Cast floats to float64, as Gymnasium requires. Probabilities are scaled if their sum is only about 1."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
     error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
@@ -138,11 +138,11 @@ def _as_probabilities(x: AnyArray) -> Any:
     return x / np.where(abs(total - 1) < error, total, 1)
 
 
-# From here to `_FUNCTIONS`: Gymnasium's functions on spaces, for converted spaces.
+# The functions below implement Gymnasium's functions on spaces for converted spaces.
 
 
 class _Batch:
-    """The `Libraries` of a batched space. Batches in shared memory are converted only for PyTorch.
+    """A substitute for `Libraries` in a space of batches. Batches in shared memory are converted only for PyTorch.
 
     Args:
         libraries: the `Libraries` of the space of one environment.
@@ -161,7 +161,7 @@ class _Batch:
         return af.registry.backend("numpy") if numpy else self.libraries.target_backend
 
     def to_agent(self, value: AnyTree) -> Any:
-        """Convert a sample or a batch."""
+        """Convert a sample or a batch to the agent's library."""
         if not self.shared:
             return self.libraries.to_agent(value)
         return _over_shared_memory(value, self.libraries)
@@ -219,13 +219,13 @@ def _flatten(space: Any, x: AnyArray) -> Any:
     array, backend = af.first_array(x)
     if backend is None:  # the value has no array, as in a Text space
         return space.libraries.to_agent(flatten(space.original, x))
-    if backend.name == "numpy":  # perhaps a wrapper added this array to tensors
+    if backend.name == "numpy":  # a wrapper may have added NumPy arrays to the agent's tensors
         others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
         array = next(others, None)
         if array is None:
             return flatten(space.original, x)
     original = space.original
-    # unlike Gymnasium's `flatten`, `reshape` keeps gradients and the device
+    # unlike Gymnasium's `flatten`, `reshape` preserves gradients and the device
     if isinstance(original, (spaces.Box, spaces.MultiBinary)):
         return af.namespace_of(x).reshape(x, (-1,))
     numpy = Fitter(original).fit(af.convert(x, "numpy"))
@@ -258,9 +258,10 @@ def _write_to_shared_memory(space: Any, index: int, value: AnyTree, shared_memor
 
 
 def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
-    """Return the agent's arrays over shared memory: tensors for PyTorch, or else the NumPy arrays themselves.
+    """Convert a batch in shared memory to tensors of the same memory if the agent uses PyTorch.
 
-    Immutable arrays, as in JAX, would not show observations that processes write to the memory later.
+    For other libraries, the batch is returned in NumPy, since immutable arrays, as in JAX, would not show observations
+    that processes write to the memory later.
     """
     if _target_of(libraries) == "torch":
         try:
@@ -306,7 +307,7 @@ def _leaf_contains(space: Space[Any], x: AnyArray) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return this space if it is converted, or else the first converted space inside. None if no space is converted."""
+    """Return the space if it is converted, otherwise the first converted space inside it, or None if there is none."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())
@@ -323,9 +324,10 @@ def original_space(space: Any) -> Any:
 
 
 def _around_converted(function: Any, cls: type) -> None:
-    """Register a function of ours in place of Gymnasium's, for a class of spaces that have subspaces.
+    """Register a function of this module in Gymnasium, for a class of spaces that contain spaces, such as Dict.
 
-    If a subspace is converted, our function treats the whole space as converted. Gymnasium's would return NumPy arrays.
+    If a space inside is converted, the function treats the whole space as converted. Otherwise, it calls Gymnasium's
+    function.
     """
     theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
 
@@ -342,7 +344,7 @@ for _function in (flatten, unflatten, flatten_space):
     for _class in (spaces.Dict, spaces.Tuple):
         _around_converted(_function, _class)
 
-# registered at import: later, another thread could look up a function during a registration
+# registered at import, since another thread could look up a function during a later registration
 for _function, _ours in _FUNCTIONS.items():
     _function.register(Converted, _ours)
 for _class in {*iterate.registry, *batch_differing_spaces.registry}:

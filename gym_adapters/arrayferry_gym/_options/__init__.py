@@ -1,1 +1,1 @@
-"""The options that users pass: libraries, seeds, masks and modes, with their types and the values that are refused."""
+"""Checks of the options that users pass to adapters and environments, and the errors for invalid values."""

@@ -11,7 +11,7 @@ from arrayferry.typing import AnyArray
 
 
 def reset_mask_of(mask: AnyArray, count: int) -> Any:
-    """Return the option `reset_mask` as a NumPy array of dtype bool and shape (count,), or None for None.
+    """Return the option `reset_mask` as a NumPy array of dtype bool and shape (count,), or None if `mask` is None.
 
     A mask that is false everywhere resets no environment.
 

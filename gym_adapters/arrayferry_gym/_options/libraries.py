@@ -1,7 +1,7 @@
 """The two libraries of an adapter: the environment's and the agent's.
 
-Each library is stated by the user or detected. The environment's library is detected from its results. Before the first
-result, the metadata tell whether it is JAX or NumPy. The agent's library is detected from its actions.
+Each library is stated by the user or detected. The environment's library is detected from its observations. Before the
+first observation, the metadata tell whether it is JAX or NumPy. The agent's library is detected from its actions.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ class Libraries:
     """The two libraries of an adapter, and the conversions between them.
 
     Args:
-        metadata: the metadata of the environment. Until its first result, `metadata["jax"]` tells whether it uses JAX.
+        metadata: the metadata of the environment. Until the first observation, `metadata["jax"]` tells whether the
+            environment uses JAX.
         env_xp: the library of the environment, or None to detect it.
-        target_xp: the library of the agent, or None to detect it from its actions.
-        env_device: the device of arrays for the environment, or None for the device of the arrays that it returns.
+        target_xp: the library of the agent, or None to detect it from the agent's actions.
+        env_device: the device of arrays for the environment, or None for the device of the observations.
         target_device: the device of arrays for the agent, or None to keep their device.
-        like: an array, a module with parameters, or any tree with an array, instead of `target_xp`
-            and `target_device`.
-        info_xp: the library that infos are converted to, or None for the agent's.
+        like: an array, a module with parameters, or any tree with an array. Pass `like` instead of `target_xp` and
+            `target_device`, to use the library and the device of this array.
+        info_xp: the library that infos are converted to, or None for the agent's library.
         convert_info: False to leave infos unchanged.
         options: the options `copy`, `narrowing`, `scalars`, `unknown` and `sparse` of
             `arrayferry.convert`.
@@ -43,10 +44,10 @@ class Libraries:
     Attributes:
         target_device: the device of arrays for the agent, or None to keep their device.
         observed: the type of the last observation, or None before the first observation of an episode.
-        check_flags: a function that refuses flags of several environments, or None for no check.
+        check_flags: a function that raises an error for the flags of several environments, or None for no check.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
+        arrayferry.ArrayFerryError: a library or a device is unknown or unavailable.
     """
 
     _warned: frozenset[str] = frozenset()
@@ -123,11 +124,11 @@ class Libraries:
             if backend is not None and (current is None or backend.name != current.name):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
-                self._last_action_type = None  # detect again: the next tree may have other arrays
+                self._last_action_type = None  # the next tree may be of another library
         try:
             return self.env(value)
         except af.UnsupportedDtypeError:
-            # leave unsupported dtypes unchanged: a fitter can read some, such as object arrays of numbers
+            # keep unsupported dtypes, since a `Fitter` can read object arrays of numbers
             options = {**self._options, "unsupported": "keep"}
             return af.convert(value, self.env.target, device=self._env_device, **options)
 
@@ -179,7 +180,7 @@ class Libraries:
     def to_number(self, value: AnyTree, kind: type) -> Any:
         """Convert a reward or flag of a single environment to `float` or `bool`.
 
-        Rewards and flags with dimensions are converted to arrays of the agent's library instead.
+        Rewards and flags that have axes are converted to arrays of the agent's library instead.
         """
         if isinstance(value, (Mapping, list, tuple)) or getattr(value, "ndim", 0) != 0:
             if kind is bool and self.check_flags is not None:
@@ -188,7 +189,7 @@ class Libraries:
         return observed_read(kind, value) if observers else kind(value)
 
     def convert_infos(self, infos: AnyTree) -> Any:
-        """Convert infos. Values that cannot be converted stay unchanged."""
+        """Convert infos to `info_xp` or the agent's library. Values that cannot be converted stay unchanged."""
         if not infos or not self._convert_info or self._info is None:
             return infos
         try:
@@ -255,12 +256,12 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
     """Return the library and the device of an array in `like`.
 
     Raises:
-        arrayferry.OptionError: a target library or device was passed too.
+        arrayferry.OptionError: `target_xp` or `target_device` was passed too.
         arrayferry.NotAnArrayError: `like` has no array.
     """
     if target_xp is not None or target_device is not None:
         raise af.OptionError(
-            "like= was given together with a target or its device",
+            "like= was given together with target_xp or target_device",
             remedy="Pass either like=, or target_xp and target_device.",
         )
     example = like
@@ -269,7 +270,7 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
             f"like= was given the class {like.__name__}, which holds no array",
             remedy=f"Pass an instance, such as {like.__name__}(...).",
         )
-    # PyTorch modules, and modules of other libraries with the same method
+    # PyTorch modules, and other objects with a method `parameters`
     if callable(getattr(like, "parameters", None)):
         example = next(iter(like.parameters()), None)
     array, backend = af.first_array(example)
@@ -283,7 +284,7 @@ def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backe
 
 
 def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
-    """Return the name of a dtype of rewards, or None for None.
+    """Return the name of a dtype of rewards, or None if `dtype` is None.
 
     Args:
         dtype: the name of a dtype, a dtype of any library, or None.
@@ -309,7 +310,7 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     available = None if backend is None else backend.dtypes()
     if backend is not None and available is not None and name not in available:
         raise af.OptionError(
-            f"reward_dtype={dtype!r} is not possible, since {backend.name} does not have {name} here",
+            f"reward_dtype={dtype!r} is not possible, since {backend.name} does not have {name}",
             remedy=f"Pass one of {', '.join(sorted(d for d in available if 'float' in d))}.",
         )
     return name

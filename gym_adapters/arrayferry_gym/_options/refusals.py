@@ -46,8 +46,8 @@ def check_env(cls: type, env: Any) -> None:
     """Check the environment of an adapter.
 
     Raises:
-        TypeError: `env` is not a vector environment or a single environment, as the class `cls` requires. Gymnasium's
-            own wrappers raise a TypeError too.
+        TypeError: `env` is not the vector environment or the single environment that the class `cls` requires. The
+            wrappers of Gymnasium raise a TypeError too.
     """
     vectorised = issubclass(cls, VectorEnv)
     name = cls.__name__
@@ -77,7 +77,7 @@ def refuse_batch(name: str, env: Any) -> None:
 
     Args:
         name: the adapter, bridge or function that received the environment.
-        env: any environment, or anything else.
+        env: an environment, or any other object.
 
     Raises:
         TypeError: `env` is a batch of environments, but not a `VectorEnv`.
@@ -141,12 +141,12 @@ def _is_batch(env: Any) -> bool:
     if holder is None:
         return False
     count = int(holder.num_envs)
-    if not isinstance(env, Env):  # environments of known projects get an error of their own
+    if not isinstance(env, Env):  # known projects are refused elsewhere, with their own remedy
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
     observed = env.observation_space
     if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
         return False
-    # compare both spaces: in some simulators, `observation_space` is that of one group of observations
+    # check both spaces, since the `observation_space` of some simulators has only one group
     for name in ("observation_space", "action_space"):
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
@@ -157,7 +157,7 @@ def _is_batch(env: Any) -> bool:
 
 
 def check_observation(name: str, env: Any, observation: AnyTree) -> None:
-    """Check that an observation has no axis of environments.
+    """Check that an observation has no axis for several environments.
 
     Raises:
         TypeError: the observation is a batch with a row for each of the `num_envs` environments inside.
@@ -175,7 +175,7 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
 
 
 def check_flags(name: str, env: Any, flags: AnyArray) -> None:
-    """Check that terminated or truncated has no axis of environments.
+    """Check that the flag terminated or truncated has no axis for several environments.
 
     Raises:
         TypeError: `flags` has a flag for each of the `num_envs` environments inside.
@@ -199,7 +199,7 @@ _ELSEWHERE = {
     ),
     "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
 }
-"""For packages whose environments are not Gymnasium's, what to do with such an environment."""
+"""The remedies for environments of other packages than Gymnasium, by the name of the package."""
 
 
 def _of_another_project(env: Any) -> str | None:
@@ -228,7 +228,7 @@ MOVED = {
     "record": "arrayferry_envs.record",
     "testing": "arrayferry_audit",
 }
-"""Names that users may look for in arrayferry_gym, and where they are."""
+"""Names that users may look for in arrayferry_gym, and the packages or functions that replace them."""
 
 
 def moved(name: str) -> ImportError:

@@ -1,1 +1,1 @@
-"""Spaces as trees of leaves, batches of their values, and spaces of other packages."""
+"""Functions for spaces: spaces as trees, batches of values, and conversions of spaces of other packages."""

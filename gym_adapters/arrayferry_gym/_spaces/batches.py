@@ -24,9 +24,10 @@ def join(
 
     Args:
         space: the space of one observation.
-        pieces: rows and their observations, in NumPy.
+        pieces: the rows to fill and their observations, in NumPy.
         size: the number of rows.
-        fill: creates an array from shape and dtype, like `numpy.zeros`. Rows without an observation keep these values.
+        fill: a function that creates an array from shape and dtype, like `numpy.zeros`. Rows without an observation
+            have the values of this array.
     """
     empty: Any = create_empty_array(space, size, fn=fill)
     if isinstance(empty, np.ndarray):  # for one array, this is faster than the general case

@@ -17,8 +17,8 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
 
     Args:
         space: a space, or a dict, list or tuple of spaces.
-        example: None, or a value of the space with `shape` and `dtype`, or a tree of such values. Their shapes override
-            those of Boxes, and their dtypes those of Boxes and MultiDiscretes.
+        example: None, or a value of the space with `shape` and `dtype`, or a tree of such values. The shapes of the
+            values replace the shapes of Boxes, and their dtypes the dtypes of Boxes and MultiDiscretes.
 
     Raises:
         TypeError: the space lacks attributes that its Gymnasium space needs, such as `shape`, `dtype` or `low`.
@@ -40,7 +40,9 @@ def gymnasium_space(space: Any, example: AnyTree = None) -> Space[Any]:
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     like = space if example is None else example
     if not hasattr(like, "shape") or not hasattr(like, "dtype"):
-        raise TypeError(f"{space!r:.80} is not a space, since it has no shape and dtype")
+        raise TypeError(
+            f"{space!r:.80} is not a space, since it has no shape and dtype. Pass a Gymnasium space"
+        )
     dtype = _numpy_dtype(like.dtype)
     if dtype.kind != "f" and not hasattr(space, "low"):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Dict and Tuple spaces as trees. Functions list the spaces inside, split values into parts, and reassemble them.
+"""Dict and Tuple spaces as trees. Functions list the spaces inside, split values into parts, and reassemble values.
 
 All other spaces are leaves. `leaves`, `split` and `build` use the same order of the leaves.
 """
@@ -61,7 +61,7 @@ def split(
     Args:
         space: the space of the value.
         value: a dict or tuple with the structure of the space, or a batch of them.
-        mismatch: returns the error for a wrong structure. None if the structure is known to be right.
+        mismatch: a function that returns the error for a value of the wrong structure, or None to skip this check.
         path: the path of the value, for errors.
     """
     inner = branches(space)

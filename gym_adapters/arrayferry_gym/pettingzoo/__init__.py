@@ -39,7 +39,7 @@ _NUMBERS = {
     "terminations": bool,
     "truncations": bool,
 }
-"""The attributes of an AEC environment that are dicts of numbers by agent, and the types of the numbers."""
+"""The attributes of an AEC environment that map agents to numbers, and the types of these numbers."""
 
 
 class _Conversion:
@@ -67,7 +67,7 @@ class _Conversion:
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
-        # only for AEC: for each agent, its latest info before and after conversion
+        # only for AECConversion: the latest info of each agent, before and after its conversion
         self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
         for agent in dict.fromkeys((*(possible or ()), *self._targets)):
@@ -87,7 +87,7 @@ class _Conversion:
         return adapter
 
     def _each(self, convert: Callable[..., Any], values: AnyTree, *kind: type) -> dict[Any, Any]:
-        """Convert a dict of values by agent. `convert` is a method of `AgentAdapter`, and `kind` its last argument."""
+        """Convert each value of a dict by `convert`, a method of `AgentAdapter` with the last argument `kind`."""
         return {agent: convert(self._of(agent), value, *kind) for agent, value in values.items()}
 
     def _after_reset(self) -> None:
@@ -134,36 +134,36 @@ class _Conversion:
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]
     """Use a PettingZoo parallel environment with agents of other array libraries.
 
-    Each agent receives observations and infos, including action masks, as arrays of its library. Its actions may be
-    of any library, and are converted to what its action space requires. Rewards are `float`, terminations and
-    truncations `bool`. Rewards that have dimensions are arrays of the agent's library. Spaces sample and contain
-    arrays of the agent's library. The result of `render` is unchanged.
+    Each agent receives observations and infos, including action masks, as arrays of its library. The agent's actions
+    may be of any library, and are converted to the environment's library, and to the dtypes and shapes of the action
+    space. Rewards are of type `float`, terminations and truncations of type `bool`. Rewards that have axes are arrays
+    of the agent's library. Spaces sample and contain arrays of the agent's library. The result of `render` is
+    unchanged.
 
     If an action is refused, the environment is not stepped.
 
     Args:
         env: the environment of PettingZoo.
-        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the
-            environment's results.
-        target_xp: the library of the agents, or a dict with a library for each agent. If it is None, or an agent is
-            missing from the dict, the library is detected from the agent's actions.
-        env_device: the device of actions. None detects it from the arrays that the environment returns.
-        target_device: the device of observations and infos, or a dict with a device for each agent. None keeps the
-            device of the environment's arrays.
-        like: instead of `target_xp` and `target_device`: an array, a module with parameters, an Equinox model, or a dict with
-            one of these for each agent.
-        info_xp: the library that infos are converted to, or None for the agent's.
+        env_xp: the library of the environment, as a name ("jax") or namespace. None detects it from the observations.
+        target_xp: the library of the agents, or a dict with a library for each agent. The library of an agent that has
+            None, or is missing from the dict, is detected from the agent's actions.
+        env_device: the device of converted actions. None detects it from the observations.
+        target_device: the device of converted observations and infos, or a dict with a device for each agent. None
+            leaves them on their device.
+        like: an array, a module with parameters, an Equinox model, or a dict with one of these for each agent. Pass
+            `like` instead of `target_xp` and `target_device`, to use the library and the device of the array.
+        info_xp: the library that infos are converted to, or None for the agent's library.
         convert_info: False to leave infos unchanged.
         copy: as in `arrayferry.convert`.
         narrowing: as in `arrayferry.convert`.
         scalars: as in `arrayferry.convert`, for infos.
         unknown: as in `arrayferry.convert`.
-        sparse: as in `arrayferry.convert`, but "dense" by default.
+        sparse: as in `arrayferry.convert`. The default is "dense".
         check_actions: as in `arrayferry_gym.ArrayConversion`.
 
     Raises:
-        arrayferry.ArrayFerryError: a library or a device is unknown or not usable here, an option is unknown or
-            invalid, or a dict names an agent that the environment does not have.
+        arrayferry.ArrayFerryError: a library or a device is unknown or unavailable, an option is unknown or invalid, or
+            a dict names an agent that the environment does not have.
         TypeError: `env` is not a parallel environment.
 
     Examples:
@@ -263,7 +263,9 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         self._after_reset()
 
     def step(self, action: AnyTree) -> None:
-        """Take a step with an action of any library for the agent whose turn it is. For a dead agent, pass None.
+        """Take a step with an action of any library for the agent whose turn it is.
+
+        If the agent is terminated or truncated, `action` must be None.
 
         Raises:
             arrayferry.ConversionError: the action is refused. The error names the agent.
@@ -271,7 +273,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            # without an observation of this agent so far, ask for one to detect the environment's library
+            # if this agent has no observation yet, request one to detect the environment's library
             if adapter.libraries.observed is None:
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
@@ -295,7 +297,8 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
     def last(self, observe: bool = True) -> tuple[Any, Any, Any, Any, Any]:
         """Return the results for the agent whose turn it is.
 
-        They are its observation, the sum of its rewards since its last step, terminated, truncated and its info.
+        The results are the agent's observation, the sum of its rewards since its last step, terminated, truncated and
+        info.
         """
         agent = self.env.agent_selection
         observation, reward, terminated, truncated, info = self.env.last(observe)
@@ -346,7 +349,7 @@ def _targets(
 
 
 def _check(cls: type, env: Any) -> None:
-    """Check that the environment of a conversion is parallel or AEC, as its class requires."""
+    """Check that an environment is parallel or AEC, as the class of the conversion requires."""
     wanted, other = (ParallelEnv, AECEnv) if issubclass(cls, ParallelEnv) else (AECEnv, ParallelEnv)
     if isinstance(env, wanted):
         return

@@ -88,7 +88,7 @@ MISTAKES = {
     "copy of an adapter": (lambda: JaxToTorch(cart(), copy="always"), "None, True, False"),
     "like the class of a policy": (lambda: ArrayConversion(cart(), like=torch.nn.Linear), "Pass an instance"),
     "like a policy without parameters": (lambda: ArrayConversion(cart(), like=NoParameters()), "target_xp"),
-    "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "together with a target"),
+    "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "together with target_xp"),
     "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),
     "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
     # actions
