@@ -118,17 +118,18 @@ def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
     arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
     combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
 
-    def inside(first: Any, second: Any) -> Any:
-        """Combine two lists of arrays, of which the last are masks. XLA does not combine elements of the padding."""
-        (*first, one), (*second, other) = first, second
+    def combine_inside(first: Any, second: Any) -> Any:
+        """Combine elements, but leave out those of the padding, as XLA does. The last array is a mask of the others."""
+        (*first, inside), (*second, also) = first, second
         triples = zip(combine(first, second), first, second, strict=True)
-        chosen = [jnp.where(one & other, x, jnp.where(one, y, z)) for x, y, z in triples]
-        return [*chosen, one | other]
+        chosen = [jnp.where(inside & also, x, jnp.where(inside, y, z)) for x, y, z in triples]
+        return [*chosen, inside | also]
 
-    mask = jnp.ones(arrays[0].shape, bool)
-    *outs, mask = _windows(params, inside, [*arrays, mask], [*fills, False])
-    fills = [jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)]
-    return [jnp.where(mask, *pair) for pair in zip(combine(fills, outs), fills, strict=True)]
+    inside = jnp.ones(arrays[0].shape, bool)
+    *outs, inside = _windows(params, combine_inside, [*arrays, inside], [*fills, False])
+    starts = [jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)]
+    pairs = zip(combine(starts, outs), starts, strict=True)
+    return [jnp.where(inside, *pair) for pair in pairs]
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
