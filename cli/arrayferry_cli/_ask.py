@@ -129,7 +129,7 @@ def answer(task: Callable[..., Any]) -> None:
         step(last["step"], last["remedy"], end=f"failed: {describe_error(error)}")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # do not wait for threads and exit functions of libraries, which may hang
+    os._exit(0)  # do not wait for the threads and atexit functions of libraries, which may hang
 
 
 def _readable(answer: Any) -> Any:

@@ -147,7 +147,7 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
 
 
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
-    """Return names of what to test for plugins without a backend.
+    """Return the names of the backends, or of the container, to test for plugins without a backend.
 
     These are the names of the source backends of the plugins' converters, or else the name of the first container.
 

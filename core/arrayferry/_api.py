@@ -101,7 +101,7 @@ def convert(
         value: an array of any known library, a tree of them (dicts, lists, tuples, dataclasses and so on, nested in
             any way), or anything else. It is never modified.
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
-        like: an array, in place of `to` and `device`. The results have the library and the device of this array. For a
+        like: an array, in place of `to` and `device`. The results use the library and the device of this array. For a
             tree, its first array is used. A namespace module is also accepted, in place of `to`.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the default
             device of the target. None keeps an array on its GPU or other accelerator, if the target can use it. All

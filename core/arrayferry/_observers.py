@@ -87,7 +87,8 @@ def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
 
     The line is that of the first frame outside arrayferry and outside `BETWEEN`, the libraries that call functions of
     users, such as Gymnasium and Dask. If there is no such frame, as in a thread of a library, the line is that of the
-    first frame outside arrayferry. The core is called directly if all frames in between are of core packages.
+    first frame outside arrayferry. The code of the user called the core directly if all frames up to that line belong to
+    core packages.
     """
     between, directly = None, True
     while frame is not None:

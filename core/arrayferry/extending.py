@@ -8,8 +8,8 @@
   `copy=False` is impossible.
 - Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype` and `unknown_dtypes`. `cast_checked` casts an array,
   and checks that the numbers fit.
-- Plugins: `call_backend` calls a backend's method, with errors that name the plugin. `raise_named` raises such an
-  error. `overrides` says whether a plugin has an optional method. `has_item` says whether arrays of a type have
+- Plugins: `call_backend` calls a backend's method. If it fails, the error names the plugin. `raise_named` raises such
+  an error. `overrides` says whether a plugin has an optional method. `has_item` says whether arrays of a type have
   `item()`. `portable` returns the name of a backend, to pickle it. `is_built_in`, `chosen_plugins`, `load_parts` and
   `check_part` are for installed plugins and their parts.
 - Routes: `route_between` and `device_kind`.
@@ -144,9 +144,9 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
 def route_between(
     source: Origin, target: Backend, *, source_device: str, device: Device = None
 ) -> Route:
-    """Return the route of arrays on a device, without an array.
+    """Return the route of arrays on a certain device. No array is needed.
 
-    Without an array, `arrayferry.route` returns the route of arrays on the default device.
+    In contrast, `arrayferry.route` without an array returns the route of arrays on the default device.
 
     Args:
         source: a backend or a source that can be used here.

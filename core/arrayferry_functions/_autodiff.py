@@ -110,7 +110,7 @@ class Autodiff(Part):
 
         Args:
             function: the function. It may itself call functions that `vjp` returned.
-            wanted: the indices of the arguments to differentiate with respect to. It may be empty.
+            wanted: the indices of the arguments to differentiate with respect to. The tuple may be empty.
             compiled: whether the function may be compiled. If so, the caller reuses the returned function in
                 later calls.
 

@@ -100,7 +100,7 @@ def contract_for(backend: Backend) -> type[BackendContract]:
 
 
 def check_container(container: Container, *values: AnyTree) -> None:
-    """Check a container with values that it handles, in a test of your plugin.
+    """Check a container with values that it handles. Call this function in a test of your plugin.
 
     Args:
         container: the container.

@@ -1,4 +1,4 @@
-"""The arrays of a stream. A block of the stream combines the arrays' own blocks, such as chunks of Dask."""
+"""The arrays of a stream. A block of a stream has one or more of each array's own blocks, such as chunks of Dask."""
 
 from __future__ import annotations
 

@@ -175,7 +175,9 @@ def _erf(x: AnyArray) -> Any:
 
 def _erfc(x: AnyArray) -> Any:
     if dtype_name(x.dtype) == "float64":
-        raise NotImplementedError("onnxruntime has no erfc, and the replacement has only 7 digits")
+        raise NotImplementedError(
+            "onnxruntime has no erfc, and the replacement has only 7 digits, too few for float64"
+        )
     wide = ndx.astype(x, ndx.float64)
     t = 1 / (1 + 0.5 * abs(wide))
     terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)

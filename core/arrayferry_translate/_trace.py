@@ -38,7 +38,7 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Prog
     """Make a program from a function.
 
     Args:
-        function: a function of JAX.
+        function: a function that computes with JAX.
         *args: trees of arrays, or of objects with `shape` and `dtype`.
         **kwargs: keyword arguments, which are also such trees.
 

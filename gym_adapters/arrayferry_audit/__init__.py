@@ -72,8 +72,8 @@ def check_vector_env(
             The audit closes environments that the function made. With a function, the audit also repeats a run while it
             makes, steps and closes other environments. Environments from a function may return other results after a
             second reset with the same seed.
-        steps: the number of steps of a run. The audit makes up to 14 runs, and stores one of them. Several episodes
-            should end in a run. If there is a time limit, pass a multiple of it.
+        steps: the number of steps of a run. The audit makes up to 14 runs, and keeps one of them in memory. Several
+            episodes should end in a run. If there is a time limit, pass a multiple of it.
         seed: the seed of the first run, 0 or more.
 
     Returns:

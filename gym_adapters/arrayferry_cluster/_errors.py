@@ -28,7 +28,7 @@ class DistributedEnvError(ArrayFerryError):
 
 
 class EnvFailedError(DistributedEnvError, RuntimeError):
-    """An environment raised an error, or its workers die repeatedly. The original error is the cause, if it can be unpickled."""
+    """An environment raised an error, or its workers died repeatedly. The error is the cause, if it can be unpickled."""
 
 
 class PolicyFailedError(DistributedEnvError, RuntimeError):

@@ -26,7 +26,7 @@ from ._onnx_numbers import RawRandom
 from ._onnx_policies import acting, dotted, named, normalizer_of
 
 RUNS = 8
-"""The number of test vectors. Each test vector is a run that continues the run before it."""
+"""The number of test vectors. Each is a run, which begins with the kernel states at the end of the run before."""
 
 
 class _Outside(FunctionalEnv):

@@ -192,7 +192,7 @@ def exact(**more: Any) -> Iterator[None]:
     A warning of ndonnx about a cast to a dtype with fewer digits becomes an error.
 
     Args:
-        **more: further methods of arrays.
+        **more: further methods to replace in ndonnx arrays, by name.
     """
     more["__array_namespace__"] = lambda self, *, api_version=None: XP
     more |= {"__pow__": _power, "__rpow__": _power_of}

@@ -12,7 +12,7 @@ INSTALL = "In a checkout of arrayferry, run: pip install '.[video]'"
 
 @contextlib.contextmanager
 def shown(progress: bool, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show progress in a terminal, and yield a function that updates it to a number of completed units.
+    """Show progress in a terminal. Yield a function that accepts the number of completed units, and shows it.
 
     Args:
         progress: whether to show progress.

@@ -25,7 +25,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
             have apply to vector environments only.
 
     Raises:
-        arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.
+        arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `options` contains `num_envs`.
 
     Examples:
         >>> import gymnasium as gym

@@ -113,7 +113,7 @@ def held_dtype(dtype: Any, backend: af.Backend) -> str:
 
 
 def dtype_in(xp: Namespace, dtype: Any) -> Any:
-    """Return the dtype of a namespace that corresponds to a NumPy dtype. Its name is the result of `held_dtype`."""
+    """Return the dtype to which a NumPy dtype corresponds in a namespace. Its name is the result of `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
     if xp.__name__.startswith("jax"):  # no cache, since dtypes depend on `jax_enable_x64`

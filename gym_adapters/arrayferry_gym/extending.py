@@ -36,7 +36,8 @@ in the agent's library, which `Libraries` detects. `original_space` returns the 
 **Actions.** A `Fitter` converts a value to the types and dtypes that a space samples, or raises an error that says why
 the value does not fit. A `Judge` skips some checks for later actions of the same type, dtype and shape. `bounds_of`
 returns the range of a space. `cast_fitting` casts an array, and refuses numbers that do not fit the dtype.
-`cast_clipped` clips these numbers, without reading the array. `first_wrong` describes the first wrong number.
+`cast_clipped` clips these numbers, without reading them from the device. `first_wrong` describes the first wrong
+number.
 
     >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_clipped, cast_fitting, first_wrong
     >>> class Moves(Judge):

@@ -14,7 +14,7 @@ from arrayferry_gym import from_simulator
 from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of
 
 NO_LIMIT_S = 1e9
-"""The length of an episode without a step limit, in seconds, as in the configurations that mjlab plays."""
+"""The length of an episode without a step limit, in seconds, as in mjlab's own configurations for playing."""
 
 
 class Resetting(VectorWrapper[Any, Any, Any]):

@@ -25,7 +25,7 @@ class H5pySource(StoredSource):
     )
 
     def device_of(self, x: AnyArray) -> str:
-        # the errors that h5py itself raises for a closed file have no remedy
+        # h5py's own errors for a closed file do not say what to do
         if not getattr(x, "_dset", x):
             what = "a dataset of a closed file"
             raise refused(what, remedy="Convert it while the file is open.")

@@ -21,7 +21,7 @@ _BUILT_IN: dict[type, Reader] = {dict: dict.values, list: iter, tuple: iter}
 
 
 class UnplannableError(Exception):
-    """A value cannot have a plan, since it is too large or too deep, or contains a container twice."""
+    """A value cannot have a plan, since it is too large or too deep, or contains the same container object twice."""
 
 
 def reader_of(branch: Branch) -> Reader:

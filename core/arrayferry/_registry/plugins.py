@@ -102,7 +102,7 @@ class _Registered(NamedTuple):
 
 
 LayerCall = tuple[str, pluggy.HookImpl, _Registered]
-"""A function of a plugin for the hook of a layer: the name of the hook, the function, and the plugin."""
+"""A function that a plugin has for the hook of a layer: the name of the hook, the function, and the plugin."""
 
 
 class PluginManager(pluggy.PluginManager):
@@ -244,7 +244,7 @@ class PluginManager(pluggy.PluginManager):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out
                     f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, which pluggy would not call, "
                     "since it only calls functions",
-                    remedy=f"Write a function that calls it: def {name}(): return ...",
+                    remedy=f"Write a function that calls the object: def {name}(): return ...",
                 )
             return None
         # the options of a method are an attribute of its function, where pluggy 1.5 does not look
@@ -415,7 +415,7 @@ class PluginManager(pluggy.PluginManager):
 
         Args:
             hook: the name of the hook.
-            calls: the functions for the hooks of layers.
+            calls: the functions of plugins for the hooks of all layers. Those for other hooks are skipped.
             kind: the class of the parts of the hook.
             refuse: the name of a plugin, or "". If this plugin fails, its error is raised.
         """

@@ -27,7 +27,7 @@ def device_kind(name: str) -> str:
 
 
 def on_host(name: str) -> bool:
-    """Return whether a device uses host memory: "cpu" and "cpu:1", but not "cuda:1"."""
+    """Return whether a device uses host memory, as "cpu" and "cpu:1" do, but "cuda:1" does not."""
     return device_kind(name) == "cpu"
 
 

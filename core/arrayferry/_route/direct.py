@@ -198,7 +198,9 @@ def _bound(converter: Converter, method: str, options: Options) -> Any:
     except MemoryError:
         raise
     except Exception as error:
-        _warn(converter, f"failed in {method}() ({describe_error(error)}), so it is not used")
+        _warn(
+            converter, f"failed in {method}() ({describe_error(error)}), so {method}() is not used"
+        )
         return None
     return bound
 

@@ -46,7 +46,7 @@ class Exchange(NamedTuple):
     device_name: str
 
     def take(self, array: RoutedArray, *, moves: bool) -> RoutedArray:
-        """Share an array by DLPack. If the array must not be shared, one of the two libraries copies it on its device.
+        """Share an array by DLPack. If it must not be shared, one of the two libraries copies it on the device of the array.
 
         Args:
             array: the array.

@@ -61,7 +61,7 @@ def let_go() -> bool:
 def _watch() -> None:
     """Drop sources soon after their copies are made, even if no other array is converted."""
     global _watcher
-    # by default, a query of an event by this thread would end a CUDA graph capture of another thread
+    # by default, an event query in this thread would invalidate a CUDA graph capture in another thread
     with suppress(Exception):
         import ctypes
 

@@ -171,8 +171,8 @@ class _Search:
         ]
         self.dlpack = "dlpack" not in without
         # the target's library may move a shared array between devices only if the array never
-        # changes, and if the library reports the end of the move, since the array must be stored
-        # until the end
+        # changes, and if the library reports when the move is done. Until then, the array must be
+        # stored
         self.moves_by_target = tells_when_done(target) and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]

@@ -191,7 +191,7 @@ class Tree(Nodes):
             steps = list(map(str, container.steps(value))) if self._places else []
             if self._places and len(steps) != len(inside):
                 raise ValueError(
-                    f"{len(inside)} children have {len(steps)} steps instead of one each"
+                    f"steps() returned {len(steps)} steps for {len(inside)} children, but one for each is needed"
                 )
         except (MemoryError, RecursionError):
             raise

@@ -56,7 +56,7 @@ PART = 8
 class Cache(dict[K, V]):
     """A dict of limited size. If it is full when an entry is added, it drops some of its entries.
 
-    It does not drop all of them, so that most entries are still found if slightly more are needed than fit.
+    It does not drop all of them, so that most look-ups still succeed if slightly more entries are in use than fit.
 
     Args:
         limit: the maximum number of entries.
@@ -90,7 +90,7 @@ class Cache(dict[K, V]):
 class CostlyCache(dict[K, V]):
     """A dict of limited size for costly values. A value saves as much time as it costs only after about a hundred uses.
 
-    A value in use is not dropped for a new value, since it would soon be made again.
+    A new value does not displace a value in use, which would soon have to be made again.
 
     Args:
         limit: the maximum number of entries.

@@ -30,7 +30,7 @@ class Unattended(BackendTests):
     ways: ClassVar[dict[str, set[str]]]
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
-        """Make an array by a function of the library, or by the plugin if no function returns the right values."""
+        """Make an array with a function of the library, or with the plugin if no function returns the right values."""
         dtype = values.dtype.name
         module = importlib.import_module(self.tested.namespace or self.tested.package)
         for name in ("asarray", "array", "constant"):

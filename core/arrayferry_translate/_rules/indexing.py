@@ -115,7 +115,7 @@ def _places(
         mode: how indices out of bounds are treated: "CLIP", "FILL_OR_DROP" or "PROMISE_IN_BOUNDS".
         full: the shape of the flat indices, which is that of the result of `gather` or of the updates of `scatter`.
         sizes: for each axis of the operand, the length of a window.
-        windows: the axes of `full` along which the elements of a window are.
+        windows: the axes of `full` that index the elements within a window. The other axes are batch axes.
         collapsed: the axes of the operand along which a window has one element and no axis in `full`.
         index_map: for each component of an index, the axis of the operand that it refers to.
         batching: the batch axes of the operand, in the order of `indices_batching`.

@@ -59,7 +59,7 @@ class Activity:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The number of the environment in use, or of all environments of the group if none is in use."""
+        """The index of the environment in use, or the indices of all environments of the group if none is in use."""
         return self._indices if self.env is None else (self.env,)
 
     def __str__(self) -> str:

@@ -88,7 +88,7 @@ class Functions:
         autoreset_mode: Gymnasium's mode for resets after an episode. In the default mode, SAME_STEP, the step that ends
             an episode also resets the environment.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         sharding: as in `rollout`.
 
     Examples:

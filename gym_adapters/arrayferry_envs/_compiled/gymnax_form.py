@@ -229,7 +229,7 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
     Args:
         env: the environment, which may have wrappers (see `wrap`).
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.

@@ -124,7 +124,7 @@ def rollout(
             carry, they apply from the next step on, or from the next episode on if the environment draws them.
         carry: the carry of another rollout, to continue from. None starts new episodes in all environments.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         policy_state: the state of the policy at the first step of each episode, for example of a recurrent policy: a
             pytree of arrays (num_envs, ...). Do not pass it with a carry, which already contains it.
         wrapper_state: the initial statistics of the wrappers of `wrap`: `carry.env_state.wrappers` of another rollout,

@@ -177,9 +177,10 @@ def caster(
     """Return a function that casts arrays to the dtype of a space, in the library of the environments.
 
     If numbers could overflow the dtype, they are first clipped to the space. Finite numbers remain finite. Infinite
-    numbers remain infinite if the space has an infinite bound. NumPy, which is fast and can clip all dtypes, casts
-    arrays in host memory if they are of another library, or if the space exceeds the dtype in the environments'
-    library. It raises a NarrowingError if that dtype cannot represent a clipped number, such as 2**40 in JAX.
+    numbers remain infinite if the space has an infinite bound. Arrays in host memory are cast by NumPy, which is fast
+    and can clip every dtype, if they are not of the environments' library, or if the bounds of the space exceed the
+    dtype that this library has for it. A clipped number that this dtype cannot represent, such as 2**40 in JAX, raises
+    a NarrowingError.
 
     Args:
         x: an example of the arrays. All of them must have its type, dtype and device.
@@ -226,8 +227,8 @@ def caster(
     if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
         edges = None  # PyTorch cannot clip these dtypes, so `cast_clipped` clips to the new dtype
     elif edges is not None and edges[0].ndim:
-        # the bounds get all dimensions of x, since JAX can be configured to refuse operands with
-        # fewer dimensions
+        # give the bounds leading axes of length 1, up to as many axes as x: JAX can be configured
+        # to refuse operands with different numbers of axes
         wide = (None,) * (x.ndim - edges[0].ndim)
         edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
     elif edges is not None:

@@ -72,7 +72,8 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
         if kind in words or any(word in text for word in words):
             return what.format(text=text.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
-        # a KeyError does not name its dict. The dict is the parameters if the line has "params"
+        # a KeyError does not name its dict. Assume that it is the parameters if the line that
+        # raised it contains "params"
         if isinstance(error, KeyError):
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
             name, of = error.args[0], params if "params" in line else None

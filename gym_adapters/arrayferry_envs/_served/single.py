@@ -33,7 +33,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         xp: the library of observations and actions, as a name ("torch") or namespace.
         device: the device of the arrays, or None for the library's default.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the

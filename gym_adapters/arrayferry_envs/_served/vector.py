@@ -36,7 +36,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             `num_envs` must be divisible by the number of devices.
         autoreset_mode: when environments are reset after an episode.
         max_episode_steps: the number of steps after which an episode is truncated, or None for no limit. The default is
-            the environment's.
+            the environment's limit.
         params: parameters, or a dict of the parameters that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for `arrayferry_gym.ArrayConversion`, but actions outside the space are clipped to it unless the

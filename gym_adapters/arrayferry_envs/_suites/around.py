@@ -43,11 +43,11 @@ class Named:
 
 
 class SuiteEnv(Named, ArrayConversion):
-    """An environment of a suite without functional environments, for agents of any library."""
+    """An environment of a suite that has no functional environments, for agents of any library."""
 
 
 class SuiteVectorEnv(Named, VectorArrayConversion):
-    """A batch of environments of a suite without functional environments, for agents of any library."""
+    """A batch of environments of a suite that has no functional environments, for agents of any library."""
 
 
 def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:

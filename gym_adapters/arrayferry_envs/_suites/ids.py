@@ -101,7 +101,7 @@ def find_id(env_id: Any) -> EnvId:
 
 
 def named_suite(name: str, env_id: str) -> Suite:
-    """Return a suite whose package is installed.
+    """Return the suite of a name, and check that its package is installed.
 
     Args:
         name: the name of the suite.

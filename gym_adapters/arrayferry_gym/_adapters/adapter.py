@@ -89,7 +89,7 @@ def takes(*left_out: str) -> Callable[[Any], Any]:
 
 
 def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[str, Any]:
-    """Return the arguments of a constructor as a dict with defaults, without the environment.
+    """Return the arguments of a constructor, except the environment, as a dict that includes defaults.
 
     Args:
         base: the class that defines the constructor.

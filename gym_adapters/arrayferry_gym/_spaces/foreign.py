@@ -66,8 +66,9 @@ def space_of(example: AnyTree, low: AnyArray = -np.inf, high: AnyArray = np.inf)
 
     Args:
         example: an array, an object with `shape` and `dtype`, or a dict or tuple of these.
-        low: the lower bound if the example is an array, clipped to the range of its dtype.
-        high: the upper bound if the example is an array, clipped to the range of its dtype.
+        low: the lower bound of a Box. For an integer dtype, it is clipped to the range of the dtype. Boxes inside a dict
+            or tuple have no bounds.
+        high: the upper bound of a Box, as `low`.
     """
     if isinstance(example, dict):
         return spaces.Dict({key: space_of(part) for key, part in example.items()})

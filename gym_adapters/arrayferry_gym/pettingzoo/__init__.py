@@ -318,7 +318,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         return self._of(agent).convert_observation(observation)
 
     def agent_iter(self, max_iter: int = 2**63) -> Any:
-        """Iterate over the agents whose turn it is."""
+        """Yield each agent when it is its turn."""
         return self.env.agent_iter(max_iter)
 
 

@@ -122,7 +122,7 @@ class HasStatistics(Copied):
 
 
 def kernels_in(env: Any) -> int:
-    """Return the number of kernels in an environment, which varies the seed of a kernel around the environment.
+    """Return the number of kernels in an environment. A kernel around the environment adds it to its seed.
 
     A batch of single environments counts as 2**16, so that a kernel around the batch has another seed than the kernels
     inside.

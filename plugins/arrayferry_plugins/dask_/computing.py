@@ -202,7 +202,7 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
 
 
 def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
-    """Return the computed values of an array in memory that nothing else uses, on the CPU or a GPU.
+    """Return the computed values of an array, in memory that nothing else uses. They are on the CPU or a GPU.
 
     Args:
         values: the computed values.

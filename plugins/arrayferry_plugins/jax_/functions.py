@@ -248,7 +248,7 @@ def _called(
             raise
         raise TracedValueError(
             f"{crossing.name} cannot be differentiated in forward mode (jvp, jacfwd, linearize, hessian)",
-            remedy="Use reverse mode: jax.grad, vjp or jacrev, and jacrev(jacrev(f)) for hessian(f).",
+            remedy="Use reverse mode: jax.grad, vjp or jacrev. Instead of hessian(f), use jacrev(jacrev(f)).",
         ) from error
     return _unpacked(packed), crossing.pullback(len(arrays), wanted)
 

@@ -108,7 +108,11 @@ FAULTY = [
     ("children", lambda self, value: None, READ),
     ("children", raising, READ),
     ("children", lambda self, value: 3, READ),
-    ("steps", lambda self, value: [], f"{READ}ValueError: 1 children have 0 steps"),
+    (
+        "steps",
+        lambda self, value: [],
+        f"{READ}ValueError: steps\(\) returned 0 steps for 1 children",
+    ),
     ("steps", raising, READ),
     ("rebuild", raising, REBUILT),
     ("rebuild", lambda *args: None, rf"{REBUILT}TypeError: rebuild\(\) returned None"),
