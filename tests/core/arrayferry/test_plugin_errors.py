@@ -111,7 +111,7 @@ FAULTY = [
     (
         "steps",
         lambda self, value: [],
-        f"{READ}ValueError: steps\(\) returned 0 steps for 1 children",
+        rf"{READ}ValueError: steps\(\) returned 0 steps for 1 children",
     ),
     ("steps", raising, READ),
     ("rebuild", raising, REBUILT),
