@@ -534,6 +534,18 @@ def test_a_failure_of_a_group_is_named(client, envs, policy, error, words):
         assert error is PolicyFailedError or failure.value.indices == (0, 1)
 
 
+def test_results_of_groups_with_other_structures_are_named(client):
+    def policy(params, observation, key):
+        count = len(observation)
+        return np.zeros(count, int), {"ab"[count - 1]: np.zeros(count)}
+
+    envs = [CARTPOLE] * 3
+    with Collector(envs, policy, num_steps=4, groups=2, seed=1, client=client) as collector:
+        words = r"cannot be concatenated: their structures are .* and .*pass groups=1"
+        with pytest.raises(af.OptionError, match=words):
+            next(collector)
+
+
 def test_a_compiled_segment_that_fails_is_named_and_begins_anew(client):
     def policy(params, observation, key):
         return functional(params["missing"], observation, key)
