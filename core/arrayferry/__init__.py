@@ -76,8 +76,8 @@ def _kernel() -> dict[str, Any]:
 
 
 def _names() -> list[str]:
-    here = [name for name in _kernel() if not name.startswith("_")]
-    return sorted([*here, *_PLACES, *_installed(_LAYERS.keys() - set(_MODULES))])
+    own_names = [name for name in _kernel() if not name.startswith("_")]
+    return sorted([*own_names, *_PLACES, *_installed(_LAYERS.keys() - set(_MODULES))])
 
 
 def _installed(names: Iterable[str]) -> list[str]:

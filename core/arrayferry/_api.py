@@ -141,13 +141,13 @@ def convert(
         >>> af.convert(observation, "torch")
         {'position': tensor([0., 0., 0.]), 'name': 'cart'}
     """
-    others = (narrowing, scalars, unsupported, unknown, sparse)
+    other_options = (narrowing, scalars, unsupported, unknown, sparse)
     if (
         type(to) is str
         and like is None
         and device is None
         and copy is None
-        and others == _OTHER_DEFAULTS
+        and other_options == _OTHER_DEFAULTS
     ):
         conversion = _plain.get(to)
         if conversion is None:
@@ -278,8 +278,8 @@ def conversion_like(
 def device_like(array: AnyArray, backend: Backend) -> Any:
     """Return the device of an array, as a value that the option `device` accepts. It is None for a traced array."""
     try:
-        place = call_backend(backend, "devices.place_of", array)
-        return call_backend(backend, "device_of", array) if place is None else place
+        device = call_backend(backend, "devices.place_of", array)
+        return call_backend(backend, "device_of", array) if device is None else device
     except ConversionError:
         if ask_backend(backend, "is_traced", array):
             return None
@@ -476,9 +476,9 @@ def route(
     target = registry.backend(to)
     origin: Origin
     by_name = isinstance(source, (str, ModuleType, Origin))
-    named = [known for known in registry.sources() if by_name and source in (known.name, known)]
-    if named:
-        origin = named[0]
+    matches = [known for known in registry.sources() if by_name and source in (known.name, known)]
+    if matches:
+        origin = matches[0]
     elif isinstance(source, (str, ModuleType, Backend)):
         origin = registry.backend(source)
     else:
@@ -500,8 +500,8 @@ def route(
                 target, Options(device=device, copy=False, unknown="convert"), registry
             )(source)
         except CopyRequiredError:
-            copied = result.steps[-1]._replace(cost="copy")
-            result = result._replace(steps=(*result.steps[:-1], copied))
+            copied_step = result.steps[-1]._replace(cost="copy")
+            result = result._replace(steps=(*result.steps[:-1], copied_step))
         except ConversionError:  # ignored here: `convert` raises this error for the array
             pass
     return result

@@ -42,14 +42,14 @@ class DtypeInfo(NamedTuple):
 
     def holds(self, other: DtypeInfo) -> bool:
         """Return whether this dtype can represent every number of `other`, a dtype of the same kind."""
-        wide, narrow = self.limits, other.limits
-        if wide is None:
+        limits, other_limits = self.limits, other.limits
+        if limits is None:
             return True
         if self.kind in ("int", "uint"):
-            return bool(narrow.max <= wide.max)
-        in_range = wide.minexp <= narrow.minexp and narrow.maxexp <= wide.maxexp
-        exact = in_range and narrow.nmant <= wide.nmant
-        return exact and _special_values(wide.dtype) >= _special_values(narrow.dtype)
+            return bool(other_limits.max <= limits.max)
+        in_range = limits.minexp <= other_limits.minexp and other_limits.maxexp <= limits.maxexp
+        holds_finite = in_range and other_limits.nmant <= limits.nmant
+        return holds_finite and _special_values(limits.dtype) >= _special_values(other_limits.dtype)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -82,10 +82,10 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
     """Return which of the values "inf", "nan", "-0.0" and "-1.0" a floating-point dtype can represent."""
     import numpy as np
 
-    special = np.array([np.inf, np.nan, -0.0, -1.0])
+    candidates = np.array([np.inf, np.nan, -0.0, -1.0])
     with np.errstate(all="ignore"):
-        cast = special.astype(dtype).astype(float)
-    return frozenset(map(str, special)) & frozenset(map(str, cast))
+        cast = candidates.astype(dtype).astype(float)
+    return frozenset(map(str, candidates)) & frozenset(map(str, cast))
 
 
 def dtype_name(dtype: Any) -> str:

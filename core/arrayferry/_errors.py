@@ -56,8 +56,8 @@ class ArrayFerryError(Exception):
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
     # only `OSError.__new__` can create an OSError, or an instance of a subclass such as TimeoutError
-    make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
-    error = make(cls, reason)
+    create = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
+    error = create(cls, reason)
     Exception.__init__(error, reason)
     error.__dict__.update(state)
     return error

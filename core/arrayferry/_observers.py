@@ -64,13 +64,13 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         words: the parts of the reason. They are converted by `str`, and joined by spaces.
         error: the error that is the cause.
     """
-    call = open_conversion.call
-    if not observers or call is None or len(call.notes) >= MAX_NOTES:
+    opened = open_conversion.call
+    if not observers or opened is None or len(opened.notes) >= MAX_NOTES:
         return
     cause = "" if error is None else f" ({describe_error(error)})"
     with suppress(Exception):  # `str` may raise an error for an object
         text = " ".join((" ".join(map(str, words)) + cause).split())
-        call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
+        opened.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
 BETWEEN = frozenset(
@@ -90,19 +90,19 @@ def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
     first frame outside arrayferry. The code of the user called the core directly if all frames up to that line belong to
     core packages.
     """
-    between, directly = None, True
+    between_frame, is_direct = None, True
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         if frame.f_code.co_filename.startswith("<arrayferry"):  # this frame runs the code of a plan
             package = "arrayferry"
         if package in BETWEEN:
-            between = between or frame
+            between_frame = between_frame or frame
         elif package not in OURS:
             break
-        directly = directly and package in CORE
+        is_direct = is_direct and package in CORE
         frame = frame.f_back
-    caller = frame or between
-    if caller is None:
+    caller_frame = frame or between_frame
+    if caller_frame is None:
         return ("", 0, ""), False
-    code = caller.f_code
-    return (code.co_filename, caller.f_lineno or 0, code.co_name), directly
+    code = caller_frame.f_code
+    return (code.co_filename, caller_frame.f_lineno or 0, code.co_name), is_direct

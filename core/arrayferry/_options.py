@@ -81,16 +81,16 @@ class Options(_Options):
 
     def __new__(cls, *args: Any, **options: Unpack[Keywords]) -> Options:
         """Create the options, and check them."""
-        named: Any = options  # typed as Any, since options may also be positional
-        checked = super().__new__(cls, *args, **named)
+        keywords: Any = options  # typed as Any, since options may also be positional
+        checked_options = super().__new__(cls, *args, **keywords)
         for option, choices in _CHOICES.items():
-            value = getattr(checked, option)
+            value = getattr(checked_options, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):
-                listed = ", ".join(map(repr, choices))
+                choices_text = ", ".join(map(repr, choices))
                 raise OptionError(
-                    f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
+                    f"{option}={value!r} is not valid", remedy=f"Pass one of {choices_text}."
                 )
-        return checked
+        return checked_options
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
@@ -110,10 +110,10 @@ def checked_count(option: str, value: AnyTree, least: int | None, more: str = ""
         least: the smallest value that is valid, or None for no limit.
         more: text to append to the remedy.
     """
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or (least is not None and value < least):
-        at_least = "" if least is None else f" of {least} or more"
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or (least is not None and value < least):
+        limit_text = "" if least is None else f" of {least} or more"
         raise OptionError(
-            f"{option}={value!r:.80} is not valid", remedy=f"Pass a whole number{at_least}.{more}"
+            f"{option}={value!r:.80} is not valid", remedy=f"Pass a whole number{limit_text}.{more}"
         )
     return int(value)

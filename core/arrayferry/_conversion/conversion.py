@@ -104,8 +104,8 @@ class Conversion(Generic[A]):
                 raise problem
             catalog = registry.catalog
             catalog.notice_imports()
-            for text in catalog.unknown_ends:
-                registry.warn(text)
+            for warning in catalog.unknown_ends:
+                registry.warn(warning)
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")
@@ -161,7 +161,7 @@ class Conversion(Generic[A]):
             namespace = target.package if isinstance(target, GenericBackend) else ""
         # a pickle depends on which texts are the same object: intern them, so that equal
         # conversions have equal pickles, and equal tokens in Dask
-        to, *values = [sys.intern(x) if type(x) is str else x for x in (self._to, *options)]
+        to, *values = [sys.intern(arg) if type(arg) is str else arg for arg in (self._to, *options)]
         return _restore, (to, options._make(values), sys.intern(namespace))
 
     def __copy__(self, memo: Any = None) -> Conversion[A]:
@@ -179,8 +179,8 @@ class Conversion(Generic[A]):
         options = self.options
         if self._device is not None and self.target.devices.is_named(options.device):
             options = options._replace(device=self._device)
-        changed = changed_arguments(options._asdict(), options._field_defaults)
-        return f"arrayferry.converter({', '.join(filter(None, (repr(self._name), changed)))})"
+        changed_text = changed_arguments(options._asdict(), options._field_defaults)
+        return f"arrayferry.converter({', '.join(filter(None, (repr(self._name), changed_text)))})"
 
 
 def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
@@ -188,8 +188,8 @@ def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
     if isinstance(target, str):
         return target
     backend = registry.backend(target)
-    by_name = isinstance(target, ModuleType) or registry.backends().get(backend.name) is backend
-    return backend.name if by_name else backend
+    has_name = isinstance(target, ModuleType) or registry.backends().get(backend.name) is backend
+    return backend.name if has_name else backend
 
 
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:

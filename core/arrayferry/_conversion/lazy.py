@@ -47,24 +47,24 @@ class LazyPair(Pair):
 
         results = list(xs)
         ways = self.check(xs, path_of)
-        together = [index for index, way in ways.items() if way is not None]
+        indices = [index for index, way in ways.items() if way is not None]
         # two lazy arrays may have one computed value: it is copied for the second, so that no two
         # results share memory
-        seen: set[int] = set()
-        for index, value in zip(together, self._values(xs, together, path_of), strict=True):
+        seen_ids: set[int] = set()
+        for index, computed in zip(indices, self._values(xs, indices, path_of), strict=True):
             x = xs[index]
-            if value is _KEPT:
+            if computed is _KEPT:
                 continue
             if (
                 self._computes
-                and not isinstance(value, numpy.ndarray)
-                and self.kind_of(value).is_array
+                and not isinstance(computed, numpy.ndarray)
+                and self.kind_of(computed).is_array
             ):
-                fresh = id(value) not in seen and self._is_fresh(value)
-                seen.add(id(value))
-                results[index] = self._convert_computed(value, fresh, path_of(index))
+                is_fresh = id(computed) not in seen_ids and self._is_fresh(computed)
+                seen_ids.add(id(computed))
+                results[index] = self._convert_computed(computed, is_fresh, path_of(index))
             else:
-                convert = functools.partial(self.by_route, values=value, way=ways[index])
+                convert = functools.partial(self.by_route, values=computed, way=ways[index])
                 results[index] = self.located(convert, x, index, path_of)
         for index, way in ways.items():
             if way is None:
@@ -92,8 +92,8 @@ class LazyPair(Pair):
         """Check a lazy array without computing it. Return its `Way`, or None if it is converted alone."""
         if self.is_sparse(x):
             return None
-        way, reads = self.executor.check(x)
-        return way if reads or self._computes else None
+        way, reads_values = self.executor.check(x)
+        return way if reads_values or self._computes else None
 
     def _is_fresh(self, value: AnyTree) -> bool:
         """Return whether a conversion may share the memory of `value`, a result of `compute`.
@@ -116,20 +116,20 @@ class LazyPair(Pair):
             return []
         import numpy
 
-        first: dict[int, int] = {}
+        first_index: dict[int, int] = {}
         for index in indices:
-            first.setdefault(id(xs[index]), index)
-        groups = [list(first.values())]
-        keeps = self.options.unsupported == "keep"
-        if keeps and not self._computes and not overrides(self.source, Origin.to_numpy_many):
+            first_index.setdefault(id(xs[index]), index)
+        index_groups = [list(first_index.values())]
+        may_keep = self.options.unsupported == "keep"
+        if may_keep and not self._computes and not overrides(self.source, Origin.to_numpy_many):
             # one call for each array, since one array that is refused makes a call for all fail
-            groups = [[index] for index in groups[0]]
-        computed = [value for group in groups for value in self._read(xs, group, path_of)]
-        value_by_id = dict(zip(first, computed, strict=True))
+            index_groups = [[index] for index in index_groups[0]]
+        computed = [value for group in index_groups for value in self._read(xs, group, path_of)]
+        value_by_id = dict(zip(first_index, computed, strict=True))
         values = []
         for index in indices:
             value = value_by_id[id(xs[index])]
-            if index != first[id(xs[index])] and isinstance(value, numpy.ndarray):
+            if index != first_index[id(xs[index])] and isinstance(value, numpy.ndarray):
                 value = numpy.array(value, subok=True)
             values.append(value)
         return values
@@ -141,20 +141,20 @@ class LazyPair(Pair):
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
-        except ConversionError as refused:
-            if isinstance(refused, UnsupportedDtypeError) and self.options.unsupported == "keep":
+        except ConversionError as refusal:
+            if isinstance(refusal, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
                     return [_KEPT]
                 return [self._read(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
             paths += " ..." if len(indices) > 4 else ""
-            raise self.locate(refused, paths) from refused.__cause__
+            raise self.locate(refusal, paths) from refusal.__cause__
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
-            count = len(values) if self._computes else sum(n is not None for n in values)
+            count = len(values) if self._computes else sum(array is not None for array in values)
         if count != len(indices) or len(values) != count:
-            what = "value" if self._computes else "NumPy array"
-            actual, duty = f"{count} for {len(indices)} arrays", f"a list with one {what} for each"
+            noun = "value" if self._computes else "NumPy array"
+            actual, duty = f"{count} for {len(indices)} arrays", f"a list with one {noun} for each"
             error = wrong_result(self.source, method, actual, f"It must return {duty}.")
             raise self.locate(error, "")
         for value, index in zip(values, indices, strict=True):

@@ -87,8 +87,8 @@ class Pair:
         """Return the direct converter if it is the only step of the route for arrays in host memory, else None."""
         if self.same:
             return None
-        there, device = resolve_device(self.target, self.options.device, "cpu")
-        if on_host(there) and device not in (None, "cpu"):
+        device_name, device = resolve_device(self.target, self.options.device, "cpu")
+        if on_host(device_name) and device not in (None, "cpu"):
             return None
         route = describe_route(self.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
@@ -174,28 +174,28 @@ class Pair:
         """Make a sparse array dense and convert the result, if the option `sparse` allows it."""
         if self.options.sparse != "dense":
             method = next((m for m in ("to_dense", "todense", "toarray") if hasattr(x, m)), "")
-            call = f", or call x.{method}() first" if method else ""
+            call_hint = f", or call x.{method}() first" if method else ""
             raise ConversionError(
                 f"{describe_array(x)} is sparse",
-                remedy=f'Pass sparse="dense" to make it dense{call}.',
+                remedy=f'Pass sparse="dense" to make it dense{call_hint}.',
             )
         if self.options.copy is False:
             raise copy_required("the array is sparse")
-        dense = call_backend(self.source, "to_dense", x)
+        dense_array = call_backend(self.source, "to_dense", x)
         import numpy
 
-        if isinstance(dense, numpy.ndarray):
-            return self.by_route(x, dense)
-        if self.kind_of(dense).backend is self.source and not self.is_sparse(dense):
-            return self.one(dense)
+        if isinstance(dense_array, numpy.ndarray):
+            return self.by_route(x, dense_array)
+        if self.kind_of(dense_array).backend is self.source and not self.is_sparse(dense_array):
+            return self.one(dense_array)
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
-        raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
+        raise wrong_result(self.source, "to_dense", f"a {type(dense_array).__name__}", duty)
 
     def _from_gpu(self, x: AnyArray) -> Any:
         """Convert an object of an unknown library that is on a GPU. If possible, another library reads it there."""
         refuse_more_than_values(x)
-        for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
-            backend: Any = self.catalog.backends.get(name)
+        for library in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
+            backend: Any = self.catalog.backends.get(library)
             with suppress(Exception):
                 # an error means that this library is not installed or refuses the object: try the next library
                 y = backend.dlpack.load(x)
@@ -222,15 +222,15 @@ class Pair:
             return y
         target, method = self.target, self._last_method()
         if kind.backend is not None:
-            what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
+            description, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
         elif target.array_types and target.name not in self.catalog.backends:
-            what = "unknown, since that backend is not registered"
+            description = "unknown, since that backend is not registered"
             duty = "Register the backend with register() first."
         else:
-            what = f"not one of its array_types {target.array_types}"
+            description = f"not one of its array_types {target.array_types}"
             duty = f"Either {method} is wrong, or array_types is misspelt."
         raise ContractError(
-            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is {what}",
+            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is {description}",
             duty=duty,
             method=method,
             part=target,
@@ -245,16 +245,16 @@ class Pair:
 
     def _note_declined(self, x: AnyArray) -> None:
         """Note for the observers that the direct converter does not handle an array."""
-        direct, call = self.direct, open_conversion.call
-        if direct is None or call is None or direct.converter.target_device != "cpu":
+        direct, conversion = self.direct, open_conversion.call
+        if direct is None or conversion is None or direct.converter.target_device != "cpu":
             return
-        raised, call.raised = call.raised, None
+        raised_by, conversion.raised = conversion.raised, None
         with suppress(Exception):  # an error while making the note must not stop the conversion
             if (
-                raised is direct
+                raised_by is direct
                 or not on_host(self.source.device_of(x))
                 or self.source.is_traced(x)
             ):
                 return  # already noted, or the converter is not for traced arrays or GPUs
-            what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
-            note(self.source.name, self.target.name, direct.converter, "does not accept", what)
+            x_text = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
+            note(self.source.name, self.target.name, direct.converter, "does not accept", x_text)

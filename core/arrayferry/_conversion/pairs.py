@@ -54,26 +54,26 @@ class Pairs:
     def convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, all arrays of a backend together."""
         arrays = list(tree.arrays)
-        groups: dict[Origin, list[int]] = {}
+        origin_indices: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             if kind.category in ("number", "scalar"):
                 try:
                     arrays[index] = self._array_of(arrays[index])
                 except ConversionError as error:
-                    place = {"path": tree.path_of(index), "target": self.target.name}
-                    raise error.locate(**place) from error.__cause__
+                    location = {"path": tree.path_of(index), "target": self.target.name}
+                    raise error.locate(**location) from error.__cause__
             # Python numbers have no origin: they were converted to NumPy arrays above
             origin = kind.origin or self.catalog.backend("numpy")
-            groups.setdefault(origin, []).append(index)
-        pairs = {self.pair(origin): indices for origin, indices in groups.items()}
-        lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
-        for pair in lazy if len(lazy) > 1 else ():
-            indices = pairs[pair]
+            origin_indices.setdefault(origin, []).append(index)
+        indices_by_pair = {self.pair(origin): indices for origin, indices in origin_indices.items()}
+        lazy_pairs = [pair for pair in indices_by_pair if isinstance(pair, LazyPair)]
+        for pair in lazy_pairs if len(lazy_pairs) > 1 else ():
+            indices = indices_by_pair[pair]
             pair.check([arrays[i] for i in indices], functools.partial(_path_in, tree, indices))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
-        for one in sorted(pairs, key=lambda pair: pair in lazy):
-            indices = pairs[one]
-            results = one.many(
+        for current_pair in sorted(indices_by_pair, key=lambda pair: pair in lazy_pairs):
+            indices = indices_by_pair[current_pair]
+            results = current_pair.many(
                 [arrays[i] for i in indices], functools.partial(_path_in, tree, indices)
             )
             for index, y in zip(indices, results, strict=True):
@@ -124,11 +124,11 @@ class Pairs:
     def pair(self, source: Origin) -> Pair:
         """Return the pair for arrays of one backend or source."""
         if source not in self._pairs:
-            sides = self.catalog, source, self.target, self.options, self.forget
+            arguments = self.catalog, source, self.target, self.options, self.forget
             if source.memory == "lazy" and not same_library(source, self.target):
-                self._pairs[source] = LazyPair(*sides, convert_computed=self._convert_computed)
+                self._pairs[source] = LazyPair(*arguments, convert_computed=self._convert_computed)
             else:
-                self._pairs[source] = Pair(*sides)
+                self._pairs[source] = Pair(*arguments)
         return self._pairs[source]
 
     def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet:

@@ -93,39 +93,39 @@ def write_plan(
     scope = _Scope(tree, snippet_for)
     root = tree.root
     value = tree.arrays[0] if type(root) is Leaf else root.value if type(root) is Branch else root
-    name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
+    func_name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        code = _function(_Block(scope), name, tree.root, structure)
-        names = {**scope.objects, "miss": miss}
-        exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
+        code = _function(_Block(scope), func_name, tree.root, structure)
+        namespace = {**scope.objects, "miss": miss}
+        exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), namespace)
     except Exception:
         # the tree is too large or too deep, or a plugin fails: convert without a plan
         return None
-    return Plan(names[name], code)
+    return Plan(namespace[func_name], code)
 
 
 def _function(block: _Block, title: str, root: Any, structure: Any) -> str:
     """Return the source code of the function that converts a whole value."""
-    result = block.value(root, structure, "v0")
-    for names in block.containers.values():
-        if len(names) > 1 or names[0].startswith("*"):
-            block.miss_if(_any_same(names))
+    result_code = block.value(root, structure, "v0")
+    for variables in block.containers.values():
+        if len(variables) > 1 or variables[0].startswith("*"):
+            block.miss_if(_any_same(variables))
     block.check_leaves()
-    for many, names in block.inputs.items():
-        inputs = f"[{', '.join(names)}]"
-        if many in block.loops:
-            block.lines.append(f"{many}_in += {inputs}")
-            inputs = f"{many}_in"
-        block.lines.append(f"{many}_out = iter({many}({inputs}))")
+    for many_name, variables in block.inputs.items():
+        inputs_code = f"[{', '.join(variables)}]"
+        if many_name in block.loops:
+            block.lines.append(f"{many_name}_in += {inputs_code}")
+            inputs_code = f"{many_name}_in"
+        block.lines.append(f"{many_name}_out = iter({many_name}({inputs_code}))")
     block.lines += block.rebuilt
     block.lines += [
-        f"[{', '.join(f'y{name}' for name in names)}] = {many}_out"
-        for many, names in block.inputs.items()
+        f"[{', '.join(f'y{variable}' for variable in variables)}] = {many_name}_out"
+        for many_name, variables in block.inputs.items()
     ]
-    text = "\n            ".join([*block.lines, f"return {result}"])
+    body_code = "\n            ".join([*block.lines, f"return {result_code}"])
     return (
         f"def {title}(v0, miss=miss):\n"
-        f"    try:\n        while True:\n            {text}\n"
+        f"    try:\n        while True:\n            {body_code}\n"
         "    except MemoryError:\n        raise\n"
         "    except Exception:\n        pass\n"
         "    return miss(v0)\n"
@@ -158,10 +158,10 @@ class _Scope:
         hint = hint or referent.__name__
         name = self._names.get(id(referent))
         if name is None:
-            plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
-            taken = hint in self.objects or getattr(builtins, hint, referent) is not referent
-            local = hint == "miss" or hint.startswith("convert_")
-            if not plain or taken or local or re.fullmatch(r"[a-z]+\d+.*", hint):
+            is_plain = hint.isidentifier() and hint.isascii() and not keyword.iskeyword(hint)
+            is_taken = hint in self.objects or getattr(builtins, hint, referent) is not referent
+            is_reserved = hint == "miss" or hint.startswith("convert_")
+            if not is_plain or is_taken or is_reserved or re.fullmatch(r"[a-z]+\d+.*", hint):
                 hint = f"thing_{len(self.objects) + 1}"
             name = self._names[id(referent)] = hint
             self.objects[name] = referent
@@ -257,20 +257,20 @@ class _Block:
     def leaf(self, node: Leaf, name: str) -> str:
         self.typed.setdefault(self.scope.cls(node), []).append(name)
         snippet = self.scope.snippet(node)
-        alone = len(self.scope.tree.arrays) == 1 and not self.later
-        if snippet.many is not None and not alone:
+        is_alone = len(self.scope.tree.arrays) == 1 and not self.later
+        if snippet.many is not None and not is_alone:
             if snippet.test:
                 self.tests.append(snippet.test.format(x=name))
-            many = self.name(snippet.many, "many")
-            self.inputs.setdefault(many, []).append(name)
-            return f"next({many}_out)" if self.later else f"y{name}"
-        inline, y = snippet.one, f"y{name}"
-        renamed = {alias: self.name(referent, alias) for alias, referent in inline.names.items()}
-        fields = {**renamed, "x": name, "y": y}
+            many_name = self.name(snippet.many, "many")
+            self.inputs.setdefault(many_name, []).append(name)
+            return f"next({many_name}_out)" if self.later else f"y{name}"
+        inline, y_name = snippet.one, f"y{name}"
+        code_names = {alias: self.name(referent, alias) for alias, referent in inline.names.items()}
+        fields = {**code_names, "x": name, "y": y_name}
         test = inline.test.format(**fields)
         if test:
             self.tests.append(test)
-        return self.store(y, inline.result.format(**fields))
+        return self.store(y_name, inline.result.format(**fields))
 
     def branch(self, node: Branch, structure: Any, name: str) -> str:
         cls = type(node.value)
@@ -278,106 +278,106 @@ class _Block:
             return self.loop(node, structure[1], name)
         # only an empty container needs a check of its length: unpacking the items of any other
         # checks their number
-        empty = "" if node.children else f" or {name}"
-        self.miss_if(f"type({name}) is not {self.name(cls)}{empty}")
+        length_test = "" if node.children else f" or {name}"
+        self.miss_if(f"type({name}) is not {self.name(cls)}{length_test}")
         if node.rebuilt:
             self.containers.setdefault(cls, []).append(name)
-        inside = [self.new("v") for _ in node.children]
-        keys = [self.new("k") for _ in inside] if cls is dict else []
-        container, children = "", name
+        child_names = [self.new("v") for _ in node.children]
+        keys = [self.new("k") for _ in child_names] if cls is dict else []
+        container_name, children_code = "", name
         if keys:
             self.lines.append(f"{_comma(keys)} = {name}")
-            children = f"{name}.values()"
+            children_code = f"{name}.values()"
         elif cls not in (dict, list, tuple):
-            container = self.name(node.container, type(node.container).__name__.strip("_"))
-            children = self.new("c")
-            self.lines.append(f"{children} = {container}.children({name})")
-            if not inside:
-                self.miss_if(f"len({children})")
-        if inside:
-            self.lines.append(f"{_comma(inside)} = {children}")
-        parts = zip(node.children, structure[1:], inside, strict=True)
-        before = self.stored.copy()
-        results = [self.value(*part) for part in parts]
+            container_name = self.name(node.container, type(node.container).__name__.strip("_"))
+            children_code = self.new("c")
+            self.lines.append(f"{children_code} = {container_name}.children({name})")
+            if not child_names:
+                self.miss_if(f"len({children_code})")
+        if child_names:
+            self.lines.append(f"{_comma(child_names)} = {children_code}")
+        child_triples = zip(node.children, structure[1:], child_names, strict=True)
+        stored_before = self.stored.copy()
+        results = [self.value(*triple) for triple in child_triples]
         if not node.rebuilt:
-            self.stored = before  # the container itself is the result, so no results of its children are stored
+            self.stored = stored_before  # the container itself is the result, so no results of its children are stored
             return self.store(name)
         keys = list(map(self.store, keys))
         if cls is dict:
             return self.whole("{" + ", ".join(map("{}: {}".format, keys, results)) + "}", len(keys))
         if cls is tuple:
             return f"({_comma(results)})"
-        items = f"[{', '.join(results)}]"
+        list_code = f"[{', '.join(results)}]"
         if cls is list:
-            return items
+            return list_code
         # `rebuilt` checks what the container of a plugin returns; built-in containers need no check
         if type(node.container).__module__.startswith("arrayferry."):
-            return f"{container}.rebuild({self.store(name)}, {items})"
-        return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.store(name)}, {items})"
+            return f"{container_name}.rebuild({self.store(name)}, {list_code})"
+        return f"{self.name(rebuilt, 'rebuilt')}({container_name}, {self.store(name)}, {list_code})"
 
     def whole(self, expression: str, count: Any) -> str:
         """Return an expression for a dict that raises an error if two of the `count` keys have become equal."""
         if count in (0, 1):
             return expression
-        new = self.new("d")
-        return f"({new} if len({new} := {expression}) == {count} else {{}}[{new}])"
+        variable = self.new("d")
+        return f"({variable} if len({variable} := {expression}) == {count} else {{}}[{variable}])"
 
     def loop(self, node: Branch, structure: Any, name: str) -> str:
         """Write a loop for a container with children of one structure. Return the expression of the result."""
-        cls, child = type(node.value), node.children[0]
+        cls, child_node = type(node.value), node.children[0]
         self.miss_if(f"type({name}) is not {cls.__name__} or not {name}")
-        items = name
+        items_name = name
         if cls is dict:
-            items = self.new("l")
-            self.lines.append(f"{items} = [*{name}.values()]")
+            items_name = self.new("l")
+            self.lines.append(f"{items_name} = [*{name}.values()]")
         if node.rebuilt:
             self.containers.setdefault(cls, []).append(name)
-        if type(child) not in (Leaf, Branch):
-            self.miss_if(f"{{*map(type, {items})}} != {{{self.name(type(child))}}}")
+        if type(child_node) not in (Leaf, Branch):
+            self.miss_if(f"{{*map(type, {items_name})}} != {{{self.name(type(child_node))}}}")
             return f"{cls.__name__}({name})" if node.rebuilt else name
-        item, result = self.new("v"), self.new("r")
-        body = _Block(self.scope, later=self.scope.converts_together(child))
-        expression = body.value(child, structure, item)
+        item_name, result_name = self.new("v"), self.new("r")
+        body = _Block(self.scope, later=self.scope.converts_together(child_node))
+        expression = body.value(child_node, structure, item_name)
         body.check_leaves()
-        for many, names in body.inputs.items():
-            body.lines.append(f"{many}_in += [{', '.join(names)}]")
-            if many not in self.loops:
-                self.loops.append(many)
-                self.inputs.setdefault(many, [])
-                self.lines.append(f"{many}_in = []")
-        for part, names in body.containers.items():
-            inner = [variable for variable in names if variable != item]
-            if item in names:
-                self.containers.setdefault(part, []).append(f"*{items}")
-            if inner:
-                collected = self.new("s")
-                self.lines.append(f"{collected} = []")
-                body.lines.append(f"{collected} += [{', '.join(inner)}]")
-                self.containers.setdefault(part, []).append(f"*{collected}")
-        stored = f"({_comma([*body.stored.values()])})" if body.stored else "None"
-        body.lines.append(f"{result}.append({stored if body.later else expression})")
-        self.lines += [f"{result} = []", f"for {item} in {items}:"]
+        for many_name, variable_names in body.inputs.items():
+            body.lines.append(f"{many_name}_in += [{', '.join(variable_names)}]")
+            if many_name not in self.loops:
+                self.loops.append(many_name)
+                self.inputs.setdefault(many_name, [])
+                self.lines.append(f"{many_name}_in = []")
+        for container_type, variable_names in body.containers.items():
+            inner_names = [variable for variable in variable_names if variable != item_name]
+            if item_name in variable_names:
+                self.containers.setdefault(container_type, []).append(f"*{items_name}")
+            if inner_names:
+                list_name = self.new("s")
+                self.lines.append(f"{list_name} = []")
+                body.lines.append(f"{list_name} += [{', '.join(inner_names)}]")
+                self.containers.setdefault(container_type, []).append(f"*{list_name}")
+        stored_code = f"({_comma([*body.stored.values()])})" if body.stored else "None"
+        body.lines.append(f"{result_name}.append({stored_code if body.later else expression})")
+        self.lines += [f"{result_name} = []", f"for {item_name} in {items_name}:"]
         self.lines += [f"    {line}" for line in body.lines]
-        self.miss_if(f"len({result}) != len({items})")
+        self.miss_if(f"len({result_name}) != len({items_name})")
         if body.later:
             variables = _comma([*body.stored]) if body.stored else "_"
-            self.rebuilt.append(f"{result} = [{expression} for {variables} in {result}]")
+            self.rebuilt.append(f"{result_name} = [{expression} for {variables} in {result_name}]")
         if not node.rebuilt:
             return name
         if cls is dict:
-            return self.whole(f"dict(zip({name}, {result}))", f"len({result})")
-        return f"tuple({result})" if cls is tuple else result
+            return self.whole(f"dict(zip({name}, {result_name}))", f"len({result_name})")
+        return f"tuple({result_name})" if cls is tuple else result_name
 
 
 def _any_same(names: list[str]) -> str:
     """Return a condition that is true if two of the containers are one object. "*v1" means all items of v1."""
-    several = [name[1:] for name in names if name.startswith("*")]
-    single = [name for name in names if not name.startswith("*")]
-    if not several and len(single) <= 3:
-        return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(single, 2))
-    ids = [f"id({name})" for name in single] + [f"*map(id, {name})" for name in several]
-    count = " + ".join([str(len(single)), *(f"len({name})" for name in several)])
-    return f"len({{{', '.join(ids)}}}) != {count}"
+    starred = [name[1:] for name in names if name.startswith("*")]
+    unstarred = [name for name in names if not name.startswith("*")]
+    if not starred and len(unstarred) <= 3:
+        return " or ".join(f"{a} is {b}" for a, b in itertools.combinations(unstarred, 2))
+    id_codes = [f"id({name})" for name in unstarred] + [f"*map(id, {name})" for name in starred]
+    count_code = " + ".join([str(len(unstarred)), *(f"len({name})" for name in starred)])
+    return f"len({{{', '.join(id_codes)}}}) != {count_code}"
 
 
 def _comma(names: list[str]) -> str:

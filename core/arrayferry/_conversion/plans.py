@@ -79,10 +79,10 @@ class Plans:
     def notice_observers(self) -> None:
         """Start reporting conversions if there are observers, or stop if there are none."""
         while True:
-            watched = bool(observers)
-            self.run: Callable[[Any], Any] = self._watched if watched else self._convert
+            has_observers = bool(observers)
+            self.run: Callable[[Any], Any] = self._watched if has_observers else self._convert
             # choose again if another thread has meanwhile added the first observer or removed the last
-            if watched is bool(observers):
+            if has_observers is bool(observers):
                 return
 
     def _watched(self, value: AnyTree) -> Any:
@@ -115,12 +115,12 @@ class Plans:
     def _run(self, value: AnyTree) -> Any:
         """Convert a value. First try the `next` of the plan that was used last."""
         __tracebackhide__ = True
-        last = self._last
-        plan = None if last is None else last.next
+        last_plan = self._last
+        plan = None if last_plan is None else last_plan.next
         if plan is not None:
             result = plan.run(value, _missed)
             if result is not _MISSED:
-                if plan is not last:
+                if plan is not last_plan:
                     self._chosen(plan)
                 else:
                     self._streak += 1
@@ -173,34 +173,34 @@ class Plans:
             key = hash(structure)  # hash() fails if a class in the structure cannot be hashed
         except Exception:
             return
-        cached = self._plans.get(key)
-        if cached is not None:
-            if not cached.with_routes:  # the plan failed for this value: write it with routes
-                cached.with_routes = True
-                again = self._write(tree, structure, with_routes=True)
-                if again is not None:
-                    cached.run, cached.code = again.run, again.code
+        cached_plan = self._plans.get(key)
+        if cached_plan is not None:
+            if not cached_plan.with_routes:  # the plan failed for this value: write it with routes
+                cached_plan.with_routes = True
+                new_plan = self._write(tree, structure, with_routes=True)
+                if new_plan is not None:
+                    cached_plan.run, cached_plan.code = new_plan.run, new_plan.code
             return
-        times = self.counts[key] = self.counts.get(key, 0) + 1
+        count = self.counts[key] = self.counts.get(key, 0) + 1
         # require more repetitions for long plans, which take tenths of a second to write, and if there are
         # many plans, since each is then used less often
-        if times < 2 + len(tree.arrays) // 2_000 + len(self._plans) // 32:
+        if count < 2 + len(tree.arrays) // 2_000 + len(self._plans) // 32:
             return
         if self._last is not None:
             self._plans.used.add(self._last)
-        dropped = self._plans.make_room(key)
-        if dropped is None:
+        dropped_plans = self._plans.make_room(key)
+        if dropped_plans is None:
             return
-        if dropped:
-            for other in (*self.all, *dropped):
-                other.next = None  # a reference to a dropped plan would keep it in memory
+        if dropped_plans:
+            for other_plan in (*self.all, *dropped_plans):
+                other_plan.next = None  # a reference to a dropped plan would keep it in memory
         plan = self._write(tree, structure, with_routes=False)
         if plan is None:
             self.counts[key] = NEVER
             return
         plan.readers = readers
-        all_readers = [other.readers for other in (*self.all, plan)]
-        self._readers = {cls: read for some in all_readers for cls, read in some.items()}
+        all_readers = [other_plan.readers for other_plan in (*self.all, plan)]
+        self._readers = {cls: reader for mapping in all_readers for cls, reader in mapping.items()}
         self._use(self._run if self._plans else plan.run)
         self._plans[key] = plan
         if self._last is not None:

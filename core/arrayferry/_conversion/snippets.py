@@ -38,21 +38,21 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
     """
     import numpy
 
-    no_objects = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
-    by_call = CodeSnippet(Inline(no_objects, "{convert}({x})", {"convert": pair.one}))
+    object_test = "{x}.dtype.kind != 'O'" if issubclass(cls, numpy.ndarray) else ""
+    call_snippet = CodeSnippet(Inline(object_test, "{convert}({x})", {"convert": pair.one}))
     if pair.same and not pair.options.copy:
         if pair.options.device is None:
-            return CodeSnippet(Inline(no_objects, "{x}", {}))
+            return CodeSnippet(Inline(object_test, "{x}", {}))
         if pair.options.device == DEFAULT:  # the default device may change: look it up again
-            return by_call
-        return CodeSnippet(_already_there(pair, no_objects))
+            return call_snippet
+        return CodeSnippet(_already_there(pair, object_test))
     direct = pair.direct
     if direct is None or not direct.takes(cls):
-        return by_call
+        return call_snippet
     if with_routes or direct.is_checked or direct.converter.target_device != "cpu":
         many = pair.many if direct.many is not None else None
-        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
-        return CodeSnippet(convert, many, no_objects)
+        inline = Inline(object_test, "{convert}({x})", {"convert": _one_or_route(pair)})
+        return CodeSnippet(inline, many, object_test)
     # this expression is true if the converter handles the array
     test = "({y} := {convert}({x})) is not NotImplemented"
     return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
@@ -77,8 +77,8 @@ def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
 
 def _already_there(pair: Pair, test: str) -> Inline:
     """Return the code for arrays of the target's library. An array on the requested device is returned unchanged."""
-    there, device = resolve_device(pair.target, pair.options.device, "cpu")
-    names: dict[str, Any] = {"convert": pair.one, "there": there}
+    device_name, device = resolve_device(pair.target, pair.options.device, "cpu")
+    names: dict[str, Any] = {"convert": pair.one, "there": device_name}
     if isinstance(device, str):
         names["device_of"] = pair.source.device_of
         return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)

@@ -52,15 +52,15 @@ def _structure(value: AnyTree, readers: Mapping[type, Reader], seen: set[int], l
     if not levels or (id(value) in seen and (cls is not tuple or _has_containers(value, readers))):
         raise UnplannableError
     seen.add(id(value))
-    inside = [
+    structures = [
         _structure(child, readers, seen, levels - 1) if type(child) in readers else type(child)
         for child in readers[cls](value)
     ]
-    if len(inside) >= MIN_MANY and cls in _BUILT_IN:
-        first = inside[0]
-        if inside.count(first) == len(inside) and not _has_many(first):
-            return cls, first, MANY
-    return cls, *inside
+    if len(structures) >= MIN_MANY and cls in _BUILT_IN:
+        first_structure = structures[0]
+        if structures.count(first_structure) == len(structures) and not _has_many(first_structure):
+            return cls, first_structure, MANY
+    return cls, *structures
 
 
 def _has_containers(value: AnyTree, readers: Mapping[type, Reader]) -> bool:

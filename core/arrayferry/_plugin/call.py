@@ -55,17 +55,17 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     """Raise the error of a backend's method as an error that names the backend. `call_backend` lists the errors."""
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
-    axes = 0
+    num_axes = 0
     with suppress(Exception):  # there may be no first argument, or it may have no shape
-        axes = len(args[0].shape)
-    if axes > FEWEST_AXES:
+        num_axes = len(args[0].shape)
+    if num_axes > FEWEST_AXES:
         raise ConversionError(
-            f"an array of {axes} axes cannot be converted ({describe_error(error)})",
+            f"an array of {num_axes} axes cannot be converted ({describe_error(error)})",
             remedy="Reshape it to fewer axes first.",
         ) from error
-    argument = f" for {describe_array(args[0])}" if args else ""
+    argument_text = f" for {describe_array(args[0])}" if args else ""
     raise ContractError(
-        f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{argument}",
+        f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{argument_text}",
         remedy="If the array is valid, report this to the author of the plugin.",
         method=method,
         part=backend,

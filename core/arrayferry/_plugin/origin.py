@@ -89,11 +89,11 @@ class Origin(ABC):
     @property
     def installed(self) -> bool:
         """Whether the library's package can be found, without importing it."""
-        top = self.package.partition(".")[0]
-        if top in sys.modules:
-            return sys.modules[top] is not None
+        top_package = self.package.partition(".")[0]
+        if top_package in sys.modules:
+            return sys.modules[top_package] is not None
         try:
-            return importlib.util.find_spec(top) is not None
+            return importlib.util.find_spec(top_package) is not None
         except (ImportError, ValueError):
             return False
 
@@ -103,10 +103,10 @@ class Origin(ABC):
         This method imports the library. Override `check` to add tests.
         """
         if not self.installed:
-            top = self.package.partition(".")[0]
-            module = "" if top == self.name else f": there is no module {top!r}"
+            top_package = self.package.partition(".")[0]
+            details = "" if top_package == self.name else f": there is no module {top_package!r}"
             return BackendUnavailableError(
-                f"{self.name} is not installed{module}",
+                f"{self.name} is not installed{details}",
                 remedy=f"Run: pip install {self.install}"
                 if self.install
                 else "Install the library, as its documentation says.",
@@ -150,9 +150,9 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
         raise
     except BaseException as error:
         # make one line of the text, without the lines of "=" that some libraries print around it
-        text = " ".join(word for word in str(error).split() if word.strip("="))
+        error_text = " ".join(word for word in str(error).split() if word.strip("="))
         failure = BackendUnavailableError(
-            f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",
+            f"{name} is installed, but importing {package} failed with {type(error).__name__}: {error_text}",
             remedy="Reinstall it"
             + (f", for instance: pip install --force-reinstall {install}" if install else "."),
             backend=name,

@@ -36,5 +36,5 @@ class Part:
 
     @never_raises
     def __repr__(self) -> str:
-        kinds = [cls for cls in type(self).__mro__ if Part in cls.__bases__]
-        return f"<{(kinds or [Part])[0].__name__} {self.name:.80}>"
+        layer_classes = [cls for cls in type(self).__mro__ if Part in cls.__bases__]
+        return f"<{(layer_classes or [Part])[0].__name__} {self.name:.80}>"

@@ -22,13 +22,13 @@ def resolve_type(entry: Any) -> type | None:
     """
     if isinstance(entry, type):
         return entry
-    path, *rest = str(entry).split(".")
+    path, *names = str(entry).split(".")
     member: Any = sys.modules.get(path)
-    for part in rest[:-1]:
-        path = f"{path}.{part}"
-        member = sys.modules.get(path) or getattr(member, "__dict__", {}).get(part)
+    for name in names[:-1]:
+        path = f"{path}.{name}"
+        member = sys.modules.get(path) or getattr(member, "__dict__", {}).get(name)
     try:
-        member = getattr(member, rest[-1], None) if rest else member
+        member = getattr(member, names[-1], None) if names else member
     except Exception:  # reading the attribute may import a module, which may fail
         return None
     return member if isinstance(member, type) else None

@@ -68,15 +68,15 @@ class Catalog:
         self._changed = changed
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
-        used = [part for part in contributions if id(part) not in owners.unused]
-        self.converters: tuple[Converter, ...] = _parts(used, Converter)
-        self.containers: tuple[Container, ...] = _parts(used, Container)
+        used_parts = [part for part in contributions if id(part) not in owners.unused]
+        self.converters: tuple[Converter, ...] = _parts(used_parts, Converter)
+        self.containers: tuple[Container, ...] = _parts(used_parts, Container)
         self.sources: tuple[Source, ...] = _parts(owners.parts, Source)
-        backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
+        backends = (owner.part for owner in owners.parts if isinstance(owner.part, Backend))
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
-        names = [*owners.packages.items(), *owners.names.items()]
+        name_owners = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
-            name: owner.part for name, owner in names if isinstance(owner.part, Backend)
+            name: owner.part for name, owner in name_owners if isinstance(owner.part, Backend)
         }
         self._generic: dict[str, GenericBackend] = {}
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
@@ -100,25 +100,25 @@ class Catalog:
                 )
             token = _asking.set((*_asking.get(), query))
             try:
-                result = find_parts(self._manager, self._calls, hook, refuse)
+                found_parts = find_parts(self._manager, self._calls, hook, refuse)
             finally:
                 _asking.reset(token)
-            parts = self._parts.setdefault(hook, result)
+            parts = self._parts.setdefault(hook, found_parts)
         return parts
 
     @once
     def unknown_ends(self) -> list[str]:
         """The texts of warnings, one for each direct converter whose source or target is not the name of a backend."""
-        names, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
+        names, texts = {*self.backends, *(part.name for part in self.left_out)}, []
         for converter in self.converters:
             for name in {converter.source, converter.target} - names:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
-                        unknown.append(
+                        texts.append(
                             f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
                             f"named {name!r}"
                         )
-        return unknown
+        return texts
 
     def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. `to` may also be a backend.
@@ -154,7 +154,7 @@ class Catalog:
 
     def _by_name(self, name: str) -> Backend | None:
         spellings = (name, name.lower(), name.removeprefix("array_api_compat."))
-        return next((self._named[each] for each in spellings if each in self._named), None)
+        return next((self._named[spelled] for spelled in spellings if spelled in self._named), None)
 
     def generic(self, namespace: ModuleType) -> Backend | None:
         """Return a generic backend for a namespace of the Array API, or None if a plugin handles its library."""
@@ -178,16 +178,16 @@ class Catalog:
         reasons = {part.name: part.why for part in reversed(faulty_first)}
         nearest = tuple(difflib.get_close_matches(name.lower(), [*self._named, *reasons], n=3))
         reason = f"no array library is known as {name!r}"
-        disabled = f", since {CHOICE} is empty" if chosen_plugins() == [] else ""
-        names = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
+        disabled_text = f", since {CHOICE} is empty" if chosen_plugins() == [] else ""
+        names = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled_text}"
         remedy = f"Known are: {names}."
         if name in reasons:
             reason += f": {reasons[name]}"
         else:
-            guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
-            others = f" Left out are: {', '.join(reversed(reasons))}." if reasons else ""
+            hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            left_out_text = f" Left out are: {', '.join(reversed(reasons))}." if reasons else ""
             remedy = (
-                f"{guess}{remedy}{others} For another library, install or write a "
+                f"{hint}{remedy}{left_out_text} For another library, install or write a "
                 "plugin, or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)

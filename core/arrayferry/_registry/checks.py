@@ -101,29 +101,29 @@ def check_part(item: Any, kind: type = object) -> None:
     for member, cls in _described(item, kind):
         _refuse_moved(member, cls)
         attributes = _known(cls) if cls in HOOKS.values() or cls in _PARTS.values() else _OF_LAYERS
-        for attribute, (expected, holds) in _RULES.items():
+        for attribute, (expected_text, check_value) in _RULES.items():
             if attribute not in attributes:
                 continue
             value = getattr(member, attribute, () if attribute == "replaces" else None)
-            required = not hasattr(cls, attribute) and attribute != "replaces"
-            empty = value is None or (isinstance(value, (str, tuple)) and not value)
-            if not holds(value) or (required and empty):
-                has = "has no" if empty else f"has {value!r:.80} for its"
+            is_required = not hasattr(cls, attribute) and attribute != "replaces"
+            is_empty = value is None or (isinstance(value, (str, tuple)) and not value)
+            if not check_value(value) or (is_required and is_empty):
+                problem = "has no" if is_empty else f"has {value!r:.80} for its"
                 raise PluginError(
-                    f"{cls.__name__} {type(member).__qualname__} {has} {attribute}",
-                    remedy=f"Set {attribute} to {expected}.",
+                    f"{cls.__name__} {type(member).__qualname__} {problem} {attribute}",
+                    remedy=f"Set {attribute} to {expected_text}.",
                 )
 
 
 def _refuse_moved(item: Any, kind: type) -> None:
     """Raise an error for a member that has moved. If `kind` has an attribute of that name, only a method is refused."""
-    names, attributes = {*dir(item)}, _known(kind)
-    for old, place in _MOVED.get(kind, {}).items():
-        actual = getattr_static(item, old, None) if old in names else None
-        default = attributes.get(old)
+    names, defaults = {*dir(item)}, _known(kind)
+    for old_name, new_name in _MOVED.get(kind, {}).items():
+        actual = getattr_static(item, old_name, None) if old_name in names else None
+        default = defaults.get(old_name)
         if actual is not default and (default is None or isroutine(actual)):
             raise PluginError(
-                f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
+                f"{kind.__name__} {type(item).__qualname__} has {old_name}, which is {new_name} now",
                 remedy="Rename it. If the new name starts with devices or dlpack, define it in a subclass of "
                 "arrayferry.Devices or DLPack. If it ends with (), define it in the part that this hook of a layer returns.",
             )
@@ -135,17 +135,17 @@ def near_misses(item: Any, kind: type) -> Iterator[str]:
 
     for member, cls in _described(item, kind):
         defaults = _known(cls)
-        unknown = [name for name in dir(member) if name not in defaults and name[0] != "_"]
-        if not unknown:
+        unknown_names = [name for name in dir(member) if name not in defaults and name[0] != "_"]
+        if not unknown_names:
             continue
         unused = [name for name in defaults if getattr_static(member, name, None) is defaults[name]]
-        for name in unknown:
+        for name in unknown_names:
             value = getattr_static(member, name, None)
-            alike = [other for other in unused if _may_be(value, other, defaults[other])]
-            for meant in get_close_matches(name, alike, n=1, cutoff=0.8):
+            candidates = [known for known in unused if _may_be(value, known, defaults[known])]
+            for meant_name in get_close_matches(name, candidates, n=1, cutoff=0.8):
                 yield (
                     f"{cls.__name__} {type(member).__qualname__} has an attribute {name!r}, which arrayferry does not "
-                    f"know. Did you mean {meant!r}? If the attribute is your own, start its name with an underscore."
+                    f"know. Did you mean {meant_name!r}? If the attribute is your own, start its name with an underscore."
                 )
 
 
@@ -161,9 +161,9 @@ def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
 
     The base class of a part that a layer's hook returned is `kind`.
     """
-    kinds = [cls for cls in HOOKS.values() if isinstance(item, cls)] or [kind]
+    classes = [cls for cls in HOOKS.values() if isinstance(item, cls)] or [kind]
     members = [(getattr(item, name, None), cls) for name, cls in _PARTS.items()]
-    return [(item, cls) for cls in kinds] + [member for member in members if isinstance(*member)]
+    return [(item, cls) for cls in classes] + [member for member in members if isinstance(*member)]
 
 
 @cache

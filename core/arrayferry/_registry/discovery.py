@@ -29,8 +29,8 @@ CHOICE = "ARRAYFERRY_PLUGINS"
 
 def chosen_plugins() -> list[str] | None:
     """Return the names of the plugins that the variable `ARRAYFERRY_PLUGINS` selects, or None if it is not set."""
-    names = os.environ.get(CHOICE)
-    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    value = os.environ.get(CHOICE)
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
 
 
 class Installed(NamedTuple):
@@ -60,20 +60,20 @@ def import_plugins(entries: Any, blocked: Container[str], warn: Callable[[str], 
         warn: a function to call with the text of a warning.
     """
     installed = Installed([], set(), set())
-    for point, allowed in installed_plugins(entries, warn):
-        if not allowed or point.name in blocked:
+    for point, is_allowed in installed_plugins(entries, warn):
+        if not is_allowed or point.name in blocked:
             installed.blocked.add(point.name)
             continue
         plugin = error = None
-        needed = [point.value.partition(":")[0].strip()]
+        needed_modules = [point.value.partition(":")[0].strip()]
         try:
             plugin = point.load()
         except NEVER_CAUGHT:
             raise
-        except BaseException as raised:
-            error = raised
-            needed = [*accumulate(needed[0].split("."), "{}.{}".format)]
-        if is_importing(needed):
+        except BaseException as load_error:
+            error = load_error
+            needed_modules = [*accumulate(needed_modules[0].split("."), "{}.{}".format)]
+        if is_importing(needed_modules):
             installed.unfinished.add(point.name)
         else:
             installed.plugins.append((point, plugin, error))
@@ -91,21 +91,21 @@ def installed_plugins(entries: Any, warn: Callable[[str], None]) -> list[tuple[E
         entries: all installed entry points.
         warn: a function to call with the text of a warning.
     """
-    chosen = chosen_plugins()
-    if chosen == []:
+    chosen_names = chosen_plugins()
+    if chosen_names == []:
         return []
     points = sorted(set(entries.select(group=GROUP)), key=lambda point: point.value)
     points.sort(key=lambda point: point.name, reverse=True)
     points.sort(key=is_ours, reverse=True)
     names = [point.name for point in points]
-    for name in chosen or ():
+    for name in chosen_names or ():
         if name not in names:
             import difflib
 
-            nearest = difflib.get_close_matches(name, names, n=1)
-            guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{guess}")
-    return [(point, chosen is None or point.name in chosen) for point in points]
+            nearest_names = difflib.get_close_matches(name, names, n=1)
+            hint = f" Did you mean {nearest_names[0]!r}?" if nearest_names else ""
+            warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{hint}")
+    return [(point, chosen_names is None or point.name in chosen_names) for point in points]
 
 
 def announced_hooks(
@@ -125,16 +125,16 @@ def announced_hooks(
     entries = entry_points() if entries is None else entries
     points = sorted(set(entries.select(group=LAYERS)), key=lambda point: point.value)
     for point in sorted(points, key=lambda point: not _is_arrayferry(point.dist)):
-        name = point.name
-        if name in HOOKS or name in hooks:
-            first = hooks.get(name)
-            by = f"announced by {first.value} of {_home(first)}" if first else "part of arrayferry"
+        hook = point.name
+        if hook in HOOKS or hook in hooks:
+            owner = hooks.get(hook)
+            by = f"announced by {owner.value} of {_home(owner)}" if owner else "part of arrayferry"
             warn(
-                f"arrayferry does not use the hook {name} of {point.value} of {_home(point)}, "
+                f"arrayferry does not use the hook {hook} of {point.value} of {_home(point)}, "
                 f"since a hook of this name is {by}"
             )
         else:
-            hooks[name] = point
+            hooks[hook] = point
     return hooks
 
 
@@ -154,14 +154,14 @@ def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
     """Describe an error that a plugin raised, with the line of the plugin that failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
-    top = _top(point) if point else ""
+    top_package = _top(point) if point else ""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == top
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == top_package
     ]
-    where = f", at {os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
-    return f"{' '.join(describe_error(error).split()).rstrip(' .')}{where}"
+    place = f", at {os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
+    return f"{' '.join(describe_error(error).split()).rstrip(' .')}{place}"
 
 
 _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -201,5 +201,5 @@ def _is_arrayferry(dist: Any) -> bool:
         metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
     except Exception:  # the distribution is missing, or its metadata cannot be read
         return False
-    name = re.search(r"^Name:[ \t]*(\S+)", metadata, re.MULTILINE | re.IGNORECASE)
-    return name is not None and re.sub(r"[-_.]+", "-", name[1]).lower() == DISTRIBUTION
+    name_match = re.search(r"^Name:[ \t]*(\S+)", metadata, re.MULTILINE | re.IGNORECASE)
+    return name_match is not None and re.sub(r"[-_.]+", "-", name_match[1]).lower() == DISTRIBUTION

@@ -65,13 +65,13 @@ class GenericDevices(Devices):
         return tuple(dict.fromkeys(map(self.name_of, devices)))
 
     def name_of(self, device: Device) -> str:
-        home = self.xp.__name__.partition(".")[0]
-        is_own = type(device).__module__.partition(".")[0] == home
-        if device is None or (is_own and str(device) == object.__repr__(device)):
+        library_name = self.xp.__name__.partition(".")[0]
+        is_own_device = type(device).__module__.partition(".")[0] == library_name
+        if device is None or (is_own_device and str(device) == object.__repr__(device)):
             return "cpu"  # the library has a single device, which has no name
         # the name is str() of the attribute `_device`, as in array_api_strict, or of the object itself
-        text = str(getattr(device, "_device", device)).lower()
-        return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
+        device_text = str(getattr(device, "_device", device)).lower()
+        return "cpu" if device_text in ("cpu", "cpu_device", "cpu:0") else device_text
 
     def move(self, x: AnyArray, device: Device) -> Any:
         return x.to_device(self.object_of(device))
@@ -80,8 +80,8 @@ class GenericDevices(Devices):
         """Return the device object of the library for a name, or `device` itself if no device has this name."""
         if not isinstance(device, str):
             return device
-        usable: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
-        return next((own for own in usable if self.name_of(own) == device), device)
+        own_devices: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
+        return next((own for own in own_devices if self.name_of(own) == device), device)
 
 
 class GenericBackend(Backend):
@@ -126,19 +126,19 @@ class GenericBackend(Backend):
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
         devices: Any = self.devices
-        chosen = device is not None and devices.can_choose
-        placed = {"device": devices.object_of(device)} if chosen else {}
-        name = x.dtype.name
+        device_chosen = device is not None and devices.can_choose
+        device_option = {"device": devices.object_of(device)} if device_chosen else {}
+        source_dtype = x.dtype.name
         # without an explicit dtype, some libraries choose another dtype, as MLX does for float64
-        dtype = getattr(self.xp, name, None)
-        y = self.xp.asarray(x, dtype=dtype, **placed)
-        other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
-        if other or tuple(y.shape) != x.shape:
+        dtype = getattr(self.xp, source_dtype, None)
+        y = self.xp.asarray(x, dtype=dtype, **device_option)
+        dtype_differs = dtype_name(y.dtype) != source_dtype and (dtype is None or y.dtype != dtype)
+        if dtype_differs or tuple(y.shape) != x.shape:
             raise UnsupportedDtypeError(
-                f"{self.name} turned an array of dtype {name} and shape {x.shape} into one of "
+                f"{self.name} turned an array of dtype {source_dtype} and shape {x.shape} into one of "
                 f"dtype {y.dtype} and shape {tuple(y.shape)}",
                 remedy="Convert the array to a dtype of this library first, or write a plugin for the library.",
-                dtype=name,
+                dtype=source_dtype,
             )
         return y
 
@@ -149,14 +149,14 @@ class GenericBackend(Backend):
         return self.devices.name_of(getattr(x, "device", "cpu"))
 
     def number_dtype(self, kind: str) -> str:
-        wanted = {"bool": "bool", "int": "integral", "float": "real floating"}
-        name = wanted.get(kind, "complex floating")
-        dtype = _info(self.xp, lambda info: info.default_dtypes()[name], None)
+        kind_names = {"bool": "bool", "int": "integral", "float": "real floating"}
+        kind_name = kind_names.get(kind, "complex floating")
+        dtype = _info(self.xp, lambda info: info.default_dtypes()[kind_name], None)
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        standard = STANDARD_DTYPES - {"float16"}
-        names = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard)
+        standard_names = STANDARD_DTYPES - {"float16"}
+        names = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard_names)
         return names | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 
@@ -175,10 +175,10 @@ def find_namespace(name: str) -> ModuleType | None:
     """
     module = _loaded(name)
     if module is None and (path := _path_of(name)):
-        top = path.partition(".")[0]
-        problem = failed_import(name, path, top if top in LIBRARIES else "")
-        if problem is not None and not _is_missing(path, problem.__cause__):
-            raise problem
+        top_package = path.partition(".")[0]
+        import_error = failed_import(name, path, top_package if top_package in LIBRARIES else "")
+        if import_error is not None and not _is_missing(path, import_error.__cause__):
+            raise import_error
         module = _loaded(path)
     return module
 

@@ -70,22 +70,22 @@ class Kinds:
         self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
-        for imported in filter(None, self._found.values()):
-            if "<locals>" not in imported.__qualname__:
-                name = imported.__module__, imported.__qualname__
-                is_only = self._by_name.get(name, imported) is imported
-                self._by_name[name] = imported if is_only else None
+        for imported_type in filter(None, self._found.values()):
+            if "<locals>" not in imported_type.__qualname__:
+                full_name = imported_type.__module__, imported_type.__qualname__
+                is_unique = self._by_name.get(full_name, imported_type) is imported_type
+                self._by_name[full_name] = imported_type if is_unique else None
         owners: dict[type, Contribution] = {}
-        for path, owner in sorted(arrays.items(), key=lambda item: item[1].kind is Source):
+        for path, owner in sorted(arrays.items(), key=lambda claim: claim[1].kind is Source):
             cls, part = self._found[path], owner.part
             if cls is None or self._cannot_be_asked(cls, owner):
                 continue
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             self.arrays.setdefault(cls, kind)
-            taken = owners.setdefault(cls, owner)
-            if taken.part is not part:
+            first_owner = owners.setdefault(cls, owner)
+            if first_owner.part is not part:
                 warn(
-                    f"arrayferry does not use {owner} for {path}: {taken} lists that type by another path"
+                    f"arrayferry does not use {owner} for {path}: {first_owner} lists that type by another path"
                 )
         for container in containers:
             for entry in container.types:
@@ -107,7 +107,7 @@ class Kinds:
     def outdated(self) -> bool:
         """Return whether a registered path now leads to another type than when the paths were looked up."""
         return any(
-            (now := resolve_type(path)) is not None and now is not cls
+            (new_type := resolve_type(path)) is not None and new_type is not cls
             for path, cls in self._found.items()
         )
 
@@ -150,18 +150,20 @@ class Kinds:
             return OTHER
         numpy: Any = sys.modules.get("numpy")
         if issubclass(cls, getattr(numpy, "generic", ())):
-            words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
-            if issubclass(cls, words):
+            non_number_types = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
+            if issubclass(cls, non_number_types):
                 return OTHER
-            ndarrays = self.arrays.get(numpy.ndarray)
-            return Kind("scalar", ndarrays.backend if ndarrays else self._generic(numpy))
+            ndarray_kind = self.arrays.get(numpy.ndarray)
+            return Kind("scalar", ndarray_kind.backend if ndarray_kind else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
         if kind is None:  # the mro lacks virtual base classes, such as jax.Array
-            kinds = self.arrays.items()
-            kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
+            array_kinds = self.arrays.items()
+            kind = next((kind for base, kind in array_kinds if issubclass(cls, base)), None)
         if kind is not None:
-            objects = issubclass(cls, getattr(numpy, "ndarray", ()))
-            return Kind("objects", kind.backend, OBJECT_ARRAY) if objects and kind.backend else kind
+            is_ndarray = issubclass(cls, getattr(numpy, "ndarray", ()))
+            return (
+                Kind("objects", kind.backend, OBJECT_ARRAY) if is_ndarray and kind.backend else kind
+            )
         for base, kind in self._containers.items():
             if any(ancestor is base for ancestor in mro) or issubclass(cls, base):
                 return kind

@@ -81,10 +81,10 @@ class Owners:
         part, kind = new.part, new.kind
         paths = part.types if kind is Container else part.array_types if kind is Backend else ()
         entries = [*paths, *resolve_types(paths)]
-        others = self._arrays if kind is Container else self._containers
+        other_owners = self._arrays if kind is Container else self._containers
         for entry in entries:
-            if entry in others:
-                return f"{entry} is a type of {others[entry]}, and a type cannot be both an array and a container"
+            if entry in other_owners:
+                return f"{entry} is a type of {other_owners[entry]}, and a type cannot be both an array and a container"
         if kind is Container:
             self._containers.update(dict.fromkeys(entries, new))
             return ""
@@ -94,10 +94,10 @@ class Owners:
         self._arrays.update(dict.fromkeys(entries, new))
         if replaces := getattr(part, "replaces", ()):
             for old in [each for each in self.parts if each.name in replaces and _may(new, each)]:
-                for table in (self.names, self.packages, self.types):
-                    table.update({key: new for key, owner in table.items() if owner is old})
-                for used in (self.parts, self._replacing):
-                    used[:] = [owner for owner in used if owner is not old]
+                for owners in (self.names, self.packages, self.types):
+                    owners.update({key: new for key, owner in owners.items() if owner is old})
+                for part_list in (self.parts, self._replacing):
+                    part_list[:] = [owner for owner in part_list if owner is not old]
             self._replacing.append(new)
         self.parts.append(new)
         self._assign(names, types, new)
@@ -112,8 +112,8 @@ class Owners:
             owner = self.names.get(name) or packages.get(name)
             if owner is None or _replaces(new, owner):
                 continue
-            shared = owner.plugin == new.plugin and owner.kind is new.kind is Source
-            if not shared:
+            may_share = owner.plugin == new.plugin and owner.kind is new.kind is Source
+            if not may_share:
                 return f"the name {name!r} is taken by {owner}"
         for path in types:
             owner = self.types.get(path)

@@ -107,8 +107,8 @@ def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, re
     """
     contributions = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
     owners = Owners(contributions, refuse, manager.warn)
-    order = {id(contribution): number for number, contribution in enumerate(contributions)}
-    names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])
+    positions = {id(contribution): position for position, contribution in enumerate(contributions)}
+    names = sorted(owners.names, key=lambda name: positions[id(owners.names[name])])
     return Parts({name: owners.names[name].part for name in names}, owners.left_out)
 
 

@@ -200,10 +200,10 @@ class PluginManager(pluggy.PluginManager):
         """
         with self._registry.lock:
             self._user_blocked.discard(name)
-            blocked = super().unblock(name)
-        if blocked:
+            was_blocked = super().unblock(name)
+        if was_blocked:
             self._registry.refresh()
-        return blocked
+        return was_blocked
 
     def get_name(self, plugin: Any) -> str | None:
         """Return the name of a plugin or of a part that was registered alone, or None if it is not registered."""
@@ -227,9 +227,9 @@ class PluginManager(pluggy.PluginManager):
         name = getattr(plugin, "__name__", None)
         if not name or not isinstance(name, str):
             name = type(plugin).__qualname__
-        taken = {other for other, _ in self.list_name_plugin()}
-        names = (f"{name}-{number}" for number in itertools.count(2))
-        return next(each for each in itertools.chain([name], names) if each not in taken)
+        taken_names = {taken for taken, _ in self.list_name_plugin()}
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        return next(each for each in itertools.chain([name], numbered) if each not in taken_names)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         """Return the options of a hook, or None for an attribute that is no hook.
@@ -239,8 +239,8 @@ class PluginManager(pluggy.PluginManager):
         members = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = members[name] if name in members else inspect.getattr_static(plugin, name, None)
         if not isinstance(value, _FUNCTIONS):  # for example a property, which is not evaluated here
-            meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
-            if meant and callable(value) and not isinstance(value, type):
+            meant_as_hook = name in HOOKS or _MARK in getattr(value, "__dict__", ())
+            if meant_as_hook and callable(value) and not isinstance(value, type):
                 raise PluginError(  # without this error, pluggy would silently leave the hook out
                     f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, which pluggy would not call, "
                     "since it only calls functions",
@@ -253,10 +253,10 @@ class PluginManager(pluggy.PluginManager):
         if options is None and not name.startswith("arrayferry_"):
             return None
         if options is None and name not in HOOKS and name not in self.layers:
-            text = (
+            problem = (
                 f"arrayferry does not use {name}() of {plugin!r:.80}, since there is no such hook. "
             )
-            self.warn(text + self.advice(name))
+            self.warn(problem + self.advice(name))
             return None
         return cast(pluggy.HookimplOpts, {**(options or {}), "specname": None})
 
@@ -264,10 +264,10 @@ class PluginManager(pluggy.PluginManager):
         """Return a text that lists all hooks. If `name` is similar to that of a hook, the text suggests that hook."""
         import difflib
 
-        nearest = difflib.get_close_matches(name, [*HOOKS, *self.layers], n=1)
-        guess = f"Did you mean {nearest[0]}? " if nearest else ""
-        layers = ", ".join(sorted(self.layers)) or "none"
-        return f"{guess}The hooks are {', '.join(HOOKS)}, and those of layers: {layers}. They take no arguments."
+        nearest_hooks = difflib.get_close_matches(name, [*HOOKS, *self.layers], n=1)
+        hint = f"Did you mean {nearest_hooks[0]}? " if nearest_hooks else ""
+        layer_hooks = ", ".join(sorted(self.layers)) or "none"
+        return f"{hint}The hooks are {', '.join(HOOKS)}, and those of layers: {layer_hooks}. They take no arguments."
 
     def check_pending(self, plugin: object = None) -> None:
         """Check that each function marked as a hook has the name of a hook, except those with `optionalhook=True`.
@@ -278,10 +278,10 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: a function does not have the name of a hook.
         """
-        for hook, call in self._calls(list(vars(self.hook)), plugin):
-            if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
+        for hook, impl in self._calls(list(vars(self.hook)), plugin):
+            if hook not in HOOKS and hook not in self.layers and not impl.optionalhook:
                 raise PluginError(
-                    f"unknown hook {hook!r} in {call.plugin!r:.80}",
+                    f"unknown hook {hook!r} in {impl.plugin!r:.80}",
                     remedy=f"{self.advice(hook)} If the package that calls this hook may be missing, mark the function "
                     "with hookimpl(optionalhook=True).",
                 )
@@ -306,41 +306,41 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         if name in self._registered:
-            owner = self._registered[name].original
+            other_plugin = self._registered[name].original
             raise PluginError(
-                f"the name {name!r} is taken by {owner!r:.80}", remedy="Use another name."
+                f"the name {name!r} is taken by {other_plugin!r:.80}", remedy="Use another name."
             )
-        if (other := self.get_name(plugin)) is not None:
-            raise PluginError(f"{plugin!r:.80} is already registered, as {other!r}")
-        before = self._registry.current
+        if (registered_name := self.get_name(plugin)) is not None:
+            raise PluginError(f"{plugin!r:.80} is already registered, as {registered_name!r}")
+        catalog_before = self._registry.current
         try:
             self._unfinished.add(name)
             stand_in = _as_plugin(plugin, name, parts)
             priority = next(self._priorities) if point is None else int(not is_ours(point))
-            new = self._registered[name] = _Registered(plugin, stand_in, point, priority, [])
+            added = self._registered[name] = _Registered(plugin, stand_in, point, priority, [])
             super().register(stand_in, name)
             self.check_pending(stand_in)
-            calls = self._calls(list(vars(self.hook)), stand_in)
-            if not calls:
+            impls = self._calls(list(vars(self.hook)), stand_in)
+            if not impls:
                 raise PluginError(
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source and implements no hook, "
                     "so it is no plugin",
                     remedy=f"Register an instance of one of these classes, or a plugin with hooks. {self.advice()}",
                 )
             # `filter`, since an interrupt in a comprehension may skip `except` in Python 3.12 and newer
-            new.parts.extend(self._ask(new, list(filter(lambda call: call[0] in HOOKS, calls))))
+            added.parts.extend(self._ask(added, list(filter(lambda pair: pair[0] in HOOKS, impls))))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:
             self._forget(name)
-            if self._registry.current is not before:
+            if self._registry.current is not catalog_before:
                 self._registry.invalidate()
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(" ".join(str(error).split()), remedy=self.advice()) from error
             raise
         finally:
             self._unfinished.discard(name)
-        return new.parts
+        return added.parts
 
     def load(self, point: EntryPoint) -> list[Contribution]:
         """Load an installed plugin without making a new catalog, and return its parts.
@@ -369,27 +369,31 @@ class PluginManager(pluggy.PluginManager):
             kind: the class of the parts of a layer's hook.
         """
         contributions: list[Contribution] = []
-        silent = ""  # the name of a hook that returned None, which pluggy leaves out of results
-        for hook, call in calls:
+        silent_hook = (
+            ""  # the name of a hook that returned None, which pluggy leaves out of results
+        )
+        for hook, impl in calls:
             for mark in ("wrapper", "hookwrapper"):
-                if getattr(call, mark):
+                if getattr(impl, mark):
                     raise PluginError(
-                        f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}=True, which is not "
+                        f"{hook}() of the plugin {impl.plugin_name!r} is marked with {mark}=True, which is not "
                         "supported, since each plugin is called separately",
                         remedy=f"Remove {mark}=True from its hookimpl, and return the parts of the plugin.",
                     )
             # call this plugin alone, since the hook itself would call all registered plugins
-            results: Any = self._hookexec(hook, [call], {}, False)
+            results: Any = self._hookexec(hook, [impl], {}, False)
             if not results:
-                silent = hook
+                silent_hook = hook
                 continue
-            priority = (plugin.priority, call.trylast - call.tryfirst, call.plugin_name)
+            priority = (plugin.priority, impl.trylast - impl.tryfirst, impl.plugin_name)
             part_type = HOOKS.get(hook)
             for part in _of_kind(results[0], hook, part_type or kind):
-                new = Contribution(hook, part, call.plugin_name, plugin.point, priority, part_type)
-                contributions.append(new)
-        if silent and not contributions:
-            _of_kind(None, silent, HOOKS.get(silent, kind))
+                new_part = Contribution(
+                    hook, part, impl.plugin_name, plugin.point, priority, part_type
+                )
+                contributions.append(new_part)
+        if silent_hook and not contributions:
+            _of_kind(None, silent_hook, HOOKS.get(silent_hook, kind))
         if plugin.priority == 0:
             trust(contribution.part for contribution in contributions)
             return contributions
@@ -397,14 +401,14 @@ class PluginManager(pluggy.PluginManager):
 
         for contribution in contributions:
             check_part(contribution.part, kind)
-            for text in near_misses(contribution.part, kind):
-                self.warn(text)
+            for warning in near_misses(contribution.part, kind):
+                self.warn(warning)
         return contributions
 
     def layer_calls(self) -> list[LayerCall]:
         """Return the functions for the hooks of layers, in the order in which pluggy calls them."""
-        calls = self._calls(self.layers)
-        return [(hook, call, self._registered[call.plugin_name]) for hook, call in calls]
+        impls = self._calls(self.layers)
+        return [(hook, impl, self._registered[impl.plugin_name]) for hook, impl in impls]
 
     def of_layer(
         self, hook: str, calls: Iterable[LayerCall], kind: type, refuse: str
@@ -420,24 +424,24 @@ class PluginManager(pluggy.PluginManager):
             refuse: the name of a plugin, or "". If this plugin fails, its error is raised.
         """
         contributions: list[Contribution] = []
-        for _, call, plugin in [entry for entry in calls if entry[0] == hook]:
+        for _, impl, plugin in [call for call in calls if call[0] == hook]:
             try:
-                contributions += self._ask(plugin, [(hook, call)], kind)
+                contributions += self._ask(plugin, [(hook, impl)], kind)
             except NEVER_CAUGHT:
                 raise
             except BaseException as error:
-                if call.plugin_name == refuse:
+                if impl.plugin_name == refuse:
                     raise
-                home = describe_plugin(call.plugin_name, plugin.point)
-                why = describe_failure(error, plugin.point)
-                self.warn(f"arrayferry left out {hook} of {home}: {why}")
+                label = describe_plugin(impl.plugin_name, plugin.point)
+                reason = describe_failure(error, plugin.point)
+                self.warn(f"arrayferry left out {hook} of {label}: {reason}")
         return contributions
 
     def _forget(self, name: str) -> Any:
         """Remove a plugin without making a new catalog, and return the object that was registered."""
         plugin = super().unregister(name=name)
-        for hook, caller in list(vars(self.hook).items()):
-            if not caller.has_spec() and not caller.get_hookimpls():
+        for hook, hook_caller in list(vars(self.hook).items()):
+            if not hook_caller.has_spec() and not hook_caller.get_hookimpls():
                 delattr(self.hook, hook)
         registered = self._registered.pop(name, None)
         return plugin if registered is None else registered.original
@@ -473,7 +477,7 @@ class PluginManager(pluggy.PluginManager):
                 super().unregister(name=name)
             elif name not in self._user_blocked:
                 super().unblock(name)
-        before = [registered.original for registered in self._registered.values()]
+        plugins_before = [registered.original for registered in self._registered.values()]
         self._registered, self.left_out = dict(at_run_time), []
         for point, plugin, error in installed.plugins:
             self._registry.partial = None
@@ -482,15 +486,15 @@ class PluginManager(pluggy.PluginManager):
             try:
                 if error is not None:
                     raise error
-                with self._without_history(any(plugin is original for original in before)):
+                with self._without_history(any(plugin is original for original in plugins_before)):
                     self.add(plugin, point.name, point)
             except NEVER_CAUGHT:
                 raise
-            except BaseException as reason:
-                home, text = describe_plugin(point.name, point), describe_failure(reason, point)
-                why = f"arrayferry left out {home} ({point.value}): {text}"
-                self.left_out.append(LeftOut(point.name, why, point.name))
-                self.warn(why)
+            except BaseException as raised:
+                label, details = describe_plugin(point.name, point), describe_failure(raised, point)
+                warning = f"arrayferry left out {label} ({point.value}): {details}"
+                self.left_out.append(LeftOut(point.name, warning, point.name))
+                self.warn(warning)
         for name in installed.blocked - self._registered.keys():
             super().set_blocked(name)
         for name, registered in at_run_time.items():
@@ -500,31 +504,31 @@ class PluginManager(pluggy.PluginManager):
     @contextmanager
     def _without_history(self, again: bool) -> Iterator[None]:
         """Return a context for registering a plugin. If `again` is true, pluggy does not call historic hooks for it."""
-        historic = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
-        calls = [hook._call_history for hook in historic]
+        historic_hooks = [hook for hook in vars(self.hook).values() if again and hook.is_historic()]
+        histories = [hook._call_history for hook in historic_hooks]
         try:
-            for hook in historic:
+            for hook in historic_hooks:
                 hook._call_history = []
             yield
         finally:
-            for hook, history in zip(historic, calls, strict=True):
+            for hook, history in zip(historic_hooks, histories, strict=True):
                 hook._call_history = history
 
     def blocked(self) -> Iterator[LeftOut]:
         """Yield the plugins that are blocked, by the user or by the environment variable."""
         for name, plugin in self.list_name_plugin():
             if plugin is None:
-                not_named = f"installed, but {CHOICE} does not name it"
-                why = "blocked" if name in self._user_blocked else not_named
-                yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
+                unnamed_text = f"installed, but {CHOICE} does not name it"
+                reason = "blocked" if name in self._user_blocked else unnamed_text
+                yield LeftOut(name, f"the plugin of that name is {reason}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
-            part
-            for hook, call in self._calls(HOOKS)
-            for part in self._registered[call.plugin_name].parts
-            if part.hook == hook
+            contribution
+            for hook, impl in self._calls(HOOKS)
+            for contribution in self._registered[impl.plugin_name].parts
+            if contribution.hook == hook
         ]
 
     def _calls(
@@ -532,11 +536,11 @@ class PluginManager(pluggy.PluginManager):
     ) -> list[tuple[str, pluggy.HookImpl]]:
         """Return pairs of a hook's name and a function, of one plugin or all, in the order in which pluggy calls."""
         return [
-            (hook, call)
+            (hook, impl)
             for hook in hooks
-            if (caller := getattr(self.hook, hook, None)) is not None
-            for call in caller.get_hookimpls()[::-1]
-            if plugin is None or call.plugin is plugin
+            if (hook_caller := getattr(self.hook, hook, None)) is not None
+            for impl in hook_caller.get_hookimpls()[::-1]
+            if plugin is None or impl.plugin is plugin
         ]
 
 
@@ -546,17 +550,17 @@ def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     This is the plugin itself, or a module with its hooks. A module is needed for a single part, for a plugin with
     further parts, and for a plugin that defines `__eq__` or `__hash__`, since pluggy stores plugins in sets.
     """
-    hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
+    hooks: list[str] = [hook for hook, part_type in HOOKS.items() if isinstance(plugin, part_type)]
     methods = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
-    by_identity: bool = methods == (object.__eq__, object.__hash__)
-    if not hooks and not parts and plugin is not None and by_identity:
+    compares_identity: bool = methods == (object.__eq__, object.__hash__)
+    if not hooks and not parts and plugin is not None and compares_identity:
         return plugin
     module = ModuleType(name)
-    for attribute in dir(plugin) if not hooks else ():
-        value = inspect.getattr_static(plugin, attribute, None)
-        if attribute[:2] != "__":
-            bound = isinstance(value, _FUNCTIONS)
-            setattr(module, attribute, getattr(plugin, attribute) if bound else value)
+    for attr_name in dir(plugin) if not hooks else ():
+        attr_value = inspect.getattr_static(plugin, attr_name, None)
+        if attr_name[:2] != "__":
+            is_function = isinstance(attr_value, _FUNCTIONS)
+            setattr(module, attr_name, getattr(plugin, attr_name) if is_function else attr_value)
     for hook, part in [*((hook, plugin) for hook in hooks), *parts.items()]:
         setattr(module, hook, hookspecs.hookimpl(lambda part=part: [part]))
     return module
@@ -569,11 +573,11 @@ def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",
             remedy="Write return before the list of parts, or return [] if there are none.",
         )
-    contents = list(parts)
-    for part in contents:
+    part_list = list(parts)
+    for part in part_list:
         if not isinstance(part, kind):
             raise PluginError(
                 f"{hook} returned {part!r:.80}, where a {kind.__name__} is expected",
                 remedy=f"Return instances of subclasses of {kind.__module__.partition('.')[0]}.{kind.__name__}.",
             )
-    return contents
+    return part_list

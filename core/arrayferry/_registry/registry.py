@@ -71,8 +71,8 @@ class Registry:
         catalog = self.current
         while catalog is None:
             installed = None if self._loaded else self._manager.find()
-            ready = self._loaded and not self._loading
-            if not self.lock.acquire(blocking=ready or not _is_in_import()):
+            is_ready = self._loaded and not self._loading
+            if not self.lock.acquire(blocking=is_ready or not _is_in_import()):
                 return self._beside().catalog
             try:
                 if self._loaded or (installed and installed.unfinished == self._missing):
@@ -89,12 +89,12 @@ class Registry:
         This thread is importing a module. It must not wait for the other thread, which may itself wait for that module.
         So the returned registry loads the plugins separately, and is used until the other thread is done.
         """
-        other = self._aside
-        if other is None:
-            self._aside = other = Registry()
-            other._watchers, other._warned = self._watchers, self._warned
-            other._manager.take_choices(self._manager)
-        return other
+        other_registry = self._aside
+        if other_registry is None:
+            self._aside = other_registry = Registry()
+            other_registry._watchers, other_registry._warned = self._watchers, self._warned
+            other_registry._manager.take_choices(self._manager)
+        return other_registry
 
     def _load(self, installed: Installed) -> Catalog:
         """Register the installed plugins, and return a catalog of their parts. The caller holds the lock.
@@ -266,9 +266,9 @@ class Registry:
         if not self._loaded:
             return "<Registry, plugins are looked up at first use>"
         catalog = self.catalog
-        names = ("backends", "sources", "converters", "containers")
-        counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
-        return f"<Registry of {', '.join(counts)}>"
+        attributes = ("backends", "sources", "converters", "containers")
+        count_texts = (f"{len(getattr(catalog, name))} {name}" for name in attributes)
+        return f"<Registry of {', '.join(count_texts)}>"
 
 
 def _is_in_import() -> bool:

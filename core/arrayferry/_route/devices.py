@@ -95,12 +95,12 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
     if device is None:
         kind = "cpu" if source_device == "cpu" else device_kind(source_device)
         if kind not in ("cpu", ""):
-            usable = _devices(target)
-            for name in (source_device, *usable):
-                if name in usable and device_kind(name) == kind:
+            usable_names = _devices(target)
+            for name in (source_device, *usable_names):
+                if name in usable_names and device_kind(name) == kind:
                     return name, name
         return _default(target), None
-    usable = _devices(target)
+    usable_names = _devices(target)
     if isinstance(device, str):
         requested = device
     else:
@@ -109,27 +109,27 @@ def resolve_device(target: Backend, device: Device, source_device: str) -> tuple
             return requested, device
     name = spell_device(requested)
     # return a name, since `device` may be an object of another library
-    for spelled in (requested, name):
-        if spelled in usable:
-            return spelled, spelled
-    meant = f" ({name!r})" if device_kind(requested.strip().lower()) != device_kind(name) else ""
+    for spelling in (requested, name):
+        if spelling in usable_names:
+            return spelling, spelling
+    hint = f" ({name!r})" if device_kind(requested.strip().lower()) != device_kind(name) else ""
     raise DeviceError(
-        f"{target.name} has no device {device!r:.80}{meant} here",
-        remedy=f"Pass one of its devices: {', '.join(map(repr, usable))}.",
+        f"{target.name} has no device {device!r:.80}{hint} here",
+        remedy=f"Pass one of its devices: {', '.join(map(repr, usable_names))}.",
         device=name,
     )
 
 
 def _devices(target: Backend) -> list[str]:
     devices = call_backend(target, "devices.names")
-    usable = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
-    if not usable:
+    usable_names = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
+    if not usable_names:
         raise DeviceError(
             f"devices.names() of the backend {target.name!r} named no device"
             + (f", but returned {devices!r}" if devices else ""),
             remedy="It must return a tuple or list of at least one name. Report this to the author of the plugin.",
         )
-    return usable
+    return usable_names
 
 
 def _default(target: Backend) -> str:

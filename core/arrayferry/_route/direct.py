@@ -80,19 +80,19 @@ class Direct:
 
     def _check_results(self) -> None:
         """Replace `one`, `many` and `inline` with versions that check their results."""
-        one, many, inline, checked = self.one, self.many, self.inline, self._checked
+        one, many, inline, check_result = self.one, self.many, self.inline, self._checked
         if one is not None:
-            self.one = lambda x: checked(one(x))
+            self.one = lambda x: check_result(one(x))
         if many is not None:
-            self.many = lambda xs: [checked(y) for y in many(xs)]
+            self.many = lambda xs: [check_result(y) for y in many(xs)]
         if inline is not None:
-            name = "checked"
-            while name in inline.names:
-                name += "_"
-            result = f"{{{name}}}({inline.result})"
+            check_name = "checked"
+            while check_name in inline.names:
+                check_name += "_"
+            result_code = f"{{{check_name}}}({inline.result})"
             # parentheses are needed, since the generated code joins several tests by `and`
             test = inline.test and f"({inline.test})"
-            self.inline = Inline(test, result, {**inline.names, name: checked})
+            self.inline = Inline(test, result_code, {**inline.names, check_name: check_result})
 
     def _checked(self, y: AnyArray) -> Any:
         cls = type(y)
@@ -150,10 +150,10 @@ class Direct:
         except Exception as error:
             self.set_aside(error)
             return None
-        right = len(ys) == len(xs) and all(
+        all_valid = len(ys) == len(xs) and all(
             y is NotImplemented or self._follows_options(x, y) for x, y in zip(xs, ys, strict=True)
         )
-        return ys if right else None
+        return ys if all_valid else None
 
     def _follows_options(self, x: AnyArray, y: AnyArray) -> bool:
         """Return whether a result follows the options `copy` and `device`.
@@ -182,8 +182,8 @@ class Direct:
             raise error
         if observers and open_conversion.call is not None:
             open_conversion.call.raised = self
-            names = self.source.name, self.target.name
-            note(*names, self.converter, "failed", error=error)
+            library_names = self.source.name, self.target.name
+            note(*library_names, self.converter, "failed", error=error)
         return NotImplemented
 
 
@@ -192,9 +192,9 @@ def _bound(converter: Converter, method: str, options: Options) -> Any:
     try:
         bound = getattr(converter, method)(options)
         if method == "inline" and bound is not None:
-            names = {name: name for name in ("x", "y", *dict(bound.names))}
-            compile(bound.test.format(**names) or "True", "<test>", "eval")
-            compile(bound.result.format(**names), "<result>", "eval")
+            placeholders = {name: name for name in ("x", "y", *dict(bound.names))}
+            compile(bound.test.format(**placeholders) or "True", "<test>", "eval")
+            compile(bound.result.format(**placeholders), "<result>", "eval")
     except MemoryError:
         raise
     except Exception as error:

@@ -43,11 +43,11 @@ def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
         return dtype, True
     info = dtype_info(dtype)
     candidates = [each for each in map(dtype_named, sorted(names, key=str)) if each is not None]
-    same = [each for each in candidates if info.kind and dtype_info(each).kind == info.kind]
-    lossless = [each for each in same if dtype_info(each).holds(info)]
-    if lossless:
-        return min(lossless, key=_size), True
-    return max(same, key=lambda candidate: _size(candidate)[0], default=None), False
+    kind_dtypes = [each for each in candidates if info.kind and dtype_info(each).kind == info.kind]
+    lossless_dtypes = [each for each in kind_dtypes if dtype_info(each).holds(info)]
+    if lossless_dtypes:
+        return min(lossless_dtypes, key=_size), True
+    return max(kind_dtypes, key=lambda candidate: _size(candidate)[0], default=None), False
 
 
 def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -72,24 +72,24 @@ def target_dtype(
         NarrowingError: `narrowing` is "forbid", and the dtype would change.
         UnsupportedDtypeError: the target has no dtype of the same kind.
     """
-    names = call_backend(target, "dtypes")
-    if names is None:
+    dtype_names = call_backend(target, "dtypes")
+    if dtype_names is None:
         return dtype, False
-    if type(names) is not frozenset:
-        names = _names(names, target)
-    chosen, lossless = _choose(dtype, names)
-    if chosen is None:
+    if type(dtype_names) is not frozenset:
+        dtype_names = _names(dtype_names, target)
+    chosen_dtype, lossless = _choose(dtype, dtype_names)
+    if chosen_dtype is None:
         raise _unsupported(dtype, target)
-    if narrowing == "forbid" and chosen != dtype:
+    if narrowing == "forbid" and chosen_dtype != dtype:
         raise NarrowingError(
-            f"{target.name} has no {dtype.name} here, so the dtype would become {chosen.name}, which is "
+            f"{target.name} has no {dtype.name} here, so the dtype would become {chosen_dtype.name}, which is "
             'forbidden (narrowing="forbid")',
             remedy=f"Convert the array to a dtype of {target.name} first, or pass "
             f'narrowing="checked".' + hint_for(target, dtype.name),
             dtype=dtype.name,
-            narrowed=chosen.name,
+            narrowed=chosen_dtype.name,
         )
-    return chosen, narrowing != "allow" and not lossless
+    return chosen_dtype, narrowing != "allow" and not lossless
 
 
 def _names(names: Any, target: Backend) -> frozenset[str]:

@@ -56,30 +56,30 @@ class Exchange(NamedTuple):
             NotHandledError: the array must take another route.
             CopyRequiredError: `copy` is False, and the array cannot be shared.
         """
-        before, after = self.before, self.after
-        sharing = decide(self.source, after, self.options.copy)
+        giver, taker = self.before, self.after
+        sharing = decide(self.source, taker, self.options.copy)
         on_host = self.device_name == "cpu"
         try:
             x = self._fitting(array.value)
-            copied = array.copied or (COPIED if x is not array.value else "")
-            passed_on = copied if on_host else before.memory == "immutable" and moves
-            if sharing == "share" or passed_on:
-                return RoutedArray(self._handed_over(x), copied)
+            copy_reason = array.copied or (COPIED if x is not array.value else "")
+            may_hand_over = copy_reason if on_host else giver.memory == "immutable" and moves
+            if sharing == "share" or may_hand_over:
+                return RoutedArray(self._handed_over(x), copy_reason)
             y = self._copied_by_target(x)
             if y is not None:
                 return RoutedArray(y, COPIED)
-            if copied:
+            if copy_reason:
                 return RoutedArray(self._handed_over(x), COPIED)
-            copy = self._compact(x)
-            return RoutedArray(after.dlpack.load(before.dlpack.export(copy), self.device), COPIED)
+            compact = self._compact(x)
+            return RoutedArray(taker.dlpack.load(giver.dlpack.export(compact), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
-            if is_out_of_memory(error, before, after):
+            if is_out_of_memory(error, giver, taker):
                 raise
             if not on_host and not isinstance(error, NotImplementedError):
                 warn_of_plugin(
-                    f"{before.name} could not export an array to {after.name} on its device "
+                    f"{giver.name} could not export an array to {taker.name} on its device "
                     f"({describe_error(error)}), so the array goes through host memory"
                 )
             raise NotHandledError("dlpack") from error
@@ -90,45 +90,45 @@ class Exchange(NamedTuple):
         On a GPU, the target's library copies only if arrays of one of the two libraries never change. The two libraries
         then use different streams, so one library could reuse shared memory while the other still has work queued.
         """
-        before, after = self.before, self.after
+        giver, taker = self.before, self.after
         if self.device_name == "cpu":
-            if after.memory != "writable":
+            if taker.memory != "writable":
                 return None
-            return after.copy(after.dlpack.load(before.dlpack.export(x), self.device))
-        if not tells_when_done(after) or "immutable" not in (before.memory, after.memory):
+            return taker.copy(taker.dlpack.load(giver.dlpack.export(x), self.device))
+        if not tells_when_done(taker) or "immutable" not in (giver.memory, taker.memory):
             return None
-        shared = self._handed_over(x)
-        y = after.copy(shared)
-        waits = _wait_for(y, before, after)
+        shared_array = self._handed_over(x)
+        y = taker.copy(shared_array)
+        source_waits = _wait_for(y, giver, taker)
         # later work of the source's library waits for the copy, so `x` may be freed and its memory reused
-        if waits and before.memory == "immutable":
+        if source_waits and giver.memory == "immutable":
             return y
-        is_tracked = keep_source(after, shared, y)
-        return y if is_tracked and (before.memory == "immutable" or waits is not None) else None
+        is_kept = keep_source(taker, shared_array, y)
+        return y if is_kept and (giver.memory == "immutable" or source_waits is not None) else None
 
     def _fitting(self, x: AnyArray) -> Any:
         """Return `x`, or a copy on the same device if the target does not accept the dtype or the strides of `x`."""
-        before, after, device_name = self.before, self.after, self.device_name
-        dtypes = call_backend(after, "dtypes")
-        name = call_backend(before, "dlpack.dtype_of", x)
-        lacks = dtypes is not None and name not in dtypes
-        if lacks and device_name == "cpu":
+        giver, taker, device_name = self.before, self.after, self.device_name
+        dtypes = call_backend(taker, "dtypes")
+        dtype_name = call_backend(giver, "dlpack.dtype_of", x)
+        lacks_dtype = dtypes is not None and dtype_name not in dtypes
+        if lacks_dtype and device_name == "cpu":
             raise NotHandledError("dlpack")
-        if not lacks and not runs_backwards(x):
+        if not lacks_dtype and not runs_backwards(x):
             return x
-        refusal = f"has no {name} here" if lacks else "does not accept negative strides"
-        refused = f"{after.name} {refusal}"
+        refusal = f"has no {dtype_name} here" if lacks_dtype else "does not accept negative strides"
+        reason = f"{taker.name} {refusal}"
         if self.options.copy is False:
-            raise copy_required(refused)
-        if lacks:
-            with before.devices.use(device_name):
-                fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
+            raise copy_required(reason)
+        if lacks_dtype:
+            with giver.devices.use(device_name):
+                fitting = narrow_on_device(x, dtype_name, giver, taker, self.options.narrowing)
         else:
-            fitting = before.copy(x)
+            fitting = giver.copy(x)
         if fitting is None:
-            raise TypeError(f"{refused}, and {before.name} could not cast the array")
-        note(before.name, after.name, "copied first:", refused)
-        keep_source(before, x, fitting)
+            raise TypeError(f"{reason}, and {giver.name} could not cast the array")
+        note(giver.name, taker.name, "copied first:", reason)
+        keep_source(giver, x, fitting)
         return fitting
 
     def _compact(self, x: AnyArray) -> Any:
@@ -141,22 +141,22 @@ class Exchange(NamedTuple):
 
     def _handed_over(self, x: AnyArray) -> Any:
         """Share an array. If the target refuses it and a copy is allowed, share a compact copy on the same device."""
-        before, after, copy = self.before, self.after, self.options.copy
+        giver, taker, copy = self.before, self.after, self.options.copy
         try:
-            y = after.dlpack.load(before.dlpack.export(x), self.device)
+            y = taker.dlpack.load(giver.dlpack.export(x), self.device)
         except ArrayFerryError:
             raise
         except Exception as error:
             on_cpu = self.device_name == "cpu"
-            if on_cpu or is_out_of_memory(error, before, after):
+            if on_cpu or is_out_of_memory(error, giver, taker):
                 raise
             if copy is False:
-                reason = f"{after.name} refused it ({describe_error(error)})"
+                reason = f"{taker.name} refused it ({describe_error(error)})"
                 raise copy_required(reason) from error
-            note(before.name, after.name, "DLPack accepted only a compact copy", error=error)
-            return after.dlpack.load(before.dlpack.export(self._compact(x)), self.device)
-        if copy is False and share_memory(x, before, y, after) is False:
-            raise copy_required(f"{after.name} copied the values")
+            note(giver.name, taker.name, "DLPack accepted only a compact copy", error=error)
+            return taker.dlpack.load(giver.dlpack.export(self._compact(x)), self.device)
+        if copy is False and share_memory(x, giver, y, taker) is False:
+            raise copy_required(f"{taker.name} copied the values")
         return y
 
 
@@ -167,8 +167,8 @@ def _wait_for(y: AnyArray, before: Any, after: Any) -> bool | None:
         Whether all later work of `before` waits. None after an error, since it is then unknown whether any work waits.
     """
     try:
-        first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
-        return bool(before.dlpack.wait(after.dlpack.export(first)))
+        first_element = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
+        return bool(before.dlpack.wait(after.dlpack.export(first_element)))
     except Exception as error:
         if is_out_of_memory(error, before, after):
             raise

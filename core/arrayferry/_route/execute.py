@@ -81,10 +81,10 @@ class Executor:
         """
         source, target = self.source, self.target
         if way is None:
-            traced = ask_backend(source, "is_traced", x)
+            is_traced = ask_backend(source, "is_traced", x)
             if same_library(source, target):
-                return x if traced else self._within(x, source)
-            if traced:
+                return x if is_traced else self._within(x, source)
+            if is_traced:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
@@ -95,8 +95,8 @@ class Executor:
         without |= {direct.converter for direct in directs if direct.disabled}
         while True:
             if route is None:
-                places = source, source_device, target, target_device
-                route = find_route(self.catalog, *places, without)
+                ends = source, source_device, target, target_device
+                route = find_route(self.catalog, *ends, without)
             if values is None:
                 _check_lazy(x, route, target, self.options)
             if self.options.copy is False and route.transfers:
@@ -106,10 +106,12 @@ class Executor:
                 values = call_backend(source, "to_numpy", x)
             try:
                 y = self._follow(route, x, device, values)
-            except NotHandledError as skipped:
-                by = "DLPack" if skipped.by == "dlpack" else skipped.by
-                note(source.name, target.name, by, "did not accept it", error=skipped.__cause__)
-                without |= {skipped.by}
+            except NotHandledError as refusal:
+                refuser = "DLPack" if refusal.by == "dlpack" else refusal.by
+                note(
+                    source.name, target.name, refuser, "did not accept it", error=refusal.__cause__
+                )
+                without |= {refusal.by}
                 route = None
                 continue
             if self.options.device is not None:
@@ -126,28 +128,28 @@ class Executor:
             values: the result of `source.to_numpy(x)`, or None if `to_numpy` was not called yet.
         """
         source, options = self.source, self.options
-        array, before, steps = RoutedArray(x), source, route.steps
+        routed, origin, steps = RoutedArray(x), source, route.steps
         for index, step in enumerate(steps):
-            last = index == len(steps) - 1
-            after = self.target if last else self.catalog.backends[step.target.backend]
-            goal_device = device if last else None
+            is_last = index == len(steps) - 1
+            target = self.target if is_last else self.catalog.backends[step.target.backend]
+            end_device = device if is_last else None
             if step.converter is not None:
-                array = self._by_converter(step, array, before, after, goal_device)
+                routed = self._by_converter(step, routed, origin, target, end_device)
             elif step.via == "dlpack":
-                moves = any(later.via == "device" for later in steps[index + 1 :])
-                exchange = Exchange(source, before, after, goal_device, options, step.source.device)
-                array = exchange.take(array, moves=moves)
+                moves_later = any(later_step.via == "device" for later_step in steps[index + 1 :])
+                exchange = Exchange(source, origin, target, end_device, options, step.source.device)
+                routed = exchange.take(routed, moves=moves_later)
             elif step.via == "device":
-                goal = step.target.device if goal_device is None else goal_device
-                array = RoutedArray(duplicate(before, array.value, goal), COPIED)
+                step_device = step.target.device if end_device is None else end_device
+                routed = RoutedArray(duplicate(origin, routed.value, step_device), COPIED)
             else:
                 if index == 0 or step.target == HOST:
                     on_host = step.source.device == "cpu"
-                    read = to_host(array.value, before, options, on_host, values)
-                    array = RoutedArray(read.value, array.copied or read.copied)
-                array = from_host(array, source, after, goal_device, options)
-            before, values = after, None
-        return array.value
+                    host_array = to_host(routed.value, origin, options, on_host, values)
+                    routed = RoutedArray(host_array.value, routed.copied or host_array.copied)
+                routed = from_host(routed, source, target, end_device, options)
+            origin, values = target, None
+        return routed.value
 
     def _by_converter(
         self, step: Step, array: RoutedArray, before: Origin, after: Backend, device: Device
@@ -167,16 +169,16 @@ class Executor:
             options = self.options._replace(device=device, copy=copy)
             direct = Direct(converter, before, after, options, self.catalog.kind)
             self._directs[key] = direct
-        value = direct.convert(array.value)
-        if value is NotImplemented:
+        y = direct.convert(array.value)
+        if y is NotImplemented:
             raise NotHandledError(converter)
-        return RoutedArray(value, COPIED if step.cost != "share" else "")
+        return RoutedArray(y, COPIED if step.cost != "share" else "")
 
     def _way(self, x: AnyArray) -> Way:
         """Return a `Way` with the devices of an array and of its result, and without a route."""
         source_device = device_of(self.source, x)
-        target = resolve_device(self.target, self.options.device, source_device)
-        return Way(None, source_device, *target)
+        target_device = resolve_device(self.target, self.options.device, source_device)
+        return Way(None, source_device, *target_device)
 
     def check(self, x: AnyArray) -> tuple[Way, bool]:
         """Check a lazy array before it is computed, as far as this is possible without its values.
@@ -188,11 +190,11 @@ class Executor:
             ConversionError: the array cannot be converted, whatever its values are.
         """
         way = self._way(x)
-        places = self.source, way.source_device, self.target, way.target_device
-        route = find_route(self.catalog, *places)
+        ends = self.source, way.source_device, self.target, way.target_device
+        route = find_route(self.catalog, *ends)
         _check_lazy(x, route, self.target, self.options)
-        first = route.steps[0]
-        return way if first.converter else way._replace(route=route), first.target == HOST
+        first_step = route.steps[0]
+        return way if first_step.converter else way._replace(route=route), first_step.target == HOST
 
     def _within(self, x: AnyArray, backend: Any) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
@@ -203,10 +205,10 @@ class Executor:
         target_device, device = source_device, None
         if options.device is not None:
             target_device, device = resolve_device(backend, options.device, source_device)
-        stays = target_device == source_device
+        is_there = target_device == source_device
         if device is not None and not isinstance(device, str):
-            stays = ask_backend(backend, "devices.is_on", x, device)
-        if stays:
+            is_there = ask_backend(backend, "devices.is_on", x, device)
+        if is_there:
             return duplicate(backend, x) if options.copy else x
         if options.copy is False:
             raise copy_required(f"it is on {source_device}, not on {target_device}")
@@ -216,10 +218,10 @@ class Executor:
 
 
 def _check_device(y: AnyArray, target: Backend, target_device: str) -> None:
-    arrived = call_backend(target, "device_of", y)
-    if arrived != target_device:
+    actual_device = call_backend(target, "device_of", y)
+    if actual_device != target_device:
         raise ContractError(
-            f"the backend {target.name!r} put an array on {arrived} instead of {target_device}",
+            f"the backend {target.name!r} put an array on {actual_device} instead of {target_device}",
             part=target,
         )
 

@@ -42,19 +42,19 @@ def decide(
         if reason:
             raise copy_required(reason)
         return "share"
-    unknown = "unknown" in (source.memory, target.memory)
-    return "copy" if not copied and (copy or reason or unknown) else "share"
+    memory_unknown = "unknown" in (source.memory, target.memory)
+    return "copy" if not copied and (copy or reason or memory_unknown) else "share"
 
 
 def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
     """Return the promise that would be broken if `target` used memory of `source`, or "" if none would be broken."""
-    writes = target.memory in ("writable", "unknown") and target.name != "numpy"
-    constant = source.memory in CONSTANT
-    if writes and constant:
+    target_writes = target.memory in ("writable", "unknown") and target.name != "numpy"
+    source_constant = source.memory in CONSTANT
+    if target_writes and source_constant:
         return f"{source.name} arrays never change, but {target.name} could write to them"
-    if writes and readonly:
+    if target_writes and readonly:
         return f"the array is read-only, but {target.name} could write to it"
-    if not writes and not constant and target.memory in CONSTANT:
+    if not target_writes and not source_constant and target.memory in CONSTANT:
         return f"{target.name} arrays never change, but the {source.name} array can be written to"
     return ""
 
@@ -87,9 +87,9 @@ def share_memory(
     `reads` says whether to read both arrays into NumPy if an address is not known. By default, they are read if
     `to_numpy` copies neither of them.
     """
-    at = address_of(source, x), address_of(target, y)
-    if all(at):
-        return at[0] == at[1]
+    addresses = address_of(source, x), address_of(target, y)
+    if all(addresses):
+        return addresses[0] == addresses[1]
     if reads is None:
         reads = bool(source.to_numpy_shares and target.to_numpy_shares)
     if reads:

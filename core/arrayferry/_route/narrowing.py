@@ -40,12 +40,12 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype
         dtype('int32')
     """
-    dtype, checked = target_dtype(x.dtype, target, narrowing)
+    dtype, must_check = target_dtype(x.dtype, target, narrowing)
     if dtype == x.dtype:
         return x
-    narrowed, lost = _cast(x, dtype, check=checked)
-    if lost is not None:
-        raise _does_not_fit(lost, x.dtype.name, dtype.name, target)
+    narrowed, lost_number = _cast(x, dtype, check=must_check)
+    if lost_number is not None:
+        raise _does_not_fit(lost_number, x.dtype.name, dtype.name, target)
     return narrowed
 
 
@@ -55,8 +55,8 @@ def _cast(
     """Cast an array to a dtype of its kind. Return the result, and a number that does not fit the dtype, or None."""
     import numpy as np
 
-    kind = dtype_info(dtype).kind
-    if kind in ("int", "uint"):
+    dtype_kind = dtype_info(dtype).kind
+    if dtype_kind in ("int", "uint"):
         cast = x.astype(dtype)
         if not check or (cast == x).all():
             return cast, None
@@ -66,7 +66,7 @@ def _cast(
         # counting the finite numbers is faster than `all()`
         if not check or np.count_nonzero(np.isfinite(cast)) == cast.size:
             return cast, None
-    return cast, _lost(x, cast, kind)
+    return cast, _lost(x, cast, dtype_kind)
 
 
 def narrow_on_device(
@@ -92,17 +92,17 @@ def narrow_on_device(
     numpy_dtype = dtype_named(name)
     if numpy_dtype is None:
         return None
-    dtype, checked = target_dtype(numpy_dtype, target, narrowing)
+    dtype, must_check = target_dtype(numpy_dtype, target, narrowing)
     try:
         xp = array_api_compat.array_namespace(x)
         narrowed = xp.astype(x, getattr(xp, dtype.name))
-        lost = _lost(x, narrowed, dtype_info(numpy_dtype).kind) if checked else None
+        lost_number = _lost(x, narrowed, dtype_info(numpy_dtype).kind) if must_check else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         if is_out_of_memory(error, source):
             raise
         return None
-    if lost is not None:
-        raise _does_not_fit(lost.item(), name, dtype.name, target)
+    if lost_number is not None:
+        raise _does_not_fit(lost_number.item(), name, dtype.name, target)
     return narrowed
 
 
@@ -115,21 +115,21 @@ def _lost(x: AnyArray, narrowed: Any, kind: str) -> Any:
 
     xp = array_api_compat.array_namespace(x)
     if kind in ("int", "uint"):
-        bad = xp.astype(narrowed, x.dtype) != x
+        lost_mask = xp.astype(narrowed, x.dtype) != x
     elif kind == "complex":
-        parts = [xp.isfinite(p(x)) & ~xp.isfinite(p(narrowed)) for p in (xp.real, xp.imag)]
-        bad = parts[0] | parts[1]
+        masks = [xp.isfinite(get(x)) & ~xp.isfinite(get(narrowed)) for get in (xp.real, xp.imag)]
+        lost_mask = masks[0] | masks[1]
     else:
-        bad = xp.isfinite(x) & ~xp.isfinite(narrowed)
-    return x[bad][0] if bool(xp.any(bad)) else None
+        lost_mask = xp.isfinite(x) & ~xp.isfinite(narrowed)
+    return x[lost_mask][0] if bool(xp.any(lost_mask)) else None
 
 
 def _does_not_fit(number: Any, dtype: str, narrowed: str, target: Backend) -> NarrowingError:
-    as_it_does = f", as {target.name} does" if is_built_in(target) else ""
+    library_note = f", as {target.name} does" if is_built_in(target) else ""
     return NarrowingError(
         f"{target.name} has no {dtype} here, and {number!s} does not fit {narrowed}",
         remedy="Scale the numbers down, or pass "
-        f'narrowing="allow" to convert them anyway{as_it_does}.' + hint_for(target, dtype),
+        f'narrowing="allow" to convert them anyway{library_note}.' + hint_for(target, dtype),
         dtype=dtype,
         narrowed=narrowed,
     )
@@ -146,10 +146,10 @@ def cast_checked(x: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> An
     Raises:
         NarrowingError: a number does not fit.
     """
-    cast, lost = _cast(x, dtype)
-    if lost is not None:
+    cast, lost_number = _cast(x, dtype)
+    if lost_number is not None:
         raise NarrowingError(
-            f"{name} contains {lost!s}, which does not fit {dtype.name}",
+            f"{name} contains {lost_number!s}, which does not fit {dtype.name}",
             remedy="Use a wider dtype.",
             dtype=x.dtype.name,
             narrowed=dtype.name,
@@ -169,8 +169,8 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     import numpy as np
 
     array = np.asarray(number)
-    kind = type(number).__name__
-    name = call_backend(target, "number_dtype", kind)
+    number_kind = type(number).__name__
+    name = call_backend(target, "number_dtype", number_kind)
     if not isinstance(name, (str, type, np.dtype)):
         raise wrong_result(target, "number_dtype", repr(name), "It must return a name of a dtype.")
     dtype = dtype_named(name) or array.dtype
@@ -185,10 +185,10 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     if dtype.kind in "iu":  # as in NumPy, an integer that does not fit gets a wider dtype
         narrowed = array.astype(dtype)
         return narrowed if int(narrowed) == number else array
-    narrowed, lost = _cast(array, dtype)
-    if lost is not None and narrowing != "allow":
+    narrowed, lost_number = _cast(array, dtype)
+    if lost_number is not None and narrowing != "allow":
         raise NarrowingError(
-            f"the Python number {lost!s} does not fit {dtype.name}, which is the default dtype of {target.name}",
+            f"the Python number {lost_number!s} does not fit {dtype.name}, which is the default dtype of {target.name}",
             remedy='Pass narrowing="allow" to convert it anyway, or scalars="keep" to leave Python '
             "numbers unchanged." + hint_for(target, array.dtype.name),
             dtype=array.dtype.name,

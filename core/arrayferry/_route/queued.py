@@ -40,22 +40,22 @@ def release(count: int = AT_ONCE) -> None:
     """Check the oldest `count` copies, and drop the sources of those that are made."""
     for _ in range(min(count, len(_kept))):
         try:
-            done, source, size = _kept.popleft()
+            is_done, source, size = _kept.popleft()
         except IndexError:  # another thread removed the last source
             return
         with suppress(Exception):
-            # if done() raises, the device is lost, so that no copy is made any more: drop the source
-            if not done():
-                _kept.append((done, source, size))
+            # if is_done() raises, the device is lost, so that no copy is made any more: drop the source
+            if not is_done():
+                _kept.append((is_done, source, size))
 
 
 def let_go() -> bool:
     """Wait until all copies are made, and drop their sources. Return whether any source was stored."""
-    some = bool(_kept)
+    had_sources = bool(_kept)
     while _kept:
         release(len(_kept))
         time.sleep(PAUSE)
-    return some
+    return had_sources
 
 
 def _watch() -> None:
@@ -69,12 +69,12 @@ def _watch() -> None:
         driver.cuThreadExchangeStreamCaptureMode(
             ctypes.byref(ctypes.c_int(2))
         )  # 2 is the "relaxed" mode
-    idle = 0
-    while idle < LINGER or _kept:
+    idle_checks = 0
+    while idle_checks < LINGER or _kept:
         time.sleep(PAUSE)
         release(len(_kept))
-        idle = 0 if _kept else idle + 1
-        if idle >= LINGER:
+        idle_checks = 0 if _kept else idle_checks + 1
+        if idle_checks >= LINGER:
             _watcher = None  # the next source that is stored starts a new thread
 
 
@@ -100,21 +100,21 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     if not tells_when_done(backend):
         return False
     try:
-        done = backend.devices.fence(copy)
+        is_done = backend.devices.fence(copy)
     except Exception as error:
         warn_of_plugin(
             f"devices.fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
             "copies are not stored until the copies are made"
         )
         return False
-    if done is None:
+    if is_done is None:
         return False
     with suppress(Exception):
         if backend.devices.protect(source):
             return True
     release()
     size = getattr(source, "nbytes", 0)
-    _kept.append((done, source, size if isinstance(size, int) else 0))
+    _kept.append((is_done, source, size if isinstance(size, int) else 0))
     global _watcher
     if _watcher is None or not _watcher.is_alive():  # in a forked process, the thread is not alive
         _watcher = Thread(target=_watch, name="arrayferry-sources", daemon=True)

@@ -103,12 +103,12 @@ class Route(NamedTuple):
         if not self.steps:
             return f"{self.source}: already there"
         places = [self.source, *(step.target for step in self.steps)]
-        several = len({place.device for place in places if place.device != "cpu"}) > 1
-        names = [str(p if several else Place(p.backend, device_kind(p.device))) for p in places]
+        show_index = len({place.device for place in places if place.device != "cpu"}) > 1
+        names = [str(p if show_index else Place(p.backend, device_kind(p.device))) for p in places]
         text = names[0]
         for step, name in zip(self.steps, names[1:], strict=True):
-            by = " by DLPack" if step.via == "dlpack" else ""
-            text += f" -> {name} {step.how}{by}"
+            by_text = " by DLPack" if step.via == "dlpack" else ""
+            text += f" -> {name} {step.how}{by_text}"
         return text
 
 
@@ -160,8 +160,8 @@ class _Search:
         self.source = source
         self.start = start
         self.goal = goal
-        ends = {source.name: source, target.name: target}
-        self.backends: dict[str, Any] = dict(catalog.backends) | ends
+        end_backends = {source.name: source, target.name: target}
+        self.backends: dict[str, Any] = dict(catalog.backends) | end_backends
         self.converters = [
             converter
             for converter in catalog.converters
@@ -198,22 +198,22 @@ class _Search:
 
     def run(self) -> Route:
         """Return the cheapest route, found by Dijkstra's algorithm."""
-        order = itertools.count()
-        queue = [(0, next(order), Route(self.start, self.start, ()))]
-        done: set[Place] = set()
+        tiebreaker = itertools.count()
+        queue = [(0, next(tiebreaker), Route(self.start, self.start, ()))]
+        done_places: set[Place] = set()
         while queue:
             cost, _, route = heapq.heappop(queue)
             if route.target == self.goal:
                 return route
-            if route.target in done:
+            if route.target in done_places:
                 continue
-            done.add(route.target)
+            done_places.add(route.target)
             for step in self._steps(route.target, COPIED if route.copies else ""):
                 # at equal cost, prefer fewer steps, direct converters, and moves by the source's library
-                late = step.via == "device" and step.source.backend != self.source.name
-                more = COSTS[step.cost] * 4 + (step.converter is None) + late
-                longer = Route(self.start, step.target, (*route.steps, step))
-                heapq.heappush(queue, (cost + more, next(order), longer))
+                moved_by_other = step.via == "device" and step.source.backend != self.source.name
+                step_cost = COSTS[step.cost] * 4 + (step.converter is None) + moved_by_other
+                longer_route = Route(self.start, step.target, (*route.steps, step))
+                heapq.heappush(queue, (cost + step_cost, next(tiebreaker), longer_route))
         raise ConversionError(
             f"there is no route from {self.start} to {self.goal}",
             remedy="The general path needs the plugin of NumPy. Check whether ARRAYFERRY_PLUGINS leaves it out.",
@@ -223,40 +223,40 @@ class _Search:
 
     def _steps(self, place: Place, copied: str) -> Iterator[Step]:
         """Yield the steps from a place. `copied` has the same meaning as in `decide`."""
-        kind = device_kind(place.device)
+        start_kind = device_kind(place.device)
         for converter in self.converters:
-            if (converter.source, converter.source_device) != (place.backend, kind):
+            if (converter.source, converter.source_device) != (place.backend, start_kind):
                 continue
-            stays = converter.target_device == kind
-            for device in [place.device] if stays else self.devices:
+            same_kind = converter.target_device == start_kind
+            for device in [place.device] if same_kind else self.devices:
                 if device_kind(device) == converter.target_device:
-                    end = Place(converter.target, device)
-                    shares = converter.cost == "share"
-                    cost = self._sharing(end, copied) if shares else converter.cost
-                    yield Step(place, end, cost, "converter", converter)
-        for end in self.places:
-            if end.backend != place.backend:
-                yield from self._general(place, end, copied)
-            elif end != place:
-                yield Step(place, end, "transfer", "device")
+                    end_place = Place(converter.target, device)
+                    may_share = converter.cost == "share"
+                    cost = self._sharing(end_place, copied) if may_share else converter.cost
+                    yield Step(place, end_place, cost, "converter", converter)
+        for end_place in self.places:
+            if end_place.backend != place.backend:
+                yield from self._general(place, end_place, copied)
+            elif end_place != place:
+                yield Step(place, end_place, "transfer", "device")
 
     def _general(self, place: Place, end: Place, copied: str) -> Iterator[Step]:
         """Yield the steps between two libraries: by DLPack, and into or out of NumPy in host memory."""
-        before, after = self.backends[place.backend], self.backends[end.backend]
-        stays, kind = place.device == end.device, device_kind(end.device)
-        if stays and self.dlpack and _hands_over(before, kind) and _hands_over(after, kind):
-            moves = self.moves_by_target and end.device != self.goal.device
-            yield Step(place, end, "share" if moves else self._sharing(end, copied), "dlpack")
+        origin, target = self.backends[place.backend], self.backends[end.backend]
+        same_device, kind = place.device == end.device, device_kind(end.device)
+        if same_device and self.dlpack and _hands_over(origin, kind) and _hands_over(target, kind):
+            moves_later = self.moves_by_target and end.device != self.goal.device
+            yield Step(place, end, "share" if moves_later else self._sharing(end, copied), "dlpack")
         cost: Cost
         if end == HOST:
-            cost = "share" if before.to_numpy_shares else "copy"
+            cost = "share" if origin.to_numpy_shares else "copy"
         elif place == HOST:
-            cost = self._sharing(end, copied) if after.from_numpy_shares else "copy"
+            cost = self._sharing(end, copied) if target.from_numpy_shares else "copy"
         else:
             return
-        if before.memory == "lazy":
+        if origin.memory == "lazy":
             cost = "compute"
-        elif not stays:
+        elif not same_device:
             cost = "transfer"
         yield Step(place, end, cost, "host")
 
@@ -274,13 +274,13 @@ def describe_route(
     catalog: Catalog, source: Origin, target: Backend, device: Device, source_device: str
 ) -> Route:
     """Return the route of an array of `source` from the device `source_device` to `target`."""
-    same = same_library(source, target)
+    within_library = same_library(source, target)
     target_device = source_device
-    if not same or device is not None:
+    if not within_library or device is not None:
         target_device, _ = resolve_device(target, device, source_device)
-    if same:
+    if within_library:
         start = Place(source.name, memory_of(source_device))
         goal = Place(target.name, memory_of(target_device))
-        moves = source_device != target_device
-        return Route(start, goal, (Step(start, goal, "transfer", "device"),) if moves else ())
+        is_moved = source_device != target_device
+        return Route(start, goal, (Step(start, goal, "transfer", "device"),) if is_moved else ())
     return find_route(catalog, source, source_device, target, target_device)

@@ -48,16 +48,16 @@ def to_host(
     """
     import numpy as np
 
-    n = _read(x, source, values)
-    if type(n) is not np.ndarray:
-        refuse_more_than_values(n)
+    host_array = _read(x, source, values)
+    if type(host_array) is not np.ndarray:
+        refuse_more_than_values(host_array)
         if source.name != "numpy":
-            n = np.asarray(n)
-    copied = source.to_numpy_shares is False or (not on_host and n.flags.writeable)
+            host_array = np.asarray(host_array)
+    is_copy = source.to_numpy_shares is False or (not on_host and host_array.flags.writeable)
     reason = f"{source.name} only returns copies of the values of its arrays"
-    if options.copy is False and (copied or not overlap(_read(x, source), n)):
+    if options.copy is False and (is_copy or not overlap(_read(x, source), host_array)):
         raise copy_required(reason)
-    return RoutedArray(n, reason if copied else "")
+    return RoutedArray(host_array, reason if is_copy else "")
 
 
 def from_host(
@@ -74,42 +74,42 @@ def from_host(
     """
     import numpy as np
 
-    n: np.ndarray[Any, Any] = array.value
-    changed, readonly = False, not n.flags.writeable
+    host_array: np.ndarray[Any, Any] = array.value
+    was_changed, is_readonly = False, not host_array.flags.writeable
     if target.name != "numpy":  # NumPy itself has all dtypes and accepts all arrays
-        n = fit_dtype(n, target, options.narrowing)
-        changed, readonly = n is not array.value, not n.flags.writeable
-        n, plain = _plain(n)
-        changed = changed or plain
-    copied = array.copied
-    if changed:
-        copied = "its dtype, strides, alignment or byte order had to be changed"
-    sharing = decide(source, target, options.copy, readonly=readonly, copied=copied)
+        host_array = fit_dtype(host_array, target, options.narrowing)
+        was_changed, is_readonly = host_array is not array.value, not host_array.flags.writeable
+        host_array, is_copy = _plain(host_array)
+        was_changed = was_changed or is_copy
+    copy_reason = array.copied
+    if was_changed:
+        copy_reason = "its dtype, strides, alignment or byte order had to be changed"
+    sharing = decide(source, target, options.copy, readonly=is_readonly, copied=copy_reason)
     if sharing == "copy" and target.from_numpy_shares is not False:
-        n = np.array(n, copy=True, order="K", subok=False)
-        copied = COPIED
-    elif never_changes(source) and not copied and n.flags.writeable:
-        n = n.view()
-        n.flags.writeable = False
-    copies = target.from_numpy_shares is False
-    if copies and options.copy is False:
+        host_array = np.array(host_array, copy=True, order="K", subok=False)
+        copy_reason = COPIED
+    elif never_changes(source) and not copy_reason and host_array.flags.writeable:
+        host_array = host_array.view()
+        host_array.flags.writeable = False
+    target_copies = target.from_numpy_shares is False
+    if target_copies and options.copy is False:
         raise copy_required(f"{target.name} copies the values")
     if target.name == "numpy":
-        return RoutedArray(n, copied)
-    y = call_backend(target, "from_numpy", n, device)
-    if options.copy is False and not overlap(_read(y, target), n):
+        return RoutedArray(host_array, copy_reason)
+    y = call_backend(target, "from_numpy", host_array, device)
+    if options.copy is False and not overlap(_read(y, target), host_array):
         raise copy_required(f"{target.name} copied the values")
-    return RoutedArray(y, copied or (COPIED if copies else ""))
+    return RoutedArray(y, copy_reason or (COPIED if target_copies else ""))
 
 
 def _read(x: AnyArray, origin: Origin, values: AnyTree = None) -> Any:
     import numpy as np
 
-    n = call_backend(origin, "to_numpy", x) if values is None else values
-    if not isinstance(n, np.ndarray):
-        actual = f"a {type(n).__name__}"
-        raise wrong_result(origin, "to_numpy", actual, "It must return a numpy.ndarray.")
-    return n
+    numpy_array = call_backend(origin, "to_numpy", x) if values is None else values
+    if not isinstance(numpy_array, np.ndarray):
+        actual_type = f"a {type(numpy_array).__name__}"
+        raise wrong_result(origin, "to_numpy", actual_type, "It must return a numpy.ndarray.")
+    return numpy_array
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
@@ -127,8 +127,8 @@ def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
     if n.dtype.char in "qQ":  # `long long`: use the usual dtype of the same size
         n = n.view(f"{n.dtype.kind}8")
     if n.flags.aligned:
-        size = n.itemsize or 1
-        if all(stride >= 0 and stride % size == 0 for stride in n.strides):
+        item_size = n.itemsize or 1
+        if all(stride >= 0 and stride % item_size == 0 for stride in n.strides):
             return n, False
         if n.flags.c_contiguous:  # reshape() corrects the strides of axes of length 1
             return n.reshape(-1).reshape(n.shape), False

@@ -83,28 +83,28 @@ def crossings_of(
     crossings: dict[tuple[int, int], ArrayCrossing] = {}
     for index, y in _pairs(tree.root, result, pairs.kind_of):
         x, kind = tree.arrays[index], tree.kinds[index]
-        is_numpy = kind.category == "scalar" and pairs.target.name == "numpy"
-        if y is not x and not is_numpy and (id(x), id(y)) not in crossings:
+        stays_numpy = kind.category == "scalar" and pairs.target.name == "numpy"
+        if y is not x and not stays_numpy and (id(x), id(y)) not in crossings:
             crossings[id(x), id(y)] = _crossing(x, y, kind, pairs, by_user=by_user)
     return list(crossings.values())
 
 
 def _pairs(root: Any, result: AnyTree, kind_of: Callable[[Any], Kind]) -> Iterator[tuple[int, Any]]:
     """Yield the index of each array of a tree, and the object at the same path in the result."""
-    seen: set[int] = set()
-    waiting: list[tuple[Any, Any]] = [(root, result)]
-    while waiting:
-        node, y = waiting.pop()
+    seen_ids: set[int] = set()
+    pending: list[tuple[Any, Any]] = [(root, result)]
+    while pending:
+        node, y = pending.pop()
         if type(node) is Leaf:
             yield node.index, y
-        elif type(node) is Branch and y is not node.value and id(node) not in seen:
-            seen.add(id(node))
+        elif type(node) is Branch and y is not node.value and id(node) not in seen_ids:
+            seen_ids.add(id(node))
             container = node.container
             if type(y) is not type(node.value):
                 container = kind_of(y).container or container
             children = list(container.children(y))
             if len(children) == len(node.children):
-                waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
+                pending.extend(zip(node.children[::-1], children[::-1], strict=True))
 
 
 def _crossing(
@@ -113,26 +113,26 @@ def _crossing(
     """Return the crossing of an array `x` with the result `y`: what happened to the memory of `x`, and why."""
     origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
     target = pairs.kind_of(y).backend or pairs.target
-    number = kind.category in ("number", "scalar")
+    is_number = kind.category in ("number", "scalar")
     source = "python" if kind.category == "number" else origin.name
-    here = "cpu" if number else device_if_known(origin, x)
-    there = device_if_known(target, y)
-    crossing = ArrayCrossing(source, target.name, here, there, "copied", nbytes_of(y), x, y)
-    if number:
+    x_device = "cpu" if is_number else device_if_known(origin, x)
+    y_device = device_if_known(target, y)
+    crossing = ArrayCrossing(source, target.name, x_device, y_device, "copied", nbytes_of(y), x, y)
+    if is_number:
         return crossing
     crossing.addresses = address_of(origin, x), address_of(target, y)
-    shared: bool | None = False
+    is_shared: bool | None = False
     if "lazy" in (origin.memory, target.memory):
         crossing.how = "copied" if target.memory == "lazy" else "computed"
-    elif here and there and memory_of(here) != memory_of(there):
+    elif x_device and y_device and memory_of(x_device) != memory_of(y_device):
         crossing.how = "transferred"
     else:
-        shared = _is_shared(crossing, origin, target)
-    if shared:
+        is_shared = _is_shared(crossing, origin, target)
+    if is_shared:
         crossing.how = "shared"
         return crossing
-    route = describe_route(pairs.catalog, origin, target, options.device, here or "cpu")
-    if shared is None and options.copy is not True and not route.copies:
+    route = describe_route(pairs.catalog, origin, target, options.device, x_device or "cpu")
+    if is_shared is None and options.copy is not True and not route.copies:
         crossing.how = "shared"
         return crossing
     if len(route.steps) > 1:
@@ -152,8 +152,8 @@ def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool
     """Return whether an array and its result use the same memory, or None if that cannot be determined."""
     if crossing.nbytes == 0:
         return True
-    small = crossing.nbytes <= SMALL and on_host(crossing.source_device)
-    return share_memory(crossing.before, origin, crossing.after, target, reads=small)
+    may_read = crossing.nbytes <= SMALL and on_host(crossing.source_device)
+    return share_memory(crossing.before, origin, crossing.after, target, reads=may_read)
 
 
 def _why_copied(
@@ -168,10 +168,10 @@ def _why_copied(
         return f"the route is {route}", ""
     if origin.name == "numpy" and not x.flags.writeable:
         return "the array is read-only", "Pass a writable array."
-    before, after = dtype_name(x.dtype), dtype_name(y.dtype)
-    if before != after:
-        reason = f"{target.name} has no {before} here, and the values became {after}"
-        return reason, f"Make the array in {after} in the first place."
+    dtype_before, dtype_after = dtype_name(x.dtype), dtype_name(y.dtype)
+    if dtype_before != dtype_after:
+        reason = f"{target.name} has no {dtype_before} here, and the values became {dtype_after}"
+        return reason, f"Make the array in {dtype_after} in the first place."
     reason = "its strides, alignment or byte order do not allow it to be shared"
     return reason, "Make an array of the usual layout once, before the loop."
 

@@ -120,11 +120,11 @@ class Trace:
         for row in self.rows:
             for reason, calls in row.why.items():
                 if calls >= self._hot and reason in self._remedies:
-                    times = counted(calls, "time")
-                    text = f"an array was copied from {row.source} to {row.target}, which can share memory: {reason}, {times}"
-                    place = row.file, row.line, row.function
+                    times_text = counted(calls, "time")
+                    reason_text = f"an array was copied from {row.source} to {row.target}, which can share memory: {reason}, {times_text}"
+                    site = row.file, row.line, row.function
                     remedy = self._remedies[reason]
-                    findings.append(TraceFinding("hot loop", *place, calls, text, remedy))
+                    findings.append(TraceFinding("hot loop", *site, calls, reason_text, remedy))
         return findings
 
     def table(self, rows: int = 20) -> str:
@@ -140,15 +140,15 @@ class Trace:
         all_rows = self.rows
         if not all_rows and not self.unread:
             return "No array crossed in the block of: with arrayferry.trace() as t: ..."
-        counts = counted(self.calls, "call"), counted(self.arrays, "array")
-        total = ", ".join([*counts, size_text(self.bytes), time_text(self.seconds)])
+        count_texts = counted(self.calls, "call"), counted(self.arrays, "array")
+        total_text = ", ".join([*count_texts, size_text(self.bytes), time_text(self.seconds)])
         if len(all_rows) > rows:
-            total += f"; {counted(len(all_rows) - rows, 'more row')} not shown"
+            total_text += f"; {counted(len(all_rows) - rows, 'more row')} not shown"
         if self.unread:
-            total += f"; {counted(self.unread, 'value')} could not be examined"
+            total_text += f"; {counted(self.unread, 'value')} could not be examined"
         lines = [*table_lines(all_rows[:rows]), ""] if all_rows else []
-        findings = [f"\n{str(finding)[:1].upper()}{str(finding)[1:]}" for finding in self.findings]
-        return "\n".join([*lines, total, *findings])
+        texts = [f"\n{str(finding)[:1].upper()}{str(finding)[1:]}" for finding in self.findings]
+        return "\n".join([*lines, total_text, *texts])
 
     @never_raises
     def __repr__(self) -> str:
@@ -179,8 +179,8 @@ class Trace:
         self.arrays += len(crossings)
         self.bytes += sum(crossing.nbytes for crossing in crossings)
         self.seconds += seconds
-        weight = sum(crossing.nbytes + 4096 for crossing in crossings)
-        touched: dict[tuple[Any, ...], set[str]] = {}
+        total_weight = sum(crossing.nbytes + 4096 for crossing in crossings)
+        reasons_by_key: dict[tuple[Any, ...], set[str]] = {}
         for crossing in crossings:
             devices = crossing.source_device, crossing.target_device
             key: tuple[Any, ...] = (*site, crossing.source, crossing.target, *devices, crossing.how)
@@ -189,13 +189,13 @@ class Trace:
             row = self._rows.setdefault(key, TraceRow(*key))
             row.arrays += 1
             row.bytes += crossing.nbytes
-            row.seconds += seconds * (crossing.nbytes + 4096) / weight
-            touched.setdefault(key, set()).add(crossing.why)
+            row.seconds += seconds * (crossing.nbytes + 4096) / total_weight
+            reasons_by_key.setdefault(key, set()).add(crossing.why)
             self._trips.follow(site, crossing)
             if crossing.remedy:
                 self._remedies[crossing.why] = crossing.remedy
-        pairs = {key[3:5] for key in touched}
-        for key, reasons in touched.items():
+        pairs = {key[3:5] for key in reasons_by_key}
+        for key, reasons in reasons_by_key.items():
             self._rows[key].calls += 1
             noted = {reason for pair, reason in notes if pair == key[3:5] or pair not in pairs}
             self._rows[key].count_reasons((reasons | noted) - {""})

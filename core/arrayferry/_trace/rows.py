@@ -65,8 +65,8 @@ class TraceRow:
         """Add one call to the count of each of these reasons."""
         for reason in sorted(reasons):
             is_listed = reason in self.why or len(self.why) < MAX_REASONS
-            name = reason if is_listed else "other reasons"
-            self.why[name] = self.why.get(name, 0) + 1
+            counted_reason = reason if is_listed else "other reasons"
+            self.why[counted_reason] = self.why.get(counted_reason, 0) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +100,12 @@ def short_place(file: str, line: int, function: str) -> str:
     """Return a short text for a line of code. It has the file without its folders, or the number of a notebook cell."""
     if not file:
         return printable(function) or "(unknown)"
-    name = os.path.basename(file)
+    file_name = os.path.basename(file)
     with suppress(Exception):  # fails if the file is no notebook cell, or IPython is not loaded
         shell: Any = sys.modules["IPython"].get_ipython()
-        name = " ".join(shell.compile.format_code_name(file))
-    where = "" if function in ("", "<module>") else f" in {function}"
-    return printable(f"{name}:{line}{where}")
+        file_name = " ".join(shell.compile.format_code_name(file))
+    function_text = "" if function in ("", "<module>") else f" in {function}"
+    return printable(f"{file_name}:{line}{function_text}")
 
 
 def on_device(library: str, device: str) -> str:
@@ -115,22 +115,22 @@ def on_device(library: str, device: str) -> str:
 
 def table_lines(rows: Sequence[TraceRow]) -> list[str]:
     """Return the lines of a table of the rows. The reasons of a row are listed in the lines below the row."""
-    lines: list[tuple[str, ...]] = [HEADS]
+    cell_rows: list[tuple[str, ...]] = [HEADS]
     for row in rows:
-        sides = (row.source, row.source_device), (row.target, row.target_device)
-        way = " -> ".join(on_device(*side) for side in sides)
-        counts = time_text(row.seconds), f"{row.calls}", f"{row.arrays}", size_text(row.bytes)
-        lines.append((*counts, row.how, way, row.place))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = []
-    for *cells, place in lines:
+        ends = (row.source, row.source_device), (row.target, row.target_device)
+        from_to = " -> ".join(on_device(*end) for end in ends)
+        measures = time_text(row.seconds), f"{row.calls}", f"{row.arrays}", size_text(row.bytes)
+        cell_rows.append((*measures, row.how, from_to, row.place))
+    widths = [max(map(len, column)) for column in zip(*cell_rows, strict=True)]
+    text_lines = []
+    for *cells, place in cell_rows:
         numbers = [cell.rjust(width) for cell, width in zip(cells[:4], widths[:4], strict=True)]
-        words = [cell.ljust(width) for cell, width in zip(cells[4:], widths[4:6], strict=True)]
-        text.append(" ".join([*numbers, *words, place]))
-    for number, row in enumerate(rows, 1):
+        text_cells = [cell.ljust(width) for cell, width in zip(cells[4:], widths[4:6], strict=True)]
+        text_lines.append(" ".join([*numbers, *text_cells, place]))
+    for row_number, row in enumerate(rows, 1):
         for reason, count in row.why.items():
-            text[number] += f"\n{' ' * widths[0]} {reason}, {counted(count, 'time')}"
-    return text
+            text_lines[row_number] += f"\n{' ' * widths[0]} {reason}, {counted(count, 'time')}"
+    return text_lines
 
 
 def counted(count: int, noun: str) -> str:
@@ -150,8 +150,8 @@ def size_text(size: float) -> str:
 
 def _scaled(number: float, *units: str) -> str:
     """Return a number as a text with three digits, in the first unit in which it is less than 1000."""
-    power = 0
-    while number >= 999.5 and power < len(units) - 1:
-        number, power = number / 1000, power + 1
+    unit_index = 0
+    while number >= 999.5 and unit_index < len(units) - 1:
+        number, unit_index = number / 1000, unit_index + 1
     digits = 2 if number < 9.995 else 1 if number < 99.95 else 0
-    return f"{number:.{digits}f} {units[power]}"
+    return f"{number:.{digits}f} {units[unit_index]}"

@@ -42,16 +42,16 @@ class RoundTrips:
         goal = (crossing.target, crossing.target_device)
         if start == goal or not crossing.nbytes or crossing.after is None:
             return
-        before, after = crossing.addresses
-        result, past = self.followed.get(_key(start, crossing.before, before), (lambda: None, ()))
-        alive = result()
-        same = alive is crossing.before or (alive is not None and before)
-        past = (*past, (start, site)) if same else ((start, site),)
-        been = [stop for stop, _ in past]
-        key = _key(goal, crossing.after, after)
-        if goal in been:
-            left = been.index(goal)
-            trip = (site, past[left][1], (*been[left:], goal))
+        address, result_address = crossing.addresses
+        ref, past = self.followed.get(_key(start, crossing.before, address), (lambda: None, ()))
+        followed = ref()
+        is_followed = followed is crossing.before or (followed is not None and address)
+        past = (*past, (start, site)) if is_followed else ((start, site),)
+        visited = [stop for stop, _ in past]
+        key = _key(goal, crossing.after, result_address)
+        if goal in visited:
+            left_index = visited.index(goal)
+            trip = (site, past[left_index][1], (*visited[left_index:], goal))
             if trip in self._trips or len(self._trips) < MAX_TRIPS:
                 self._trips[trip] = self._trips.get(trip, 0) + 1
             self.followed.pop(key, None)
@@ -61,12 +61,12 @@ class RoundTrips:
 
     def findings(self) -> Iterator[TraceFinding]:
         """Yield a finding for each kind of round trip."""
-        for (back, out, stops), times in list(self._trips.items()):
-            way = " -> ".join(on_device(*stop) for stop in stops)
-            left = "" if out == back else f"; it left at {short_place(*out)}"
-            reason = f"an array came back to where it was, {way}, {counted(times, 'time')}{left}"
+        for (back_site, out_site, stops), count in list(self._trips.items()):
+            stops_text = " -> ".join(on_device(*stop) for stop in stops)
+            left_text = "" if out_site == back_site else f"; it left at {short_place(*out_site)}"
+            reason = f"an array came back to where it was, {stops_text}, {counted(count, 'time')}{left_text}"
             remedy = f"Keep the first array and use it again, if no values are changed in between. Or do the work in {stops[0][0]}."
-            yield TraceFinding("round trip", *back, times, reason, remedy)
+            yield TraceFinding("round trip", *back_site, count, reason, remedy)
 
 
 def _key(stop: _Stop, x: AnyArray, address: int) -> Any:

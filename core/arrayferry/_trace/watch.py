@@ -36,18 +36,18 @@ if hasattr(os, "register_at_fork"):
 
 def watch(pairs: Pairs, convert: Callable[[Any], Any], value: AnyTree) -> Any:
     """Convert a value, and report the conversion to all traces."""
-    outer = open_conversion.call
-    call = OpenConversion()
+    outer_conversion = open_conversion.call
+    opened = OpenConversion()
     start = time.perf_counter()
     try:
-        open_conversion.call = call
+        open_conversion.call = opened
         result = convert(value)
-        _report(call, start, lambda by_user: crossings_of(value, result, pairs, by_user=by_user))
+        _report(opened, start, lambda by_user: crossings_of(value, result, pairs, by_user=by_user))
         return result
     finally:
-        open_conversion.call = outer
-        if outer is not None:
-            outer.within += time.perf_counter() - start
+        open_conversion.call = outer_conversion
+        if outer_conversion is not None:
+            outer_conversion.within += time.perf_counter() - start
 
 
 def _report(
@@ -56,9 +56,9 @@ def _report(
     """Find the crossings of a conversion, and report them to all traces."""
     seconds = time.perf_counter() - start - call.within
     open_conversion.call = None  # the code below is not part of the conversion
-    site, directly = call_site(sys._getframe())
+    site, by_user = call_site(sys._getframe())
     try:
-        crossings = find(directly)
+        crossings = find(by_user)
     except Exception:
         # the value cannot be examined, or another thread is changing it: traces count it as unread
         crossings = None
@@ -69,10 +69,10 @@ def _report(
 
 def read_number(read: Callable[[Any], Any], x: AnyArray) -> Any:
     """Read a number from an array, and report the read to all traces. See `arrayferry.extending.observed_read`."""
-    call, start = OpenConversion(), time.perf_counter()
+    conversion, start = OpenConversion(), time.perf_counter()
     number = read(x)
     kind = default_registry().kind(x)
     if kind.category == "array" and kind.backend is not None and kind.backend.name != "numpy":
         backend = kind.backend
-        _report(call, start, lambda _: [number_crossing(x, backend)])
+        _report(conversion, start, lambda _: [number_crossing(x, backend)])
     return number

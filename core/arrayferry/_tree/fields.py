@@ -22,7 +22,7 @@ class DataclassContainer(Container):
 
     def names(self, value: AnyTree) -> list[str]:
         """Return the names of the fields that are set."""
-        return [f.name for f in self.fields(type(value)) if hasattr(value, f.name)]
+        return [field.name for field in self.fields(type(value)) if hasattr(value, field.name)]
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         return [getattr(value, name) for name in self.names(value)]
@@ -64,20 +64,20 @@ class WithFields(Container):
 
     def children(self, value: AnyTree) -> Sequence[Any]:
         items, fields = self._parts(value)
-        return [*items, *(field for field, item in fields if item is None)]
+        return [*items, *(field for field, index in fields if index is None)]
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items, fields = self._parts(value)
         new = self.items.rebuild(value, children[: len(items)])
-        rest = iter(children[len(items) :])
+        others = iter(children[len(items) :])
         self.fields.fill(
-            new, value, [next(rest) if item is None else children[item] for _, item in fields]
+            new, value, [next(others) if index is None else children[index] for _, index in fields]
         )
         return new
 
     def steps(self, value: AnyTree) -> Sequence[str]:
-        steps = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
-        return [*self.items.steps(value), *(step for step, (_, item) in steps if item is None)]
+        pairs = zip(self.fields.steps(value), self._parts(value)[1], strict=True)
+        return [*self.items.steps(value), *(step for step, (_, index) in pairs if index is None)]
 
     def _parts(self, value: AnyTree) -> tuple[Sequence[Any], list[tuple[Any, int | None]]]:
         """Return the items, and a pair for each field: the field, and the index of the item that is the same object.
@@ -85,9 +85,9 @@ class WithFields(Container):
         The index is None if no item is the same object.
         """
         items = self.items.children(value)
-        indices = {id(item): index for index, item in enumerate(items)}
+        index_by_id = {id(item): index for index, item in enumerate(items)}
         fields = self.fields.children(value)
-        return items, [(field, indices.get(id(field))) for field in fields]
+        return items, [(field, index_by_id.get(id(field))) for field in fields]
 
 
 class AttrsContainer(DataclassContainer):

@@ -107,9 +107,9 @@ def _key(
     cls = type(value)
     if cls in _PLAIN:
         return cls, value
-    at = id(value)
-    if at in depths:
-        return cls, len(depths) - depths[at]
+    value_id = id(value)
+    if value_id in depths:
+        return cls, len(depths) - depths[value_id]
     parts = special(value) if special else None
     if parts is None:
         parts = _PARTS[cls](value) if cls in _PARTS else _parts(value, cls)
@@ -117,9 +117,9 @@ def _key(
         return cls, parts
     if len(depths) == MAX_DEPTH or next(left, None) is None:
         raise RecursionError("the value has too many parts for a key")
-    depths[at] = len(depths)
+    depths[value_id] = len(depths)
     keys = type(parts)([_key(part, special, left, depths) for part in parts])
-    del depths[at]
+    del depths[value_id]
     return cls, keys
 
 

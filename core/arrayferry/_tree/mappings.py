@@ -73,7 +73,7 @@ class DictSubclassContainer(DictContainer):
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         new = by_new(value)
-        base = _dict_of(value)
+        dict_class = _dict_of(value)
         if isinstance(value, defaultdict):
             new.default_factory = value.default_factory
         state = getattr(value, "__dict__", None)
@@ -81,8 +81,8 @@ class DictSubclassContainer(DictContainer):
             new.__dict__ = new
         else:
             copy_state(new, value)
-        for key, child in _items(base.keys(value), children).items():
-            base.__setitem__(new, key, child)
+        for key, child in _items(dict_class.keys(value), children).items():
+            dict_class.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
                 new.__dict__[key] = child  # the object stores the item also as an attribute
         return new
@@ -131,9 +131,9 @@ class UserDictContainer(DictContainer):
 class MappingProxyContainer(DictContainer):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         items: Any = _items(value, children)
-        inner = value.copy()
-        if type(inner) in MAPPINGS and list(inner) == list(items):
-            items = MAPPINGS[type(inner)].rebuild(inner, children)
+        inner_mapping = value.copy()
+        if type(inner_mapping) in MAPPINGS and list(inner_mapping) == list(items):
+            items = MAPPINGS[type(inner_mapping)].rebuild(inner_mapping, children)
         return MappingProxyType(items)
 
 
@@ -169,9 +169,9 @@ class MappingContainer(DictContainer):
                 f"a {type(value).__name__} cannot store converted arrays, since Python deletes arrays that nothing else refers to",
                 remedy="Convert dict(value), and keep the result.",
             )
-        for way in (_around_its_store, _by_its_constructor):
+        for copy_with in (_around_its_store, _by_its_constructor):
             with suppress(Exception):
-                new = way(value, items)
+                new = copy_with(value, items)
                 if new is not None and _holds(new, items):
                     return new
         cls = type(value)
@@ -182,10 +182,10 @@ class MappingContainer(DictContainer):
 
 
 def _around_its_store(value: AnyTree, items: dict[Any, Any]) -> Any:
-    for name, store in vars(value).items():
+    for attr_name, store in vars(value).items():
         if type(store) in (dict, OrderedDict) and _holds(value, store):
             new = with_state(value)
-            new.__dict__[name] = type(store)(items)
+            new.__dict__[attr_name] = type(store)(items)
             return new
     return None
 

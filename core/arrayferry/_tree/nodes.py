@@ -85,7 +85,7 @@ class Nodes:
             return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
         # the new containers of repeated containers, by the ids of old container and new children
-        cached: dict[tuple[int, ...], Any] = {}
+        built_by_key: dict[tuple[int, ...], Any] = {}
         for branch in self.branches:
             if not branch.rebuilt:
                 built.append(branch.value)
@@ -100,9 +100,9 @@ class Nodes:
             ]
             if branch.repeated:
                 key = (id(branch.value), *map(id, children))
-                if key not in cached:
-                    cached[key] = self._rebuild(branch, children)
-                built.append(cached[key])
+                if key not in built_by_key:
+                    built_by_key[key] = self._rebuild(branch, children)
+                built.append(built_by_key[key])
             else:
                 built.append(self._rebuild(branch, children))
         return built[-1]
@@ -120,11 +120,11 @@ class Nodes:
             if not branch.arrays:
                 return value
             if isinstance(error, ConversionError):
-                changed = any(map(is_not, children, container.children(value)))
-                if self._keeps and not (changed and isinstance(error, StructureError)):
+                children_changed = any(map(is_not, children, container.children(value)))
+                if self._keeps and not (children_changed and isinstance(error, StructureError)):
                     return value
-                place = self._path_to(lambda node: node is branch)
-                raise error.locate(path=place) from error.__cause__
+                path = self._path_to(lambda node: node is branch)
+                raise error.locate(path=path) from error.__cause__
             raise StructureError(
                 f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
                 f"container {type(container).__name__} ({describe_error(error)})",
@@ -139,18 +139,18 @@ class Nodes:
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
         """Return the first path to a node, or "" for the root."""
         steps: list[tuple[Branch, int]] = []
-        seen: set[int] = set()
-        waiting: list[tuple[int, Branch, int]] = []
+        seen_ids: set[int] = set()
+        pending: list[tuple[int, Branch, int]] = []
         node, depth = self.root, 0
         while not is_it(node):
-            if type(node) is Branch and id(node) not in seen:
-                seen.add(id(node))
-                waiting += [(depth, node, place) for place in reversed(range(len(node.children)))]
-            if not waiting:
+            if type(node) is Branch and id(node) not in seen_ids:
+                seen_ids.add(id(node))
+                pending += [(depth, node, index) for index in reversed(range(len(node.children)))]
+            if not pending:
                 return ""
-            depth, parent, place = waiting.pop()
-            steps[depth:] = [(parent, place)]
-            node, depth = parent.children[place], depth + 1
+            depth, parent, index = pending.pop()
+            steps[depth:] = [(parent, index)]
+            node, depth = parent.children[index], depth + 1
         return written_path(steps)
 
 
@@ -165,14 +165,14 @@ def rebuilt(container: Container, value: AnyTree, children: list[Any]) -> Any:
 def too_deep(path: str, error: RecursionError | None = None) -> StructureError:
     """Return the error for a tree of too many levels, or for the `RecursionError` that the tree caused."""
     if error is None:
-        why, remedy = "", "Flatten it, or convert its parts one by one."
+        reason, remedy = "", "Flatten it, or convert its parts one by one."
     else:
-        why = f", or the code that reads or rebuilds a part of it recurses without end ({describe_error(error)})"
+        reason = f", or the code that reads or rebuilds a part of it recurses without end ({describe_error(error)})"
         remedy = (
             "If that code is at fault, the cause shows where. Otherwise, flatten the tree, or convert its parts one "
             "by one."
         )
-    return StructureError(f"the tree is nested too deeply{why}", remedy=remedy, path=path)
+    return StructureError(f"the tree is nested too deeply{reason}", remedy=remedy, path=path)
 
 
 def written_path(steps: list[tuple[Branch, int]], most: int = 8) -> str:

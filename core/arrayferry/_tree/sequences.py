@@ -98,11 +98,11 @@ class ObjectArrayContainer(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         import numpy
 
-        new = numpy.empty_like(value, order="C")
-        flat = new.view(numpy.ndarray).reshape(-1)
+        new_array = numpy.empty_like(value, order="C")
+        flat_view = new_array.view(numpy.ndarray).reshape(-1)
         for index, child in enumerate(children):
-            flat[index] = child
-        return new
+            flat_view[index] = child
+        return new_array
 
     def steps(self, value: AnyTree) -> Sequence[str]:
         import numpy

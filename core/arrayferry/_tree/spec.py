@@ -78,13 +78,13 @@ class TreeSpec:
         if self == other:
             return list(range(len(self.paths)))
         order: list[int] = []
-        waiting = [(self._nodes.root, other._nodes.root)]
-        while waiting:
-            mine, its = waiting.pop()
-            if type(mine) is Leaf and type(its) is Leaf:
-                order.append(its.index)
-            elif (pairs := _match(mine, its)) is not None:
-                waiting += pairs[::-1]
+        pending = [(self._nodes.root, other._nodes.root)]
+        while pending:
+            my_node, its_node = pending.pop()
+            if type(my_node) is Leaf and type(its_node) is Leaf:
+                order.append(its_node.index)
+            elif (pairs := _match(my_node, its_node)) is not None:
+                pending += pairs[::-1]
             else:
                 return None
         return order
@@ -105,8 +105,8 @@ class TreeSpec:
     @never_raises
     def __repr__(self) -> str:
         text = ""
-        for part in _written(self._nodes.root):
-            text += part
+        for fragment in _written(self._nodes.root):
+            text += fragment
             if len(text) > MAX_TEXT:
                 text += "..."
                 break
@@ -138,10 +138,10 @@ def flatten(
     templates: dict[int, Any] = {}  # a container in several places has one template
     for branch in tree.branches:
         if branch.rebuilt:
-            key = id(branch.value)
-            if key not in templates:
-                templates[key] = _template_of(branch)
-            branch.value = templates[key]
+            branch_id = id(branch.value)
+            if branch_id not in templates:
+                templates[branch_id] = _template_of(branch)
+            branch.value = templates[branch_id]
     root = tree.root
     return tree.arrays, TreeSpec(Nodes(root, tree.branches), _paths(root, prefix))
 
@@ -149,14 +149,14 @@ def flatten(
 def _paths(root: Any, prefix: str) -> list[str]:
     """Return the path of each leaf."""
     paths: list[str] = []
-    waiting = [(root, prefix)]
-    while waiting:
-        node, path = waiting.pop()
+    pending = [(root, prefix)]
+    while pending:
+        node, path = pending.pop()
         if type(node) is Leaf:
             paths.append(path)
         elif type(node) is Branch and node.leaves:
             steps = [path + step for step in node.steps]
-            waiting += list(zip(node.children, steps, strict=True))[::-1]
+            pending += list(zip(node.children, steps, strict=True))[::-1]
     return paths
 
 
@@ -213,8 +213,8 @@ def _static_key(branch: Branch) -> Any:
         return tuple(value) if {str}.issuperset(map(type, value)) else tuple(map(exact_key, value))
     if cls is list or cls is tuple or _is_plain_tuple(cls):
         return None
-    static = branch.container.static(value)
-    return exact_key(value if static is NotImplemented else static)
+    static_data = branch.container.static(value)
+    return exact_key(value if static_data is NotImplemented else static_data)
 
 
 def _is_plain_tuple(cls: type) -> bool:
@@ -229,10 +229,10 @@ def _flat_type(node: Any) -> Any:
     cls = type(node.value) if type(node) is Branch else None
     if cls is None or not _is_plain_tuple(cls):
         return None
-    plain = cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
+    is_plain = cls.__len__ is tuple.__len__ and cls.__iter__ is tuple.__iter__
     only_leaves = all(type(child) is Leaf for child in node.children)
-    named = len(getattr(cls, "_fields", ())) == len(node.children)
-    return cls if plain and only_leaves and named else None
+    has_names = len(getattr(cls, "_fields", ())) == len(node.children)
+    return cls if is_plain and only_leaves and has_names else None
 
 
 def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
@@ -246,11 +246,11 @@ def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
         if _static_key(mine) != _static_key(its):
             return None
     else:
-        by_key = dict(zip(map(exact_key, dict.keys(its.value)), children, strict=True))
-        names = [exact_key(key) for key in dict.keys(mine.value)]
-        if by_key.keys() != set(names) or _besides_items(mine) != _besides_items(its):
+        child_by_key = dict(zip(map(exact_key, dict.keys(its.value)), children, strict=True))
+        keys = [exact_key(key) for key in dict.keys(mine.value)]
+        if child_by_key.keys() != set(keys) or _besides_items(mine) != _besides_items(its):
             return None
-        children = [by_key[name] for name in names]
+        children = [child_by_key[child_key] for child_key in keys]
     return list(zip(mine.children, children, strict=True))
 
 

@@ -23,12 +23,12 @@ def container_for(cls: type) -> Container | None:
     """
     if issubclass(cls, tuple) and class_attribute(cls, "n_sequence_fields") is not None:
         return STRUCT_SEQUENCE
-    fields = _fields_of(cls)
+    field_container = _fields_of(cls)
     for base, container in _BY_BASE:
         if issubclass(cls, base):
-            return container if fields is None else WithFields(container, fields)
-    if fields is not None:
-        return fields
+            return container if field_container is None else WithFields(container, field_container)
+    if field_container is not None:
+        return field_container
     return MAPPING if issubclass(cls, Mapping) else None
 
 

@@ -109,10 +109,10 @@ class Tree(Nodes):
         """Return the node of a value, with the nodes of all values inside it."""
         node = self._node(value)
         while self._open:
-            branch, inside = self._open[-1]
+            branch, inner_values = self._open[-1]
             children = branch.children
-            while len(children) < len(inside):
-                node = self._node(inside[len(children)])
+            while len(children) < len(inner_values):
+                node = self._node(inner_values[len(children)])
                 if node is _OPEN:  # a container was opened: read its children first
                     break
                 children.append(node)
@@ -128,10 +128,10 @@ class Tree(Nodes):
         if kind.category != "array":
             if kind.searches(value):
                 return self._start(value, kind.container)
-            read_as = kind if kind.is_array else self._read_as(value, kind)
-            if read_as is None:
+            array_kind = kind if kind.is_array else self._read_as(value, kind)
+            if array_kind is None:
                 return value
-            kind = read_as
+            kind = array_kind
         self.arrays.append(value)
         self.kinds.append(kind)
         return Leaf(len(self.arrays) - 1)
@@ -144,9 +144,9 @@ class Tree(Nodes):
         if kind.category == "number":
             return kind if options.scalars == "convert" else None
         self.cacheable = self.cacheable and kind.cacheable
-        whole = self._whole and not self._open
+        is_whole = self._whole and not self._open
         if kind.source is not None:
-            if whole or options.unknown == "convert":
+            if is_whole or options.unknown == "convert":
                 return kind
             if overrides(kind.source, Source.is_sparse):
                 self.cacheable = False  # another object of this class may be sparse
@@ -155,7 +155,7 @@ class Tree(Nodes):
             if options.unknown == "keep":
                 warn_of_unconverted(value, self._path)
                 return None
-        elif not whole and options.unknown == "keep":
+        elif not is_whole and options.unknown == "keep":
             return None
         elif options.unknown == "raise" and is_proxy(value) and stands_for_arrays(value):
             pass
@@ -163,7 +163,7 @@ class Tree(Nodes):
             # not cacheable, since another object of this class may become an array
             if is_proxy(value) or has_own_attributes(value):
                 self.cacheable = False
-            if whole and options.unknown == "raise" and not is_plain(value):
+            if is_whole and options.unknown == "raise" and not is_plain(value):
                 raise refuse_object(value)
             return None
         elif options.unknown == "convert":
@@ -172,26 +172,26 @@ class Tree(Nodes):
 
     def _start(self, value: AnyTree, container: Any) -> Any:
         """Start reading a container and return `_OPEN`. If the container was read before, return its node."""
-        seen = self._seen.get(id(value))
-        if seen is _OPEN:
+        seen_node = self._seen.get(id(value))
+        if seen_node is _OPEN:
             raise StructureError(
                 f"the {type(value).__name__} contains itself",
                 remedy="Remove the cycle: a tree cannot contain itself.",
                 path=self._path(),
             )
-        if seen is not None:
-            seen.repeated = True
+        if seen_node is not None:
+            seen_node.repeated = True
             if not self._places:
-                return seen
+                return seen_node
         if len(self._open) >= MAX_DEPTH:
             raise too_deep(self._path())
         self._seen[id(value)] = _OPEN
         try:
-            inside = list(container.children(value))
+            inner_values = list(container.children(value))
             steps = list(map(str, container.steps(value))) if self._places else []
-            if self._places and len(steps) != len(inside):
+            if self._places and len(steps) != len(inner_values):
                 raise ValueError(
-                    f"steps() returned {len(steps)} steps for {len(inside)} children, but one for each is needed"
+                    f"steps() returned {len(steps)} steps for {len(inner_values)} children, but one for each is needed"
                 )
         except (MemoryError, RecursionError):
             raise
@@ -205,18 +205,18 @@ class Tree(Nodes):
         if self._options is not None and self._options.unknown == "raise":
             methods = [class_attribute(type(value), name) for name in ("__iter__", "__len__")]
             if isinstance(value, (dict, list, tuple)) and any(
-                type(f) is FunctionType for f in methods
+                type(method) is FunctionType for method in methods
             ):
                 self.cacheable = False  # another object of this class may hide items
-                if hides_items(value, len(inside)):
+                if hides_items(value, len(inner_values)):
                     raise refuse_unknown(value, self._path())
-        branch = Branch(value, container, steps, repeated=seen is not None)
-        self._open.append((branch, inside))
+        branch = Branch(value, container, steps, repeated=seen_node is not None)
+        self._open.append((branch, inner_values))
         return _OPEN
 
     def _close(self, branch: Branch) -> None:
         """Finish the branch of a container after reading all of its children."""
-        rebuilt = False
+        any_rebuilt = False
         for node in branch.children:
             if type(node) is Leaf:
                 branch.leaves = True
@@ -224,10 +224,12 @@ class Tree(Nodes):
             elif type(node) is Branch:
                 branch.leaves = branch.leaves or node.leaves
                 branch.arrays = branch.arrays or node.arrays
-                rebuilt = rebuilt or node.rebuilt
+                any_rebuilt = any_rebuilt or node.rebuilt
         # a tuple cannot be modified, so it is rebuilt only if a container in it is rebuilt
-        changes = branch.container.transparent and (type(branch.value) is not tuple or rebuilt)
-        branch.rebuilt = branch.leaves or changes
+        must_copy = branch.container.transparent and (
+            type(branch.value) is not tuple or any_rebuilt
+        )
+        branch.rebuilt = branch.leaves or must_copy
         branch.index = len(self.branches)
         self.branches.append(branch)
         self._seen[id(branch.value)] = branch

@@ -56,8 +56,8 @@ def may_become_array(value: AnyTree) -> bool:
     cls = type(value)
     if issubclass(cls, _BUFFERS):
         return True
-    numbers = getattr(sys.modules.get("numpy"), "generic", ())
-    if issubclass(cls, _PLAIN) or issubclass(cls, numbers):
+    scalar_type = getattr(sys.modules.get("numpy"), "generic", ())
+    if issubclass(cls, _PLAIN) or issubclass(cls, scalar_type):
         return False
     return _offers(value, _PROTOCOLS) or _has_numpy(value)
 
@@ -73,9 +73,9 @@ def is_proxy(value: AnyTree) -> bool:
 def stands_for_arrays(proxy: Any) -> bool:
     """Return whether the `__class__` of a proxy is a class of arrays or of structures."""
     cls = proxy.__class__
-    names = (*_PROTOCOLS, "__dataclass_fields__", "__attrs_attrs__")
+    attributes = (*_PROTOCOLS, "__dataclass_fields__", "__attrs_attrs__")
     return issubclass(cls, (dict, list, tuple, Mapping)) or any(
-        class_attribute(cls, name) is not None for name in names
+        class_attribute(cls, attribute) is not None for attribute in attributes
     )
 
 
@@ -93,8 +93,8 @@ def is_plain(value: AnyTree) -> bool:
     if issubclass(cls, _PYTHONS):
         return True
     # a class written in Rust may have the module "builtins", but is created at run time, unlike built-in classes
-    unnamed = cls.__module__ == "builtins" and bool(cls.__flags__ & _HEAP_TYPE)
-    return not unnamed and cls.__module__.partition(".")[0] in _HOMES
+    is_foreign = cls.__module__ == "builtins" and bool(cls.__flags__ & _HEAP_TYPE)
+    return not is_foreign and cls.__module__.partition(".")[0] in _HOMES
 
 
 def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> NotAnArrayError:
@@ -105,32 +105,32 @@ def refuse_unknown(value: AnyTree, path: str, *, has_source: bool = False) -> No
         path: the path of the object in the tree.
         has_source: whether a source reads objects of this type.
     """
-    name = type_name(type(value))
+    cls_name = type_name(type(value))
     if _has_units(value):
-        reason, remedy = _UNITS.format(name), _PASS_MAGNITUDE
+        reason, remedy = _UNITS.format(cls_name), _PASS_MAGNITUDE
     else:
-        reason = f"a value of type {name} is not an array of a known library"
+        reason = f"a value of type {cls_name} is not an array of a known library"
         package = type(value).__module__.partition(".")[0]
-        no_package = package in {*_HOMES, "__main__"}
-        listed = "that has this type among its array_types"
-        plugin = "" if no_package else f", or install a plugin for {package} {listed}"
-        convert = 'pass unknown="convert"'
+        is_standard = package in {*_HOMES, "__main__"}
+        plugin_clause = "that has this type among its array_types"
+        plugin_hint = "" if is_standard else f", or install a plugin for {package} {plugin_clause}"
+        convert_hint = 'pass unknown="convert"'
         if has_source:
-            remedy = f"Convert it by itself, or {convert}."
+            remedy = f"Convert it by itself, or {convert_hint}."
         elif not may_become_array(value):
             # the value is a proxy, or a structure that hides items
             remedy = "Pass the object that it stands for, or the items that it hides, in a list or dict of Python."
         elif _offers(value, "__dlpack__"):  # not numpy(), which would copy the array to the host
-            library = "from_dlpack(x) of the library that you want"
-            remedy = f"P{convert[1:]}, or call {library} first{plugin}."
+            dlpack_call = "from_dlpack(x) of the library that you want"
+            remedy = f"P{convert_hint[1:]}, or call {dlpack_call} first{plugin_hint}."
         else:
-            own_way = _own_way(value)
-            needs = (
+            own_call = _own_way(value)
+            gpu_note = (
                 ", which needs a CuPy or PyTorch that supports this GPU"
-                if own_way in _BY_GPU.values()
+                if own_call in _BY_GPU.values()
                 else ""
             )
-            remedy = f"Call {own_way} first{plugin}, or {convert}{needs}."
+            remedy = f"Call {own_call} first{plugin_hint}, or {convert_hint}{gpu_note}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
 
 
@@ -179,8 +179,8 @@ def _own_way(value: AnyTree) -> str:
         return "numpy.asarray(x)"
     if _offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
-    by_gpu = next((way for name, way in _BY_GPU.items() if _offers(value, name)), "")
-    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else by_gpu
+    gpu_call = next((call for name, call in _BY_GPU.items() if _offers(value, name)), "")
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else gpu_call
 
 
 _BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
@@ -247,26 +247,26 @@ def read_values(x: AnyTree, *others: Callable[[Any], Any]) -> Any:
     """
     import numpy
 
-    name = type_name(type(x))
+    cls_name = type_name(type(x))
     refuse_more_than_values(x)
     failures: list[Exception] = []
-    for way in (*_ways(x), *others):
+    for read in (*_ways(x), *others):
         try:
-            values = way(x)
+            values = read(x)
             if isinstance(values, numpy.ndarray) and values.dtype != object:
                 refuse_more_than_values(values)
                 return numpy.asarray(values)
-            of = " of dtype object" if isinstance(values, numpy.ndarray) else ""
-            failures.append(TypeError(f"a {type(values).__qualname__}{of} was returned"))
+            dtype_text = " of dtype object" if isinstance(values, numpy.ndarray) else ""
+            failures.append(TypeError(f"a {type(values).__qualname__}{dtype_text} was returned"))
         except (MemoryError, ConversionError):
             raise
         except Exception as error:
             failures.append(error)
-    why = f" ({describe_error(failures[0])})" if failures else ""
+    reason = f" ({describe_error(failures[0])})" if failures else ""
     if not failures and is_on_gpu(x):
-        why = ": it is on a GPU, and neither CuPy nor PyTorch could read it here"
+        reason = ": it is on a GPU, and neither CuPy nor PyTorch could read it here"
     raise ConversionError(
-        f"a value of type {name} offers no array of numbers{why}",
+        f"a value of type {cls_name} offers no array of numbers{reason}",
         remedy="Make a NumPy array of it with its own library, or write a plugin for that library.",
     ) from (failures[0] if failures else None)
 
@@ -315,7 +315,7 @@ def _ways(x: AnyTree) -> Iterator[Callable[[Any], Any]]:
 def _by_arrow(x: AnyArray) -> Any:
     import pyarrow
 
-    column = pyarrow.array(x)
-    if column.null_count or getattr(column.type, "tz", None) is not None:
+    arrow_array = pyarrow.array(x)
+    if arrow_array.null_count or getattr(arrow_array.type, "tz", None) is not None:
         raise ValueError("it has missing values or a time zone")
-    return column.to_numpy(zero_copy_only=False)
+    return arrow_array.to_numpy(zero_copy_only=False)

@@ -81,8 +81,8 @@ class Cache(dict[K, V]):
         if len(self) >= self.limit and key not in self:
             # copy() is atomic, so no other thread can change the dict while its keys are listed
             keys = list(self.copy())
-            for old in keys[self._times % min(PART, self.limit) :: PART]:
-                self.pop(old, None)
+            for old_key in keys[self._times % min(PART, self.limit) :: PART]:
+                self.pop(old_key, None)
             self._times += 1
         super().__setitem__(key, value)
 
@@ -127,22 +127,22 @@ class CostlyCache(dict[K, V]):
         Returns:
             A list of the values that were dropped. None if there is no room, and the entry must not be added.
         """
-        gone: list[V] = []
+        dropped: list[V] = []
         if key in self._dropped:  # the key was dropped, but is needed again
             self._again = True
         if len(self) < self.limit:
-            return gone
+            return dropped
         self._waited += 1
         if self._waited < self._wait:
             return None
         if self._emptied:
-            longer = min(2 * self._wait, self.LONGEST)
-            self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
-        idle = [key for key, value in self.copy().items() if value not in self.used]
-        for unused in idle[: max(1, self.limit // 4)]:
+            longer_wait = min(2 * self._wait, self.LONGEST)
+            self._wait = longer_wait if self._again else max(self._wait // 2, self.WAIT)
+        idle_keys = [key for key, value in self.copy().items() if value not in self.used]
+        for idle_key in idle_keys[: max(1, self.limit // 4)]:
             with suppress(KeyError):
-                gone.append(self.pop(unused))
-                self._dropped[unused] = None
+                dropped.append(self.pop(idle_key))
+                self._dropped[idle_key] = None
         self.used.clear()
-        self._waited, self._emptied, self._again = 0, bool(gone), False
-        return gone or None
+        self._waited, self._emptied, self._again = 0, bool(dropped), False
+        return dropped or None

@@ -30,8 +30,8 @@ def caller_level() -> int:
     frame: Any = sys._getframe(1)
     level = 1
     while frame.f_back is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if name.partition(".")[0] not in OURS and not name.startswith(_BETWEEN):
+        module_name = str(frame.f_globals.get("__name__"))
+        if module_name.partition(".")[0] not in OURS and not module_name.startswith(_BETWEEN):
             break
         frame, level = frame.f_back, level + 1
     return level
@@ -43,15 +43,15 @@ def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | Non
     The user's code is all code outside libraries, and the files of `codes`. If code objects are passed as `codes`, only
     lines of these functions, and of functions that they call, are considered.
     """
-    others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
-    libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"
+    package_paths = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    library_paths = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *package_paths, "<"
     files = {code.co_filename for code in codes}
-    inside, place = not codes, None
+    is_inside, found_line = not codes, None
     for frame, line in walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
+        file_name = frame.f_code.co_filename
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        inside = inside or frame.f_code in codes
-        ours = package in OURS or name.startswith(libraries)
-        if inside and (name in files or not ours):
-            place = f"{Path(name).name}:{line}"
-    return place
+        is_inside = is_inside or frame.f_code in codes
+        is_ours = package in OURS or file_name.startswith(library_paths)
+        if is_inside and (file_name in files or not is_ours):
+            found_line = f"{Path(file_name).name}:{line}"
+    return found_line

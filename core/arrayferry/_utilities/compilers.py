@@ -38,13 +38,13 @@ def _skip(*codes: CodeType) -> None:
     are used here, it traces the functions.
     """
     with suppress(Exception):  # torch may lack these methods, or not be fully imported yet
-        frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
+        dynamo: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
         for code in codes:
-            if hasattr(frames, "set_code_exec_strategy"):
-                skip = frames._FrameAction.SKIP
-                frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+            if hasattr(dynamo, "set_code_exec_strategy"):
+                action = dynamo._FrameAction.SKIP
+                dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action, action))
             else:  # PyTorch 2.6 lacks `set_code_exec_strategy`
-                frames.skip_code(code)
+                dynamo.skip_code(code)
 
 
 class _Imports:

@@ -35,14 +35,14 @@ def count_of(
         arrayferry.OptionError: the value is not an integer of `least` or more.
     """
     try:
-        dtype = str(getattr(number, "dtype", type(number).__name__))
-        count = -1 if dtype[-4:] == "bool" else index(number)
+        dtype_name = str(getattr(number, "dtype", type(number).__name__))
+        count = -1 if dtype_name[-4:] == "bool" else index(number)
     except Exception:  # the library of the number may raise any error
         count = -1
     if count < least:
-        traced = "Tracer" in type(number).__name__
-        why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
-        raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")
+        is_traced = "Tracer" in type(number).__name__
+        hint = ": it is traced, but shapes are fixed in traced functions" if is_traced else ""
+        raise af.OptionError(f"{name}={number!r:.80} is not valid{hint}", remedy=f"Pass {wanted}.")
     return count
 
 
@@ -112,9 +112,9 @@ def check_render_mode(
     """
     modes = metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:
-        listed = ", ".join(map(repr, modes)) or "none"
+        modes_text = ", ".join(map(repr, modes)) or "none"
         raise af.OptionError(
-            f"render_mode={render_mode!r} is not one of the render modes of {name} ({listed})",
+            f"render_mode={render_mode!r} is not one of the render modes of {name} ({modes_text})",
             remedy=remedy,
         )
 
@@ -133,19 +133,19 @@ def factor_of(name: str, factor: Any, *, scalar: bool = False) -> Any:
     """
     import numpy as np
 
-    value = factor
+    converted = factor
     if isinstance(factor, Real) or (scalar and getattr(factor, "shape", None) == ()):
         with contextlib.suppress(Exception):  # float() fails for a complex number, for example
-            value = float(factor)
-    inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
-    if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):
-        x = np.asarray(value)
-        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
-    if not inside:
+            converted = float(factor)
+    is_valid = not scalar and hasattr(converted, "dtype") and hasattr(converted, "shape")
+    if isinstance(converted, float) or (is_valid and isinstance(converted, np.ndarray)):
+        x = np.asarray(converted)
+        is_valid = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not is_valid:
         raise af.OptionError(
             f"{name}={factor!r:.80} is not valid", remedy="Pass a number from 0 to 1."
         )
-    return value
+    return converted
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
@@ -163,7 +163,7 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     try:
         if getattr(seed, "ndim", 0) == 0 and hasattr(seed, "__index__"):
             return _one_seed(seed)
-        seeds = [None if part is None else _one_seed(part) for part in seed]
+        seeds = [None if element is None else _one_seed(element) for element in seed]
     except (TypeError, ValueError):
         raise af.OptionError(
             f"seed={seed!r:.80} is not valid",
@@ -190,16 +190,16 @@ def stream_seed(purpose: str, *numbers: Any) -> int:
         TypeError: a number is not an integer.
         ValueError: a number is negative.
     """
-    named = repr((purpose, *map(_one_seed, numbers)))
-    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=16).digest(), "little")
+    seed_text = repr((purpose, *map(_one_seed, numbers)))
+    return int.from_bytes(hashlib.blake2b(seed_text.encode(), digest_size=16).digest(), "little")
 
 
 def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
     """Return one `stream_seed` for the seeds of all environments. A seed may be None. If all are None, return None."""
     if all(seed is None for seed in seeds):
         return None
-    numbered = (0 if seed is None else int(seed) + 1 for seed in seeds)
-    return stream_seed(purpose, *numbers, *numbered)
+    seed_numbers = (0 if seed is None else int(seed) + 1 for seed in seeds)
+    return stream_seed(purpose, *numbers, *seed_numbers)
 
 
 def _one_seed(value: AnyTree) -> int:
@@ -251,12 +251,12 @@ def known_options(what: str, options: Any, *names: str) -> list[Any]:
     Raises:
         arrayferry.OptionError: the options are not a dict, or have a name that is not in `names`.
     """
-    given = options_of(options)
-    values = [given.pop(name, None) for name in names]
-    if given:
-        wrong, known = next(iter(given)), ", ".join(map(repr, names))
+    given_options = options_of(options)
+    values = [given_options.pop(name, None) for name in names]
+    if given_options:
+        unknown_name, known_names = next(iter(given_options)), ", ".join(map(repr, names))
         raise af.OptionError(
-            f"{what} has no option {wrong!r}", remedy=f"Valid options are: {known}."
+            f"{what} has no option {unknown_name!r}", remedy=f"Valid options are: {known_names}."
         )
     return values
 

@@ -32,11 +32,11 @@ def describe_value(value: AnyTree) -> str:
     """Describe an object by the public name of its type, as in "an aslib.Array". For None, return "None"."""
     if value is None:
         return "None"
-    cls, home = type(value), type(value).__module__
-    top = home.partition(".")[0]
-    if getattr(sys.modules.get(top), cls.__qualname__, None) is cls:
-        home = top
-    name = f"{home}.{cls.__qualname__}".removeprefix("builtins.")
+    cls, module_name = type(value), type(value).__module__
+    top_package = module_name.partition(".")[0]
+    if getattr(sys.modules.get(top_package), cls.__qualname__, None) is cls:
+        module_name = top_package
+    name = f"{module_name}.{cls.__qualname__}".removeprefix("builtins.")
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
@@ -61,22 +61,22 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return a `__repr__` that calls `write`. It returns another text if `write` fails, as for an unfinished object."""
 
     @functools.wraps(write)
-    def written(self: Any) -> str:
+    def safe_repr(self: Any) -> str:
         try:
             return write(self)
         except Exception:
             return f"<{type(self).__name__}, incomplete>"
 
-    return written
+    return safe_repr
 
 
 def numbered(names: Iterable[str]) -> list[str]:
     """Return unique names: a number is added to a name that occurred before, as in "a", "a_2"."""
-    unique: list[str] = []
+    unique_names: list[str] = []
     for name in names:
-        number, new = 1, name
-        while new in unique:
+        number, new_name = 1, name
+        while new_name in unique_names:
             number += 1
-            new = f"{name}_{number}"
-        unique.append(new)
-    return unique
+            new_name = f"{name}_{number}"
+        unique_names.append(new_name)
+    return unique_names
