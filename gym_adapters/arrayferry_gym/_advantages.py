@@ -92,9 +92,9 @@ def advantages(
     arguments = [rewards, next_values, terminated, truncated, gamma, lam, counts]
     for x in (values, *arguments):
         array, backend = af.first_array(x)
-        sparse = backend is not None and backend.is_sparse(array)
-        real = "complex" not in dtype_name(getattr(x, "dtype", ""))
-        if sparse or not real or isinstance(x, np.ma.MaskedArray):
+        is_sparse = backend is not None and backend.is_sparse(array)
+        is_real = "complex" not in dtype_name(getattr(x, "dtype", ""))
+        if is_sparse or not is_real or isinstance(x, np.ma.MaskedArray):
             raise af.OptionError(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
                 remedy="Fill masked entries, and convert sparse arrays to dense and complex arrays to real ones.",
@@ -121,8 +121,8 @@ def advantages(
         for x in (rewards, next_values, gamma, lam)
     )
     # `where`, not a product, since the value after an episode may be NaN, and 0 * NaN is NaN
-    after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
-    errors, goes_on = rewards + gamma * after - values, ~(terminated | truncated)
+    values_after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
+    errors, goes_on = rewards + gamma * values_after - values, ~(terminated | truncated)
     if counts is not None:
         counts = as_flags(counts)
         errors = xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors))
@@ -171,14 +171,14 @@ def _sums(xp: Namespace, errors: Any, goes_on: Any, factor: Any) -> Any:
     """Return the advantages: for each step, the weighted sum of its error and the later errors of its episode."""
     if not errors.shape[0]:
         return errors
-    back, state = _back(xp), (xp.zeros_like(errors[0, ...]), factor)
+    step_back, state = _back(xp), (xp.zeros_like(errors[0, ...]), factor)
     if xp.__name__.startswith("jax"):
         import jax
 
-        return jax.lax.scan(back, state, (errors, goes_on), reverse=True)[1]
+        return jax.lax.scan(step_back, state, (errors, goes_on), reverse=True)[1]
     totals = []
     for t in reversed(range(errors.shape[0])):
-        state, total = back(state, (errors[t, ...], goes_on[t, ...]))
+        state, total = step_back(state, (errors[t, ...], goes_on[t, ...]))
         totals.append(total)
     return xp.stack(totals[::-1])
 
@@ -191,8 +191,8 @@ def _back(xp: Namespace) -> Any:
     """
 
     def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
-        (later, factor), (error, going) = state, now
-        total = error + xp.where(going, factor * later, xp.zeros_like(later))
-        return (total, factor), total
+        (later_adv, factor), (error, goes_on) = state, now
+        advantage = error + xp.where(goes_on, factor * later_adv, xp.zeros_like(later_adv))
+        return (advantage, factor), advantage
 
     return back

@@ -43,8 +43,8 @@ def to_shape(xp: Namespace, x: AnyArray, shape: Any) -> Any:
 
 def copied(array: AnyArray) -> Any:
     """Return a copy of an array of any library. Gradients pass through the copy."""
-    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
-    return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
+    copy_method = getattr(array, "clone", None) or getattr(array, "copy", None)
+    return af.registry.kind(array).backend.copy(array) if copy_method is None else copy_method()  # type: ignore[union-attr]
 
 
 def as_flags(x: AnyArray) -> Any:
@@ -55,8 +55,8 @@ def as_flags(x: AnyArray) -> Any:
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
         dtype = x.dtype
-    kind: Any = type(dtype)
-    return x if dtype is None or _is_bool(kind, dtype) else x != 0
+    dtype_type: Any = type(dtype)
+    return x if dtype is None or _is_bool(dtype_type, dtype) else x != 0
 
 
 BOOL = np.dtype(bool)
@@ -76,15 +76,15 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
     array = given
     try:
         if not hasattr(given, "dtype"):
-            many = isinstance(given, (list, tuple))
-            array = np.array(af.convert(given, "numpy") if many else given, float)
+            is_sequence = isinstance(given, (list, tuple))
+            array = np.array(af.convert(given, "numpy") if is_sequence else given, float)
         if n is None or array.shape[:1] == (n,):
             return array
     except (TypeError, ValueError):  # the rewards are not numbers: the error below says so
         pass
-    needed = "numbers" if n is None else f"{n} numbers in an array or a list"
+    needed_text = "numbers" if n is None else f"{n} numbers in an array or a list"
     raise TypeError(
-        f"the rewards are {given!r:.80}, but {needed} are needed. Combine the rewards of a step by a TransformReward"
+        f"the rewards are {given!r:.80}, but {needed_text} are needed. Combine the rewards of a step by a TransformReward"
     )
 
 
@@ -135,23 +135,23 @@ def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:
         ValueError: the new dtype cannot represent a number, the array is complex and the new dtype is not, or one of
             the dtypes is not numeric.
     """
-    kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
-    if not kind or not wanted or (kind == "complex" != wanted):
+    kind, wanted_kind = dtype_info(x.dtype).kind, dtype_info(dtype).kind
+    if not kind or not wanted_kind or (kind == "complex" != wanted_kind):
         raise ValueError("its dtype is complex or not numeric")
     with np.errstate(all="ignore"):
         cast = x.astype(dtype)
-        if kind in _INEXACT and wanted in _INEXACT:
+        if kind in _INEXACT and wanted_kind in _INEXACT:
             finite = np.isfinite(cast)
             if finite.all():
                 return cast
-            fits = finite | ~np.isfinite(x)
+            fit_mask = finite | ~np.isfinite(x)
         else:
-            fits = cast == x
+            fit_mask = cast == x
             # `cast == x` would round integers to floats, so the floats are cast back to integers
-            if kind not in _INEXACT and wanted in _INEXACT:
-                fits &= cast.real.astype(x.dtype) == x
-    if not fits.all():
-        raise ValueError(f"{first_wrong(x, ~fits)} is no {dtype}")
+            if kind not in _INEXACT and wanted_kind in _INEXACT:
+                fit_mask &= cast.real.astype(x.dtype) == x
+    if not fit_mask.all():
+        raise ValueError(f"{first_wrong(x, ~fit_mask)} is no {dtype}")
     return cast
 
 
@@ -188,19 +188,19 @@ def cast_clipped(x: AnyArray, dtype: Any) -> Any:
     xp = af.namespace_of(x)
     if x.dtype == dtype:
         return xp.astype(x, dtype)
-    name, wanted = dtype_name(x.dtype), dtype_name(dtype)
+    source_name, wanted_name = dtype_name(x.dtype), dtype_name(dtype)
     in_jax = xp.__name__.startswith("jax")
-    if in_jax and wanted.endswith("int64"):
-        wanted = held_dtype(wanted, af.registry.backend("jax"))
-    if _widens(name, wanted):
+    if in_jax and wanted_name.endswith("int64"):
+        wanted_name = held_dtype(wanted_name, af.registry.backend("jax"))
+    if _widens(source_name, wanted_name):
         return xp.astype(x, dtype)
-    if (limits := _limits(name, wanted)) is None:
+    if (limits := _limits(source_name, wanted_name)) is None:
         with np.errstate(under="ignore"):  # NumPy would warn of small floats that become 0
             return xp.astype(x, dtype)
     low, high, least, most = limits
     if in_jax:  # JAX would read Python integers as int32, which may be too small
-        least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
-    elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
+        least, most = (np.asarray(bound, wanted_name)[()] for bound in (least, most))
+    elif source_name[:4] == "uint" and source_name != "uint8" and "torch" in xp.__name__:
         x = xp.astype(x, xp.int64)  # PyTorch cannot compare uint16, uint32 and uint64
     cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
     if (low, high) == (least, most):
@@ -221,19 +221,19 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     The limits are the lowest and the highest number to cast, and the two integers that replace lower and higher
     numbers.
     """
-    of: Any = dtype_named(name)
-    old, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
-    if new.kind not in ("int", "uint") or old.kind not in ("int", "uint", "float"):
+    old: Any = dtype_named(name)
+    old_info, new_info = dtype_info(old), dtype_info(np.dtype(dtype_named(wanted)))
+    if new_info.kind not in ("int", "uint") or old_info.kind not in ("int", "uint", "float"):
         return None
-    least, most = int(new.limits.min), int(new.limits.max)
-    number: Any = float if old.kind == "float" else int
-    ends = number(old.limits.min), number(old.limits.max)
-    low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float and float(top := np.asarray(high, of)) > most:  # `of` rounded `high` up
-        high = float(np.nextafter(top, np.asarray(0, of)))
-    elif number is int and (low, high) == ends:
+    least, most = int(new_info.limits.min), int(new_info.limits.max)
+    num_type: Any = float if old_info.kind == "float" else int
+    old_ends = num_type(old_info.limits.min), num_type(old_info.limits.max)
+    low, high = max(num_type(least), old_ends[0]), min(num_type(most), old_ends[1])
+    if num_type is float and float(top := np.asarray(high, old)) > most:  # `old` rounded `high` up
+        high = float(np.nextafter(top, np.asarray(0, old)))
+    elif num_type is int and (low, high) == old_ends:
         return None
-    elif old.kind == "uint":  # as int64 in PyTorch, the largest uint64 numbers are negative
+    elif old_info.kind == "uint":  # as int64 in PyTorch, the largest uint64 numbers are negative
         least = most
     return low, high, least, most
 
@@ -241,5 +241,5 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
 def first_wrong(x: AnyArray, wrong: Any) -> str:
     """Return the value and the index of the first number where `wrong` is true, such as "7, at [0, 2],"."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    place = f", at {list(index)}," if index else ""
-    return f"{x[index]}{place}"
+    place_text = f", at {list(index)}," if index else ""
+    return f"{x[index]}{place_text}"

@@ -130,14 +130,14 @@ class Bridged:
             A batch of observations, of which only the selected rows may be used. The infos are in `firsts`.
         """
         rows = self._all if rows is None else rows
-        ready = None if seed is not None or options else self._ready
-        if ready is not rows:
-            needed = rows if ready is None else rows & ~ready
-            if needed.any():
-                self._begin(None if needed.all() else needed, seed, options)
+        ready_rows = None if seed is not None or options else self._ready
+        if ready_rows is not rows:
+            needed_rows = rows if ready_rows is None else rows & ~ready_rows
+            if needed_rows.any():
+                self._begin(None if needed_rows.all() else needed_rows, seed, options)
         self._ready, self._needs_reset = (
-            None if before is None or before is rows else before & ~rows
-            for before in (self._ready, self._needs_reset)
+            None if mask_before is None or mask_before is rows else mask_before & ~rows
+            for mask_before in (self._ready, self._needs_reset)
         )
         return self.current
 
@@ -150,8 +150,8 @@ class Bridged:
         if self._infos:
             by_env = _by_environment(checked_infos(self.envs.env, infos), self.envs.num_envs)
             self.firsts = [
-                new if rows is None or rows[index] else old
-                for index, (new, old) in enumerate(zip(by_env, self.firsts, strict=True))
+                new_info if rows is None or rows[index] else old_info
+                for index, (new_info, old_info) in enumerate(zip(by_env, self.firsts, strict=True))
             ]
             self._reset_keys.update(*self.firsts)
 
@@ -168,25 +168,25 @@ class Bridged:
                 returns several rewards per environment.
         """
         if self._needs_reset is not None:
-            lost = self._needs_reset if rows is None else self._needs_reset & rows
-            if lost.any():
+            unready_rows = self._needs_reset if rows is None else self._needs_reset & rows
+            if unready_rows.any():
                 raise af.OptionError(
-                    f"a step was requested for the environments of the mask {lost.tolist()}, which have already stepped "
+                    f"a step was requested for the environments of the mask {unready_rows.tolist()}, which have already stepped "
                     "unselected, since a vector environment steps as a whole",
                     remedy="Reset these environments before they step again.",
                 )
         if rows is not None:
             others = ~rows
             if self._episodes.over is not None:
-                over = self._episodes.over & others
-                if over.any():  # all environments step, so reset those that ended
-                    self._begin(over, None, None)
+                over_rows = self._episodes.over & others
+                if over_rows.any():  # all environments step, so reset those that ended
+                    self._begin(over_rows, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         results = self.envs.step(actions)
         self.given = infos = checked_infos(self.envs.env, results[4])
         step = self._episodes.step(results, None if self.loses_final else self._to_trainer)
-        unchanged = step.reward is results[1]
-        rewards = step.reward if unchanged else self._to_trainer(step.reward)
+        is_unchanged = step.reward is results[1]
+        rewards = step.reward if is_unchanged else self._to_trainer(step.reward)
         self._check_rewards(tuple(rewards.shape))
         self.current, self._ready = step.observation, self._episodes.masks.reset
         observations = step.observation if self.loses_final else step.final_observation
@@ -216,28 +216,28 @@ class Bridged:
         if not self._infos:
             return []
         n, final = self.envs.num_envs, infos.get("final_info")
-        ready = [] if self._ready is None else self._ready.nonzero()[0].tolist()
+        ready_indices = [] if self._ready is None else self._ready.nonzero()[0].tolist()
         if final is None and infos.keys() <= Episodes.FINAL:
-            for index in ready:
+            for index in ready_indices:
                 self.firsts[index] = {}
             return []
         by_env = _by_environment(
-            {key: x for key, x in infos.items() if key not in Episodes.FINAL}, n
+            {key: value for key, value in infos.items() if key not in Episodes.FINAL}, n
         )
-        stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
-        before: Any = _by_environment(final, n) if isinstance(final, dict) else final
-        for index in ready:
-            is_stated = stated is not None and stated[index]
-            # parts[False] has the infos of the reset, parts[True] the infos of the step
-            parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
-            for key, x in by_env[index].items():
+        stated_mask: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
+        final_by_env: Any = _by_environment(final, n) if isinstance(final, dict) else final
+        for index in ready_indices:
+            is_stated = stated_mask is not None and stated_mask[index]
+            # split_infos[False] has the infos of the reset, split_infos[True] those of the step
+            split_infos: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
+            for key, value in by_env[index].items():
                 if is_stated and self._added is not None:
-                    parts[key in self._added][key] = x
+                    split_infos[key in self._added][key] = value
                 else:
-                    parts[key not in self._reset_keys][key] = x
-            self.firsts[index], by_env[index] = parts
+                    split_infos[key not in self._reset_keys][key] = value
+            self.firsts[index], by_env[index] = split_infos
             if is_stated:
-                by_env[index].update(before[index])
+                by_env[index].update(final_by_env[index])
         return by_env
 
     def _owner(self, name: str) -> Any:
@@ -263,13 +263,13 @@ class Bridged:
         A batch without `get_attr` has one attribute for all its environments, which the list then repeats.
         """
         if name in ("action_space", "observation_space"):
-            shared = getattr(self.envs, f"single_{name}")
+            shared_value = getattr(self.envs, f"single_{name}")
         elif hasattr(self._inner, "get_attr"):
             values = self._inner.get_attr(name)
             return [values[index] for index in chosen]
         else:
-            shared = getattr(self._owner(name), name)
-        return [shared] * len(chosen)
+            shared_value = getattr(self._owner(name), name)
+        return [shared_value] * len(chosen)
 
     def set(self, name: str, value: AnyTree, chosen: list[int]) -> None:
         """Set an attribute of the chosen environments. A batch supports this only for all environments.
@@ -349,9 +349,9 @@ def check_starts(trainer: str, *spaces: Space[Any]) -> None:
     for space in spaces:
         for leaf, path in leaves(space):
             if np.any(getattr(leaf, "start", 0)):
-                place = f", at {path}," if path else ""
+                place_text = f", at {path}," if path else ""
                 raise af.OptionError(
-                    f"the numbers of {leaf}{place} do not begin at 0, but {trainer} expects numbers from 0 on",
+                    f"the numbers of {leaf}{place_text} do not begin at 0, but {trainer} expects numbers from 0 on",
                     remedy="Shift the numbers in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
 
@@ -414,27 +414,27 @@ def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
 
 def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
     """Split the infos of a vector environment into a dict for each environment."""
-    dicts: list[dict[Any, Any]] = [{} for _ in range(n)]
+    env_infos: list[dict[Any, Any]] = [{} for _ in range(n)]
     if not infos:
-        return dicts
+        return env_infos
     masks = {key: _mask(infos.get(f"_{key}"), n) for key in infos}
-    names = {f"_{key}" for key, mask in masks.items() if mask is not None}
+    mask_keys = {f"_{key}" for key, mask in masks.items() if mask is not None}
     for key, value in infos.items():
-        if key in names:
+        if key in mask_keys:
             continue
         mask = masks[key]
         values = _by_environment(value, n) if isinstance(value, dict) else value
         has_rows = mask is not None or _is_batch(values, n)
         for index in range(n) if mask is None else map(int, np.flatnonzero(mask)):
-            dicts[index][key] = values[index] if has_rows else values
-    return dicts
+            env_infos[index][key] = values[index] if has_rows else values
+    return env_infos
 
 
 def _mask(candidate: Any, n: int) -> Any:
     """Return a value as a NumPy mask, bool (n,), or None if the value has another dtype or shape."""
     candidate = np.asarray(candidate) if type(candidate) is list else candidate
-    kind = getattr(getattr(candidate, "dtype", None), "kind", "")
-    return candidate if kind == "b" and candidate.shape == (n,) else None
+    dtype_kind = getattr(getattr(candidate, "dtype", None), "kind", "")
+    return candidate if dtype_kind == "b" and candidate.shape == (n,) else None
 
 
 def _is_batch(values: AnyTree, n: int) -> bool:

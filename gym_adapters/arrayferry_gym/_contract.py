@@ -42,24 +42,24 @@ class RandomTests:
             if not isinstance(self.tested, Backend):
                 return
             if self._has(dtype) and self._has("float32"):
-                first, again, other = (self._drawn(name, seed) for seed in (1, 1, 2))
-                call = f"make_rng(seed).{name}({', '.join(map(str, (_SHAPE, *arguments)))})"
-                self.equal(first[0].shape, _SHAPE, f"the shape of {call}")
-                self.equal(first.dtype.name, dtype, f"the dtype of {call}")
-                pairs = (first, again), (first, other), (first[0], first[1])
-                same = [np.array_equal(x, y) for x, y in pairs]
-                which = "of one seed, of two seeds, and of two calls"
-                what = f"{call}: whether numbers {which} are the same"
-                self.equal(same, [True, False, False], what)
-                measured = float(first.min()), float(first.max())
+                drawn, drawn_again, drawn_other = (self._drawn(name, seed) for seed in (1, 1, 2))
+                call_text = f"make_rng(seed).{name}({', '.join(map(str, (_SHAPE, *arguments)))})"
+                self.equal(drawn[0].shape, _SHAPE, f"the shape of {call_text}")
+                self.equal(drawn.dtype.name, dtype, f"the dtype of {call_text}")
+                draw_pairs = (drawn, drawn_again), (drawn, drawn_other), (drawn[0], drawn[1])
+                are_equal = [np.array_equal(x, y) for x, y in draw_pairs]
+                pairs_text = "of one seed, of two seeds, and of two calls"
+                description = f"{call_text}: whether numbers {pairs_text} are the same"
+                self.equal(are_equal, [True, False, False], description)
+                measured = float(drawn.min()), float(drawn.max())
                 is_right = bounds[0] <= measured[0] <= measured[1] <= bounds[1]
                 assert is_right, (
-                    f"the minimum and maximum of {call}: {measured} instead of {bounds}"
+                    f"the minimum and maximum of {call_text}: {measured} instead of {bounds}"
                 )
-                measured = float(first.mean()), float(first.std())
+                measured = float(drawn.mean()), float(drawn.std())
                 is_right = np.allclose(measured, moments, atol=0.06, rtol=0)
                 assert is_right, (
-                    f"the mean and standard deviation of {call}: {measured} instead of {moments}"
+                    f"the mean and standard deviation of {call_text}: {measured} instead of {moments}"
                 )
 
     def test_random_numbers_are_on_the_requested_device(self: Any) -> None:
@@ -69,12 +69,12 @@ class RandomTests:
 
     def _draws_on(self: Any, device: str) -> None:
         drawn = self._rng(1, device).uniform((3,), 0.0, 1.0)
-        on = self.tested.device_of(drawn)
-        self.equal(on, device, f"the device of numbers from make_rng(1, {device!r})")
+        actual_device = self.tested.device_of(drawn)
+        self.equal(actual_device, device, f"the device of numbers from make_rng(1, {device!r})")
 
     def _rng(self: Any, *arguments: Any) -> Any:
-        maker, duty = _Maker(self.tested), ("an arrayferry_gym.Random", Random)
-        return self.ask("make_rng", *arguments, of=maker, duty=duty)
+        maker, expected_type = _Maker(self.tested), ("an arrayferry_gym.Random", Random)
+        return self.ask("make_rng", *arguments, of=maker, duty=expected_type)
 
     def _drawn(self: Any, name: str, seed: int) -> Any:
         mine, draw = self.tested, getattr(self._rng(seed), name)

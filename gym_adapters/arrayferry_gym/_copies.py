@@ -30,8 +30,8 @@ class Copied:
         vars(self).update(state)
         # a shallow copy has the `_Begun` object, not True: it shares the environment, and needs no reset
         if vars(self).pop("_begun_inside", None) is True:
-            for place, layer in layers(vars(self)["env"]):
-                _ask_for_reset(layer, place)
+            for prefix, layer in layers(vars(self)["env"]):
+                _ask_for_reset(layer, prefix)
 
 
 def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -40,15 +40,15 @@ def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     The prefix is "envs[0].", "envs[1]." and so on for environments in a batch, and otherwise "". In messages, the
     prefix precedes the name of the environment.
     """
-    chain, state = [env], getattr(env, "__dict__", {})
+    chain, fields = [env], getattr(env, "__dict__", {})
     # PettingZoo uses the name "aec_env". The limit ends the loop if environments contain each other
-    while len(chain) < 100 and (inner := state.get("env", state.get("aec_env"))) is not None:
-        chain.append(inner)
-        state = getattr(inner, "__dict__", {})
-    batch = state.get("envs")
-    for index, one in enumerate(batch if isinstance(batch, (list, tuple)) else ()):
-        yield from layers(one, f"{place}envs[{index}].")
-    yield from ((place, each) for each in reversed(chain))
+    while len(chain) < 100 and (inner_env := fields.get("env", fields.get("aec_env"))) is not None:
+        chain.append(inner_env)
+        fields = getattr(inner_env, "__dict__", {})
+    batch = fields.get("envs")
+    for index, single_env in enumerate(batch if isinstance(batch, (list, tuple)) else ()):
+        yield from layers(single_env, f"{place}envs[{index}].")
+    yield from ((place, layer) for layer in reversed(chain))
 
 
 _NAMES = "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__deepcopy__"

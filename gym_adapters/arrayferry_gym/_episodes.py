@@ -105,9 +105,9 @@ def autoreset_mode_of(given: Any, modes: Iterable[Any] = RULES, of: str = "") ->
     for mode in modes:
         if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
             return mode  # type: ignore[no-any-return]
-    where = f" for {of}" if of else ""
+    owner_text = f" for {of}" if of else ""
     raise af.OptionError(
-        f"autoreset_mode={given!r:.80} is not valid{where}",
+        f"autoreset_mode={given!r:.80} is not valid{owner_text}",
         remedy=f"Pass one of {', '.join(map(str, modes))}.",
     )
 
@@ -216,9 +216,9 @@ class Episodes(EpisodeMasks):
     def __init__(
         self, envs: Any, mode: Any = None, masks: Any = tuple, inside: Episodes | None = None
     ) -> None:
-        inner = None if inside is None else inside._envs
+        inner_envs = None if inside is None else inside._envs
         # use an inner `ServesFunctional`, since its wrapper returns the same `final_obs`
-        self._envs = inner if isinstance(inner, ServesFunctional) else envs
+        self._envs = inner_envs if isinstance(inner_envs, ServesFunctional) else envs
         self._masks = masks
         super().__init__(RULES[declared_mode(envs) if mode is None else mode])
         self.loses_final: bool = loses_final(envs)
@@ -232,8 +232,8 @@ class Episodes(EpisodeMasks):
             info: the infos before any reset, and their masks. If `info` is empty, `final_info` is left out.
             ended: where an episode has ended, bool (n,).
         """
-        told = {"final_obs": observation, "_final_obs": ended}
-        return {**told, "final_info": info, "_final_info": ended} if info else told
+        infos = {"final_obs": observation, "_final_obs": ended}
+        return {**infos, "final_info": info, "_final_info": ended} if info else infos
 
     FINAL = final_infos(None, True, None).keys()
     """The keys of the result of `final_infos`."""
@@ -258,19 +258,23 @@ class Episodes(EpisodeMasks):
         terminated, truncated = as_flags(terminated), as_flags(truncated)
         if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
-        inputs: Any = self.over, terminated, truncated
-        if inside is not None and all(map(operator.is_, inputs, inside._given)):
+        mask_inputs: Any = self.over, terminated, truncated
+        if inside is not None and all(map(operator.is_, mask_inputs, inside._given)):
             self._note(inside.masks)
             self._converted = inside._converted
         else:
-            self.take(*self._masks(inputs[1:]))
+            self.take(*self._masks(mask_inputs[1:]))
             self._converted = {}
-        self._given, now = inputs, self.masks
+        self._given, masks = mask_inputs, self.masks
         final = None if to_library is None else observation
-        begins = self.rule.same_step and now.reset is not None
-        if to_library is not None and begins and (type(now.done) is np.ndarray or now.done.any()):
-            final = final_observations(self._envs, infos, now.done, observation, to_library)
-        return Step(observation, reward, terminated, truncated, infos, now.valid, final)
+        may_reset = self.rule.same_step and masks.reset is not None
+        if (
+            to_library is not None
+            and may_reset
+            and (type(masks.done) is np.ndarray or masks.done.any())
+        ):
+            final = final_observations(self._envs, infos, masks.done, observation, to_library)
+        return Step(observation, reward, terminated, truncated, infos, masks.valid, final)
 
     def masks_in(self, own: af.Conversion, device: Device) -> tuple[Any, Any]:
         """Return the masks `valid` and `reset` of the last step, converted. Nested wrappers share the converted arrays.
@@ -282,10 +286,10 @@ class Episodes(EpisodeMasks):
         valid, reset = self.masks[:2]
         if valid is None is reset:
             return None, None
-        place = own.target, device
-        if place not in self._converted:
-            self._converted[place] = own((valid, reset))
-        return self._converted[place]
+        cache_key = own.target, device
+        if cache_key not in self._converted:
+            self._converted[cache_key] = own((valid, reset))
+        return self._converted[cache_key]
 
 
 def summed(xp: Namespace, began: AnyArray, before: Any, more: Any) -> Any:
@@ -370,9 +374,9 @@ def final_observations(
     final: Any = checked_infos(envs, infos).get("final_obs")
     if final is not None and isinstance(envs, ServesFunctional):
         return to_library(final)  # where no episode ended, `final` equals `observations`
-    where = missing = to_library(ended)
+    ended_mask = missing = to_library(ended)
     if final is not None:
-        missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
+        missing = ended_mask & ~as_flags(to_library(infos.get("_final_obs", ended_mask)))
     if af.convert(missing, "numpy").any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
@@ -381,11 +385,11 @@ def final_observations(
     if final is None:
         return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
     if isinstance(final, np.ndarray) and final.dtype == object:
-        rows: list[Any] = [(slice(None), observations), *enumerate(final)]
-        pieces = [(i, af.convert(row, "numpy")) for i, row in rows if row is not None]
+        indexed_rows: list[Any] = [(slice(None), observations), *enumerate(final)]
+        pieces = [(i, af.convert(row, "numpy")) for i, row in indexed_rows if row is not None]
         space = envs.single_observation_space
         return to_library(join(getattr(space, "original", space), pieces, len(final)))
-    return before_resets(af.namespace_of(where), where, to_library(final), observations)
+    return before_resets(af.namespace_of(ended_mask), ended_mask, to_library(final), observations)
 
 
 def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: AnyTree) -> Any:
@@ -397,4 +401,4 @@ def before_resets(xp: Namespace, ended: AnyArray, final: AnyTree, observations: 
         final: a batch with the last observations in the rows of ended episodes. Other rows are ignored.
         observations: a batch of the observations that the step has returned.
     """
-    return mapped(lambda last, other: select(xp, ended, last, other), final, observations)
+    return mapped(lambda x, y: select(xp, ended, x, y), final, observations)

@@ -87,8 +87,8 @@ class Immutable:
                 _freeze_after(cls, "__init__")
                 _freeze_after(cls, "__setstate__")
                 type.__setattr__(cls, "_immutable_class", cls)
-            new = super().__new__
-            return new(cls) if new is object.__new__ else new(cls, *args, **options)
+            create = super().__new__
+            return create(cls) if create is object.__new__ else create(cls, *args, **options)
 
     def __setstate__(self, state: AnyTree) -> None:
         for name, value in _attributes(state).items():
@@ -100,8 +100,8 @@ class Immutable:
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
             # ignore fields with compare=False, unless they are arguments, which compiled code may use
-            others = (field.name for field in fields if not field.compare and not field.init)
-            ignored = {KEPT, *others}
+            uncompared = (field.name for field in fields if not field.compare and not field.init)
+            ignored = {KEPT, *uncompared}
             computed = functools.cached_property, once
             parts = {
                 name: part
@@ -189,13 +189,13 @@ def _read_only(part: Any, value: AnyTree, name: str) -> Any:
         name: the name of the attribute, for errors.
     """
     try:
-        leaves, layout = ([part], None) if isinstance(part, np.ndarray) else af.flatten(part)
+        leaves, tree_spec = ([part], None) if isinstance(part, np.ndarray) else af.flatten(part)
     except af.StructureError:
         return part
     copies = [_copy(x, value, name) if isinstance(x, np.ndarray) else x for x in leaves]
     if all(map(operator.is_, leaves, copies)):
         return part
-    return layout.unflatten(copies) if layout else copies[0]
+    return tree_spec.unflatten(copies) if tree_spec else copies[0]
 
 
 def _copy(x: AnyArray, value: AnyTree, name: str) -> Any:

@@ -126,27 +126,27 @@ class Random(ABC):
         arrays = tuple(numpy.asarray(x) if isinstance(x, (list, tuple)) else x for x in arrays)
         dtypes = FLOATS if method in ("uniform", "normal") else INTEGERS
         name = dtype if isinstance(dtype, str) else dtype_name(dtype)
-        wrong, remedy = "", "Pass a tuple of integers of 0 or more, such as (3,)."
+        problem, remedy = "", "Pass a tuple of integers of 0 or more, such as (3,)."
         try:
             sizes = tuple(shape)
             if not all(hasattr(n, "__index__") and n >= 0 for n in sizes):
                 raise TypeError
         except TypeError:
-            sizes, wrong = (), f"the shape {shape!r:.80}"
+            sizes, problem = (), f"the shape {shape!r:.80}"
         if name not in dtypes:
-            wrong, remedy = f"the dtype {dtype!r:.80}", f"Pass one of {', '.join(dtypes)}."
-        for extents in [tuple(getattr(x, "shape", ())) for x in arrays] if not wrong else ():
-            rows = extents[:-1] if method == "categorical" else extents
-            pairs = zip(reversed(rows), reversed(sizes), strict=False)
-            if len(rows) > len(sizes) or any(a not in (1, b) for a, b in pairs):
-                wrong = f"the shape {sizes} with an array of shape {extents}, which does not broadcast to it"
+            problem, remedy = f"the dtype {dtype!r:.80}", f"Pass one of {', '.join(dtypes)}."
+        for array_shape in [tuple(getattr(x, "shape", ())) for x in arrays] if not problem else ():
+            batch_shape = array_shape[:-1] if method == "categorical" else array_shape
+            length_pairs = zip(reversed(batch_shape), reversed(sizes), strict=False)
+            if len(batch_shape) > len(sizes) or any(a not in (1, b) for a, b in length_pairs):
+                problem = f"the shape {sizes} with an array of shape {array_shape}, which does not broadcast to it"
                 remedy = (
                     "Pass the shape of the whole result, or an array that broadcasts to the shape."
                 )
             elif method == "categorical":
-                check_integers(0, extents[-1] if extents else 0, name)
-        if wrong:
-            raise OptionError(f"rng.{method} does not support {wrong}", remedy=remedy)
+                check_integers(0, array_shape[-1] if array_shape else 0, name)
+        if problem:
+            raise OptionError(f"rng.{method} does not support {problem}", remedy=remedy)
         return sizes, name, *arrays
 
     def getstate(self) -> Any:
@@ -239,22 +239,22 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
         OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range.
     """
     limits = _limits(dtype)
-    first, last = _extreme(low, min), _extreme(high, max)
+    lower, upper = _extreme(low, min), _extreme(high, max)
     if limits is not None:
         least, most = limits
-        if (first is not None and first < least) or (last is not None and last > most + 1):
+        if (lower is not None and lower < least) or (upper is not None and upper > most + 1):
             raise OptionError(
-                f"integers from {first if first is not None else 'low'} to below {last if last is not None else 'high'} "
+                f"integers from {lower if lower is not None else 'low'} to below {upper if upper is not None else 'high'} "
                 f"do not fit {dtype}, whose range is {least} to {most}",
                 remedy="Pass other bounds, or a wider dtype.",
             )
-    if first is not None and last is not None:
-        empty = first >= last
-        if not empty and not (type(low) is type(high) is int):
+    if lower is not None and upper is not None:
+        is_empty = lower >= upper
+        if not is_empty and not (type(low) is type(high) is int):
             import numpy
 
-            empty = bool(numpy.any(numpy.asarray(low) >= numpy.asarray(high)))
-        if empty:
+            is_empty = bool(numpy.any(numpy.asarray(low) >= numpy.asarray(high)))
+        if is_empty:
             raise OptionError(
                 f"there are no integers from {low!r:.80} to below {high!r:.80}",
                 remedy="Pass a `high` that is greater than `low`.",
@@ -264,11 +264,11 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
 @functools.lru_cache(64)
 def _limits(dtype: str) -> tuple[int, int] | None:
     """Return the lowest and the highest integer of an integer dtype, or None for other dtypes."""
-    named = re.fullmatch(r"(u?)int(\d+)", dtype)
-    if named is None:
+    dtype_match = re.fullmatch(r"(u?)int(\d+)", dtype)
+    if dtype_match is None:
         return None
-    bits = int(named[2])
-    return (0, 2**bits - 1) if named[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    bits = int(dtype_match[2])
+    return (0, 2**bits - 1) if dtype_match[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:

@@ -79,22 +79,22 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         self._bridged = Bridged(envs, "RslRlVecEnv", "rsl_rl", "torch", device, needs_final=False)
         self.envs = self._bridged.envs
         self.num_envs = envs.num_envs
-        observed, acted = envs.single_observation_space, envs.single_action_space
-        self._grouped = isinstance(observed, spaces.Dict)
-        groups = observed.spaces if isinstance(observed, spaces.Dict) else {"policy": observed}
-        for part in groups.values():
-            if not isinstance(part, (spaces.Box, spaces.MultiBinary)):
+        obs_space, act_space = envs.single_observation_space, envs.single_action_space
+        self._grouped = isinstance(obs_space, spaces.Dict)
+        groups = obs_space.spaces if isinstance(obs_space, spaces.Dict) else {"policy": obs_space}
+        for group_space in groups.values():
+            if not isinstance(group_space, (spaces.Box, spaces.MultiBinary)):
                 raise TypeError(
-                    f"rsl_rl learns from a Box, a MultiBinary or a Dict of these, not from {observed}. Flatten the "
+                    f"rsl_rl learns from a Box, a MultiBinary or a Dict of these, not from {obs_space}. Flatten the "
                     "observations, for example by FlattenObservation of arrayferry_gym.wrappers.vector"
                 )
-        if not isinstance(acted, spaces.Box):
+        if not isinstance(act_space, spaces.Box):
             raise TypeError(
-                f"the policies of rsl_rl are continuous, but the actions are {acted}. Use an environment whose actions are a Box"
+                f"the policies of rsl_rl are continuous, but the actions are {act_space}. Use an environment whose actions are a Box"
             )
-        self._shapes = {key: (self.num_envs, *(x.shape or (1,))) for key, x in groups.items()}
-        self._action_shape = (self.num_envs, *acted.shape)
-        self.num_actions = int(torch.Size(acted.shape).numel())
+        self._shapes = {key: (self.num_envs, *(box.shape or (1,))) for key, box in groups.items()}
+        self._action_shape = (self.num_envs, *act_space.shape)
+        self.num_actions = int(torch.Size(act_space.shape).numel())
         limit = step_limit(envs)
         limit = getattr(envs, "max_episode_length", None) if limit is None else limit
         self.max_episode_length = sys.maxsize if limit is None else limit
@@ -140,27 +140,27 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             shape), and extras (a dict).
         """
         self.get_observations()
-        final, rewards, terminated, truncated, _ = self._bridged.step(
+        final_obs, rewards, terminated, truncated, _ = self._bridged.step(
             actions.reshape(self._action_shape)
         )
         ended = terminated | truncated
         extras = {"time_outs": truncated & ~terminated}
         # in environments that are not simulators, "log" and "episode" may mean something else
         if self._bridged.simulator is not None:
-            extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
+            extras.update((key, info) for key, info in self._bridged.given.items() if key in LOGGED)
         if not self._bridged.loses_final:
-            extras["final_observations"] = self._tensordict(final)
-        observations = self._bridged.reset(ended) if ended.any() else final
+            extras["final_observations"] = self._tensordict(final_obs)
+        observations = self._bridged.reset(ended) if ended.any() else final_obs
         self._observations = self._tensordict(observations)
         self._lengths = torch.where(ended, 0, self._lengths + 1)
         return self._observations, rewards.to(torch.float32), ended, extras
 
     def _tensordict(self, observations: AnyTree) -> Any:
         groups = observations if self._grouped else {"policy": observations}
-        parts = {
+        tensors = {
             key: groups[key].to(torch.float32).reshape(shape) for key, shape in self._shapes.items()
         }
-        return TensorDict(parts, batch_size=(self.num_envs,), device=self.device)
+        return TensorDict(tensors, batch_size=(self.num_envs,), device=self.device)
 
     def close(self) -> None:
         """Close the environments."""

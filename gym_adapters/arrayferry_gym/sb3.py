@@ -70,9 +70,9 @@ class SB3VecEnv(VecEnv):
         self.envs = self._bridged.envs
         self._actions: Any = None
         self._infos: list[dict[str, Any]] = []  # for each environment, the latest infos
-        space = self.envs.single_observation_space
-        self._observes_masks = isinstance(space, spaces.Dict) and MASK in space.spaces
-        super().__init__(envs.num_envs, space, self.envs.single_action_space)
+        obs_space = self.envs.single_observation_space
+        self._observes_masks = isinstance(obs_space, spaces.Dict) and MASK in obs_space.spaces
+        super().__init__(envs.num_envs, obs_space, self.envs.single_action_space)
 
     def reset(self) -> Any:
         """Reset all environments with the seeds and options that were set, and return observations."""
@@ -101,22 +101,22 @@ class SB3VecEnv(VecEnv):
             Observations, rewards (float32 of shape (num_envs,)), ends of episodes (bool of the same shape), and infos (a
             list of dicts).
         """
-        final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
-        observations, ended = final, terminated | truncated
-        cuts = (truncated & ~terminated).tolist()
+        final_obs, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
+        observations, ended = final_obs, terminated | truncated
+        cut_flags = (truncated & ~terminated).tolist()
         if not infos:
-            infos = [{"TimeLimit.truncated": cut} for cut in cuts]
+            infos = [{"TimeLimit.truncated": is_cut} for is_cut in cut_flags]
         else:
-            for info, cut in zip(infos, cuts, strict=True):
-                info["TimeLimit.truncated"] = cut
+            for info, is_cut in zip(infos, cut_flags, strict=True):
+                info["TimeLimit.truncated"] = is_cut
         self._infos = list(infos)
-        (rows,) = ended.nonzero()
-        if len(rows):
-            observations, firsts = self._bridged.reset(self._bridged.done), self._bridged.firsts
-            lasts = self._rows(final, rows)
-            for index, last in zip(rows.tolist(), lasts, strict=True):
-                self.reset_infos[index] = self._infos[index] = firsts[index]
-                infos[index]["terminal_observation"] = last
+        (ended_rows,) = ended.nonzero()
+        if len(ended_rows):
+            observations, new_infos = self._bridged.reset(self._bridged.done), self._bridged.firsts
+            last_obs = self._rows(final_obs, ended_rows)
+            for index, last_row in zip(ended_rows.tolist(), last_obs, strict=True):
+                self.reset_infos[index] = self._infos[index] = new_infos[index]
+                infos[index]["terminal_observation"] = last_row
         return observations, rewards.astype(np.float32), ended, infos
 
     def _rows(self, observations: AnyTree, rows: AnyArray) -> Any:
@@ -124,8 +124,8 @@ class SB3VecEnv(VecEnv):
         space = self.observation_space
         if isinstance(observations, np.ndarray):
             return observations[rows]
-        parts = zip(*(part[rows] for part in split(space, observations)), strict=True)
-        return (build(space, part) for part in parts)
+        row_parts = zip(*(part[rows] for part in split(space, observations)), strict=True)
+        return (build(space, parts) for parts in row_parts)
 
     def close(self) -> None:
         """Close the environments."""
@@ -137,8 +137,8 @@ class SB3VecEnv(VecEnv):
 
     def _serves_masks(self, name: str) -> bool:
         """Tell whether `name` is "action_masks" and observations or infos have masks, but no method returns them."""
-        there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
-        return name == MASKS and bool(there) and not self._bridged.has_method(name)
+        exists = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
+        return name == MASKS and bool(exists) and not self._bridged.has_method(name)
 
     def _mask(self, index: int) -> Any:
         """Return the action mask of one environment, bool and one-dimensional."""

@@ -87,8 +87,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """
         ids = self._ids(env_id)
         observations = self._bridged.reset(self._rows(ids), **kwargs)
-        firsts = self._bridged.firsts
-        return self._observations(observations, ids), _array([dict(firsts[index]) for index in ids])
+        infos = self._bridged.firsts
+        return self._observations(observations, ids), _array([dict(infos[index]) for index in ids])
 
     def step(self, action: AnyTree, id: Any = None) -> tuple[Any, Any, Any, Any, Any]:  # noqa: A002
         """Take a step in all environments, or in those with the given indices.
@@ -101,13 +101,13 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             The observations, rewards, terminated, truncated and infos of the selected environments.
         """
         ids = self._ids(id)
-        chosen = np.asarray(action)
-        actions = np.repeat(chosen[:1], self.env_num, axis=0)
-        actions[ids] = chosen
-        rows = None if len(ids) == self.env_num else self._rows(ids)
-        observations, *numbers, infos = self._bridged.step(actions, rows)
+        chosen_actions = np.asarray(action)
+        actions = np.repeat(chosen_actions[:1], self.env_num, axis=0)
+        actions[ids] = chosen_actions
+        row_mask = None if len(ids) == self.env_num else self._rows(ids)
+        observations, *arrays, infos = self._bridged.step(actions, row_mask)
         dicts = [{**(infos[index] if infos else {}), "env_id": index} for index in ids]
-        reward, terminated, truncated = (part[ids] for part in numbers)
+        reward, terminated, truncated = (array[ids] for array in arrays)
         return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
 
     def seed(self, seed: int | list[int] | None = None) -> list[Any]:
@@ -123,7 +123,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             return [None] * self.env_num
         self._bridged.seed(seed)
         seeds = range(seed, seed + self.env_num) if isinstance(seed, int) else seed
-        return [[one] for one in seeds]
+        return [[env_seed] for env_seed in seeds]
 
     def _ids(self, env_id: Any) -> list[int]:
         """Return an index, or several indices, as a list. None means the indices of all environments."""
@@ -131,9 +131,9 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return self.ready_id if env_id is None else np.atleast_1d(np.asarray(env_id)).tolist()
 
     def _rows(self, ids: list[int]) -> Any:
-        rows = np.zeros(self.env_num, bool)
-        rows[ids] = True
-        return rows
+        row_mask = np.zeros(self.env_num, bool)
+        row_mask[ids] = True
+        return row_mask
 
     def _observations(self, batch: AnyTree, ids: list[int]) -> Any:
         """Return the observations of some environments as an array. For a Dict, return an object array of dicts."""

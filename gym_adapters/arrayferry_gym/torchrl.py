@@ -101,10 +101,10 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         self._action_parts = _Parts(
             envs.single_action_space, n, self.device, "action", one_hot=not categorical_actions
         )
-        for first, *_ in self._observation_parts.parts:
-            if first in TAKEN:
+        for first_key, *_ in self._observation_parts.parts:
+            if first_key in TAKEN:
                 raise af.OptionError(
-                    f"the observation has a part {first!r}, a name that TorchRL uses itself",
+                    f"the observation has a part {first_key!r}, a name that TorchRL uses itself",
                     remedy="Rename this part in the environment.",
                 )
         self.observation_spec: Any = self._observation_parts.spec
@@ -127,27 +127,27 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     def _reset(
         self, tensordict: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
-        rows = None if tensordict is None else tensordict.get("_reset", None)
-        if rows is not None:
-            rows = rows.reshape(self.batch_size)
-        return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
+        row_mask = None if tensordict is None else tensordict.get("_reset", None)
+        if row_mask is not None:
+            row_mask = row_mask.reshape(self.batch_size)
+        return self._tensordict(self._bridged.reset(row_mask, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
         # rollouts that continue until all episodes have ended pass a mask of environments to step
-        rows = tensordict.get("_step", None)
-        if rows is not None:
-            rows = rows.reshape(self.batch_size)
+        row_mask = tensordict.get("_step", None)
+        if row_mask is not None:
+            row_mask = row_mask.reshape(self.batch_size)
         actions = self._action_parts.to_env(tensordict)
-        observations, rewards, terminated, truncated, _ = self._bridged.step(actions, rows)
+        observations, rewards, terminated, truncated, _ = self._bridged.step(actions, row_mask)
         result = self._tensordict(observations)
         result["reward"] = rewards.to(torch.float32)[:, None]
         result["terminated"], result["truncated"] = terminated[:, None], truncated[:, None]
         result["done"] = (terminated | truncated)[:, None]
-        if rows is None:
+        if row_mask is None:
             return result
-        before = tensordict.select(*result.keys(True, True), strict=False)
-        before["reward"] = torch.zeros_like(result["reward"])
-        return torch.where(rows, result, before)
+        previous_result = tensordict.select(*result.keys(True, True), strict=False)
+        previous_result["reward"] = torch.zeros_like(result["reward"])
+        return torch.where(row_mask, result, previous_result)
 
     def _tensordict(self, observations: AnyTree) -> Any:
         parts = self._observation_parts.from_env(observations)
@@ -174,12 +174,12 @@ class _Part:
     """
 
     def __init__(self, space: Any, n: int, device: Device, key: Any, *, one_hot: bool) -> None:
-        mask = key == (MASK,) and isinstance(space, (spaces.Box, spaces.MultiBinary))
-        dtype = torch.bool if mask else getattr(torch, str(space.dtype), None)
+        is_mask = key == (MASK,) and isinstance(space, (spaces.Box, spaces.MultiBinary))
+        dtype = torch.bool if is_mask else getattr(torch, str(space.dtype), None)
         if dtype is None or not isinstance(space, ARRAYS):
-            place = "".join(f"[{part!r}]" for part in key)
+            key_text = "".join(f"[{part!r}]" for part in key)
             raise TypeError(
-                f"{space}{place} has no fixed shape or no numbers, which TorchRL needs. Use a Box"
+                f"{space}{key_text} has no fixed shape or no numbers, which TorchRL needs. Use a Box"
             )
         self.counted = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
         self.one_hot = one_hot and self.counted
@@ -189,15 +189,15 @@ class _Part:
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         if isinstance(space, spaces.Discrete):
             count = int(space.n)
-            cls, shape = (OneHot, (n, count)) if one_hot else (Categorical, (n,))
-            self.spec: Any = cls(count, shape, **options)
+            spec_cls, shape = (OneHot, (n, count)) if one_hot else (Categorical, (n,))
+            self.spec: Any = spec_cls(count, shape, **options)
         elif isinstance(space, spaces.MultiDiscrete):
             counts = [int(count) for count in space.nvec.flatten()]
-            kind, length = (
+            multi_cls, length = (
                 (MultiOneHot, sum(counts)) if one_hot else (MultiCategorical, len(counts))
             )
-            self.spec = kind(counts, (n, length), **options)
-        elif mask or isinstance(space, spaces.MultiBinary):
+            self.spec = multi_cls(counts, (n, length), **options)
+        elif is_mask or isinstance(space, spaces.MultiBinary):
             self.spec = Binary(shape=self.shape, **options)
         elif space.bounded_below.any() or space.bounded_above.any():
             low, high = (torch.as_tensor(bound, **options) for bound in (space.low, space.high))
@@ -235,9 +235,9 @@ class _Parts:
         self, space: Space[Any], n: int, device: Device, name: str, *, one_hot: bool
     ) -> None:
         self.space = space
-        below = (name,) if name == "action" or branches(space) is None else ()
+        key_prefix = (name,) if name == "action" or branches(space) is None else ()
         self.parts = {
-            (key := (*below, *map(str, keys))): _Part(leaf, n, device, key, one_hot=one_hot)
+            (key := (*key_prefix, *map(str, keys))): _Part(leaf, n, device, key, one_hot=one_hot)
             for leaf, keys in keyed(space)
         }
         self.spec = Composite(shape=(n,), device=device)

@@ -128,16 +128,16 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """Take a step in all environments, with actions of any library."""
         self._note = None
         try:
-            observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
+            observations, rewards, terminated, truncated, infos = self.env.step(self._act(actions))
         except Exception as error:
             self._explain(error)
             raise
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)
-        if not getattr(ended, "dtype", None) is getattr(cut, "dtype", None) is BOOL:
-            ended, cut = as_flags(ended), as_flags(cut)
-        results: Any = observations, rewards, ended, cut
+        if not getattr(terminated, "dtype", None) is getattr(truncated, "dtype", None) is BOOL:
+            terminated, truncated = as_flags(terminated), as_flags(truncated)
+        results: Any = observations, rewards, terminated, truncated
         if self._final_in_batch:
             results = *results, infos.get("final_obs")
         # all results are converted in one call, which is faster for some libraries
@@ -147,14 +147,14 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             except af.ConversionError as error:
                 explain(error, ("observations", "rewards", "terminated", "truncated", "final_obs"))
                 raise
-        observations, rewards, ended, cut, *final = results
+        observations, rewards, terminated, truncated, *final_obs = results
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)
         if self._stack_final:
-            infos = self._with_final(observations, ended, cut, infos, *final)
+            infos = self._with_final(observations, terminated, truncated, infos, *final_obs)
         elif infos:
             infos = libraries.convert_infos(infos)
-        return observations, rewards, ended, cut, infos
+        return observations, rewards, terminated, truncated, infos
 
     def _cast_rewards(self, rewards: AnyArray) -> Any:
         if isinstance(rewards, (dict, list, tuple)):
@@ -175,12 +175,12 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             arrayferry.OptionError: the environment does not return last observations.
         """
         mode = self.autoreset_mode
-        why = "loses the last observations of episodes" if loses_final(self.env) else None
+        reason = "loses the last observations of episodes" if loses_final(self.env) else None
         if mode is not None and not RULES[autoreset_mode_of(mode)].tells_final:
-            why = f"resets in {autoreset_mode_of(mode).name} mode"
-        if why is not None:
+            reason = f"resets in {autoreset_mode_of(mode).name} mode"
+        if reason is not None:
             raise af.OptionError(
-                f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
+                f"stack_final=True, but {self.env!r:.80} {reason}, so that there is no final_obs",
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec(id, n, "sync", vector_kwargs={"autoreset_mode": "SameStep"})'
                 "), or leave out stack_final: in the other modes, a step returns the observations before any reset.",
             )

@@ -48,9 +48,9 @@ def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) 
 
     Axes of length 1 are ignored. If `num_envs` is more than 1, the length of the first axis must match exactly.
     """
-    first = 0 if num_envs in (None, 1) else 1
-    actual, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
-    return shape[:first] == space.shape[:first] and actual == wanted
+    num_exact = 0 if num_envs in (None, 1) else 1
+    actual, wanted = (tuple(n for n in x[num_exact:] if n != 1) for x in (shape, space.shape))
+    return shape[:num_exact] == space.shape[:num_exact] and actual == wanted
 
 
 def value_rule(x: AnyArray, space: Any, *, strict: bool = False) -> Any:
@@ -134,10 +134,10 @@ class Fitter:
             fitted = self._parts(value, space, place)
         elif isinstance(space, spaces.Text) and not isinstance(value, str):
             raise self._unfit(space, place, "the space takes a string")
-        standard = type(space).__module__.startswith("gymnasium.spaces.")
+        is_standard = type(space).__module__.startswith("gymnasium.spaces.")
         if isinstance(space, STRUCTURED):
             return self._contained(value, space, place)
-        if self.strict and (isinstance(space, spaces.Text) or not standard):
+        if self.strict and (isinstance(space, spaces.Text) or not is_standard):
             self._contained(fitted, space, place)
         return fitted
 
@@ -169,89 +169,89 @@ class Fitter:
 
     def _shaped(self, x: AnyArray, space: Any, place: Place) -> Any:
         """Reshape an array to the shape of the space. An array that is to be passed on stays unchanged."""
-        shape, wanted, n = tuple(x.shape), space.shape, self.num_envs
+        shape, wanted, num_envs = tuple(x.shape), space.shape, self.num_envs
         if shape == wanted:
             return x
-        if shape_rule(shape, space, n):
+        if shape_rule(shape, space, num_envs):
             return af.namespace_of(x).reshape(x, wanted)
-        alone = n is None or (n == 1 and len(shape) < len(wanted))
-        enough = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
-        if not (alone and enough and self.passes_on) or self.strict:
+        is_single = num_envs is None or (num_envs == 1 and len(shape) < len(wanted))
+        has_enough = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
+        if not (is_single and has_enough and self.passes_on) or self.strict:
             raise self._unfit(space, place, f"the space takes the shape {wanted}, not {shape}")
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
     def _values(self, x: AnyArray, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and cast it to the dtype that the environment expects."""
-        source, fits = af.backend_of(x), True
-        if not source.is_traced(x):
+        x_backend, fits_space = af.backend_of(x), True
+        if not x_backend.is_traced(x):
             host: Any = x if isinstance(x, NUMPY) else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)
             except ValueError as error:
                 if self.strict or not isinstance(space, spaces.Box):
                     raise self._unfit(space, place, str(error)) from None
-                self.passed_on, cast, fits = f"{error}{place.clause}", host, False
+                self.passed_on, cast, fits_space = f"{error}{place.clause}", host, False
             if self.backend.name == "numpy":
                 return cast[()] if isinstance(space, spaces.Discrete) else cast
-            if source is not self.backend:
+            if x_backend is not self.backend:
                 return af.convert(cast, self.backend)
-            if fits:
+            if fits_space:
                 # raises a NarrowingError for numbers that the library cannot represent
                 af.fit_dtype(cast, self.backend, "checked")
         elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "the space takes whole numbers")
-        wanted = held_dtype(space.dtype, self.backend)
-        if fits and dtype_name(x.dtype) != wanted:
+        wanted_dtype = held_dtype(space.dtype, self.backend)
+        if fits_space and dtype_name(x.dtype) != wanted_dtype:
             xp = af.namespace_of(x)
-            x = xp.astype(x, getattr(xp, wanted))
+            x = xp.astype(x, getattr(xp, wanted_dtype))
         return x
 
     def _parts(self, value: AnyTree, space: Any, place: Place) -> Any:
         """Fit each part of a value to its space in a Dict or Tuple."""
         if isinstance(space, spaces.Dict):
-            inner = space.spaces
-            wanted = f"the space takes a dict with the keys {list(inner)}"
+            subspaces = space.spaces
+            reason = f"the space takes a dict with the keys {list(subspaces)}"
             if not isinstance(value, Mapping):
-                raise self._unfit(space, place, wanted)
-            missing = [key for key in inner if key not in value]
+                raise self._unfit(space, place, reason)
+            missing = [key for key in subspaces if key not in value]
             if missing:
-                raise self._unfit(space, place, f"{wanted}, and {missing[0]!r} is missing")
-            further = [key for key in value if key not in inner]
-            if further and self.strict:
-                raise self._unfit(space, place, f"{wanted}, and {further[0]!r} is none of them")
-            parts = {key: self._fit(value[key], inner[key], place[key]) for key in inner}
-            if further and self.passes_on:
-                parts.update((key, value[key]) for key in further)
-                key = f"the key {further[0]!r}{place.clause}"
-                self.passed_on = f"it has {key}, which the space does not have"
+                raise self._unfit(space, place, f"{reason}, and {missing[0]!r} is missing")
+            extras = [key for key in value if key not in subspaces]
+            if extras and self.strict:
+                raise self._unfit(space, place, f"{reason}, and {extras[0]!r} is none of them")
+            parts = {key: self._fit(value[key], subspaces[key], place[key]) for key in subspaces}
+            if extras and self.passes_on:
+                parts.update((key, value[key]) for key in extras)
+                key_text = f"the key {extras[0]!r}{place.clause}"
+                self.passed_on = f"it has {key_text}, which the space does not have"
             return parts
-        alone = self.num_envs is None and bool(getattr(value, "ndim", 0))
-        if alone and len(value) == len(space.spaces):
+        is_array = self.num_envs is None and bool(getattr(value, "ndim", 0))
+        if is_array and len(value) == len(space.spaces):
             # like Gymnasium, convert an array to a list of its rows
             value = [value[index, ...] for index in range(len(value))]
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"the space takes a tuple of {len(space.spaces)} parts")
         pairs = enumerate(zip(value, space.spaces, strict=True))
-        return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
+        return tuple(self._fit(part, subspace, place[index]) for index, (part, subspace) in pairs)
 
     def _contained(self, value: AnyTree, space: Any, place: Place) -> Any:
         """Check a value with `space.contains`, after a conversion to NumPy.
 
         Return the value in NumPy if the environment is in NumPy, and otherwise unchanged.
         """
-        numpy: Any = None
+        numpy_value: Any = None
         try:
-            numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")
-            numpy = map_arrays(_as_sampled, numpy)
-            contained = space.contains(numpy)
+            numpy_value = af.convert(value, "numpy", unsupported="keep", sparse="dense")
+            numpy_value = map_arrays(_as_sampled, numpy_value)
+            contained = space.contains(numpy_value)
         except af.TracedValueError:
             return value
         except Exception:  # the value cannot be converted, or `contains` does not support it
             contained = False
         if not contained:
             raise self._unfit(space, place, "contains() of the space returns False")
-        return numpy if self.backend.name == "numpy" else value
+        return numpy_value if self.backend.name == "numpy" else value
 
     def _unfit(self, space: Any, place: Place, reason: str) -> af.ConversionError:
         """Return the error for a value that is not valid for the space."""

@@ -26,10 +26,10 @@ class Place:
 
     def __getitem__(self, key: Any) -> Place:
         try:
-            inside = self.value[key]
+            part = self.value[key]
         except Exception:
-            inside = self.value
-        return Place(inside, f"{self.path}[{key!r}]")
+            part = self.value
+        return Place(part, f"{self.path}[{key!r}]")
 
     @property
     def clause(self) -> str:
@@ -40,8 +40,8 @@ class Place:
 def described(value: AnyTree) -> str:
     """Describe a value in a few words for an error message, such as `"of shape (2,) and dtype float32"`."""
     if isinstance(value, (np.ndarray, np.generic)):
-        numbers = np.array2string(np.asarray(value).ravel(), threshold=6)
-        return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers}"
+        numbers_text = np.array2string(np.asarray(value).ravel(), threshold=6)
+        return f"of shape {value.shape} and dtype {value.dtype} with the values {numbers_text}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"of shape {tuple(value.shape)} and dtype {value.dtype}"
     return f"of type {type(value).__name__}: {value!r:.60}"
@@ -50,8 +50,8 @@ def described(value: AnyTree) -> str:
 def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | None:
     """Return a hint about a mistake that the user probably made, with a remedy. Return None if there is no hint."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(space, spaces.Tuple):
-        first, second = value
-        if (hasattr(first, "dtype") and getattr(first, "ndim", 0) != 0) or second is None:
+        action, extra = value
+        if (hasattr(action, "dtype") and getattr(action, "ndim", 0) != 0) or extra is None:
             return (
                 "It looks like a pair of an action and something else, such as its log-probability or a "
                 "state: pass its first part."
@@ -70,15 +70,15 @@ def likely_mistake(value: AnyTree, space: Any, num_envs: int | None) -> str | No
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and num_envs is not None:
         batch, count = (num_envs,), int(space.nvec.flat[0])
     if count is not None and shape == (*batch, int(count)) and shape != tuple(space.shape):
-        what = "logits or probabilities" if "float" in str(value.dtype) else "a one-hot code"
+        guess = "logits or probabilities" if "float" in str(value.dtype) else "a one-hot code"
         return (
-            f"It looks like {what} of {count} actions: pass the index of one, such as argmax(-1)."
+            f"It looks like {guess} of {count} actions: pass the index of one, such as argmax(-1)."
         )
     if num_envs is not None and shape[:1] != (num_envs,):
         return f"Pass one action for each of the {num_envs} environments, along the first axis."
     if num_envs is not None:
-        whole = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
-        return "Cast it to an integer dtype." if whole and "float" in str(value.dtype) else None
+        is_int = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
+        return "Cast it to an integer dtype." if is_int and "float" in str(value.dtype) else None
     if len(shape) == len(space.shape) + 1 and shape[1:] == tuple(space.shape):
         return "It has one axis too many, like a batch of actions: pass one action, such as x[0]."
     return None

@@ -55,8 +55,8 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
             self[type(action)] = way, None, None
             return
         try:
-            quick = way(action)
-            if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
+            quick_fitted = way(action)
+            if quick_fitted.dtype == fitted.dtype and quick_fitted.shape == fitted.shape:
                 self[type(action)] = way, fitted.dtype, fitted.shape
         except Exception:  # the way does not work for this action
             return
@@ -81,9 +81,9 @@ class Judge:
     def _act(self, action: AnyTree) -> Any:
         """Return an action as the environment expects it, fitted in a quick way if possible."""
         __tracebackhide__ = True
-        entry = self._quick.get(type(action))
-        if entry is not None:
-            way, dtype, shape = entry
+        way_entry = self._quick.get(type(action))
+        if way_entry is not None:
+            way, dtype, shape = way_entry
             try:
                 fitted = way(action)
                 if fitted is not None and (
@@ -117,59 +117,59 @@ def quick_way(
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):
         cls = type(action)
-        is_one = cls in (int, bool) or (backend is not None and has_item(backend, cls))
-        return _one(space, action) if is_one else None
+        is_number = cls in (int, bool) or (backend is not None and has_item(backend, cls))
+        return _one(space, action) if is_number else None
     if not hasattr(action, "dtype") or not isinstance(space, ARRAYS):
         return None
     # reading values from a GPU would block, and traced arrays have no values
-    reads = in_numpy or (
+    reads_values = in_numpy or (
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
-    if not reads:
-        given, in_env = action.dtype, af.namespace_of(fitted)
+    if not reads_values:
+        act_dtype, env_xp = action.dtype, af.namespace_of(fitted)
         if is_box or convert(action).dtype == fitted.dtype:
             return convert
-        return lambda x: in_env.astype(convert(x), fitted.dtype) if x.dtype == given else None
-    read = convert if in_numpy else af.converter("numpy", sparse="dense")
-    dtype, test = read(action).dtype, None
-    wanted: Any = fitted.dtype if in_numpy else dtype_named(dtype_name(fitted.dtype))
-    stays = not in_numpy and backend is convert.target
-    if is_box and dtype == wanted and (stays or not any_library):
+        return lambda x: env_xp.astype(convert(x), fitted.dtype) if x.dtype == act_dtype else None
+    to_numpy = convert if in_numpy else af.converter("numpy", sparse="dense")
+    dtype, is_in_range = to_numpy(action).dtype, None
+    wanted_dtype: Any = fitted.dtype if in_numpy else dtype_named(dtype_name(fitted.dtype))
+    same_library = not in_numpy and backend is convert.target
+    if is_box and dtype == wanted_dtype and (same_library or not any_library):
         return convert
-    if is_box and not in_numpy and dtype_info(dtype).kind != dtype_info(wanted).kind:
+    if is_box and not in_numpy and dtype_info(dtype).kind != dtype_info(wanted_dtype).kind:
         return None  # the environment's library may lack the dtype of the action
     if not is_box:
-        test = range_test(space, dtype)
-        if test is None or range_test(space, wanted) is None:
+        is_in_range = range_test(space, dtype)
+        if is_in_range is None or range_test(space, wanted_dtype) is None:
             return None
-    xp: Any = af.namespace_of(array) if stays else None
+    xp: Any = af.namespace_of(array) if same_library else None
     # a plain cast preserves the numbers if their range is tested, or if the new dtype is wider
-    safe = not is_box or _is_wider(wanted, dtype)
+    cast_is_safe = not is_box or _is_wider(wanted_dtype, dtype)
 
-    def several(actions: Any) -> Any:
-        host = read(actions)
-        if host.dtype != dtype or not (test is None or test(host)):
+    def fit_several(actions: Any) -> Any:
+        host = to_numpy(actions)
+        if host.dtype != dtype or not (is_in_range is None or is_in_range(host)):
             return None
-        if dtype != wanted:
-            host = host.astype(wanted) if safe else cast_numbers(host, wanted)
-        if not stays:
+        if dtype != wanted_dtype:
+            host = host.astype(wanted_dtype) if cast_is_safe else cast_numbers(host, wanted_dtype)
+        if not same_library:
             return host if in_numpy or (any_library and not observers) else convert(host)
         actions = convert(actions)
         return actions if actions.dtype == fitted.dtype else xp.astype(actions, fitted.dtype)
 
-    return several
+    return fit_several
 
 
 def _one(space: spaces.Discrete, action: AnyTree) -> Way:
     """Return a quick way for a Discrete in NumPy. It fits actions of the type of `action`, of any library."""
     low, high = map(int, bounds_of(space))
-    kind: Any = space.dtype.type
+    scalar_type: Any = space.dtype.type
     cls = type(action)
     # another dtype needs all checks, since `item()` of a datetime64 may return an int
     dtype = action.dtype if cls is np.ndarray else None
-    numbers: dict[int, Any] = {}  # looking up a NumPy scalar is faster than creating it
+    cached_scalars: dict[int, Any] = {}  # looking up a NumPy scalar is faster than creating it
 
-    def one(new_action: Any) -> Any:
+    def fit_one(new_action: Any) -> Any:
         number = new_action
         if dtype is not None and new_action.dtype != dtype:
             return None
@@ -177,14 +177,14 @@ def _one(space: spaces.Discrete, action: AnyTree) -> Way:
             number = observed_read(item, new_action) if observers else new_action.item()
         if not isinstance(number, int):
             return None
-        scalar = numbers.get(number)
+        scalar = cached_scalars.get(number)
         if scalar is None and low <= number <= high:
-            scalar = kind(number)
-            if len(numbers) < FEW:
-                numbers[number] = scalar
+            scalar = scalar_type(number)
+            if len(cached_scalars) < FEW:
+                cached_scalars[number] = scalar
         return scalar
 
-    return one
+    return fit_one
 
 
 item = methodcaller("item")
@@ -193,8 +193,8 @@ item = methodcaller("item")
 
 def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
     """Tell whether both dtypes are integer or both are float, and `wide` represents all numbers of `dtype`."""
-    whole = dtype.kind in "iu" and wide.kind in "iu"
-    return (whole or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
+    both_integers = dtype.kind in "iu" and wide.kind in "iu"
+    return (both_integers or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
 
 
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
@@ -204,17 +204,17 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
     bool, or if it cannot represent all integers of the space.
     """
     if dtype.kind == "b":
-        of_numbers = range_test(space, np.dtype(np.uint8))
-        return of_numbers and (lambda x: of_numbers(x.view(np.uint8)))
+        uint8_test = range_test(space, np.dtype(np.uint8))
+        return uint8_test and (lambda x: uint8_test(x.view(np.uint8)))
     low, high = bounds_of(space)
     if dtype.kind not in "iu" or not dtype.isnative:
         return None
     limits, count = np.iinfo(dtype), high - low + 1
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    if low.min() < limits.min or high.max() > limits.max or count.max() > np.iinfo(unsigned).max:
+    uint_dtype = np.dtype(f"u{dtype.itemsize}")
+    if low.min() < limits.min or high.max() > limits.max or count.max() > np.iinfo(uint_dtype).max:
         return None
-    few = np.log2(count.astype(float)).sum() <= np.log2(FEW)
-    start, count, shifted = low.astype(dtype), count.astype(unsigned), bool(np.any(low))
+    has_few_values = np.log2(count.astype(float)).sum() <= np.log2(FEW)
+    start, count, needs_shift = low.astype(dtype), count.astype(uint_dtype), bool(np.any(low))
     seen: set[bytes] = set()
 
     def test(x: AnyArray) -> bool:
@@ -222,9 +222,9 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         if content in seen:
             return True
         # numbers below `start` become negative, and then, as unsigned integers, larger than `count`
-        shift = x - start if shifted else x
-        valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
-        if valid and few:
+        shifted_x = x - start if needs_shift else x
+        valid = 0 not in np.less(shifted_x.view(uint_dtype), count).tobytes()
+        if valid and has_few_values:
             seen.add(content)
         return valid
 

@@ -81,7 +81,7 @@ def takes(*left_out: str) -> Callable[[Any], Any]:
     """
 
     def decorate(init: Any) -> Any:
-        parameters = (x for name, x in _PARAMETERS.items() if name not in left_out)
+        parameters = (parameter for name, parameter in _PARAMETERS.items() if name not in left_out)
         init.__signature__ = inspect.Signature([*parameters])
         return init
 
@@ -101,11 +101,11 @@ def arguments_of(base: type, adapter: Any, *args: Any, **options: Any) -> dict[s
         arrayferry.OptionError: a name in `options` is not an argument of the constructor.
     """
     signature = inspect.signature(base.__init__)  # type: ignore[misc]
-    others = {name: x for name, x in options.items() if name not in signature.parameters}
-    refuse_unknown(others, base, type(adapter))
+    unknown = {name: value for name, value in options.items() if name not in signature.parameters}
+    refuse_unknown(unknown, base, type(adapter))
     bound = signature.bind(None, None, *args, **options)
     bound.apply_defaults()
-    return {name: x for name, x in bound.arguments.items() if name not in ("self", "env")}
+    return {name: value for name, value in bound.arguments.items() if name not in ("self", "env")}
 
 
 class Adapter(Copied, RecordConstructorArgs, Judge):
@@ -135,7 +135,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
             check = "off"  # the environment itself refuses what an adapter would refuse
         self._check = check
         self._convert_render = arguments.get("convert_render", False)
-        options = {name: x for name, x in arguments.items() if name in _CONVERTING}
+        options = {name: value for name, value in arguments.items() if name in _CONVERTING}
         metadata = getattr(env, "metadata", None) or {}
         self._libraries = Libraries(metadata, **options)
         target: Any = self._libraries.target_backend
@@ -207,11 +207,11 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         space = self._expected_space()
         num_envs = self.env.num_envs if isinstance(self.env, VectorEnv) else None
         strict = self._check == "strict"
-        agent = libraries.target_backend
+        backend_before = libraries.target_backend
         try:
             converted = libraries.to_env(action)
             # quick ways do not detect libraries, so those for the agent's former library are deleted
-            if libraries.target_backend is not agent:
+            if libraries.target_backend is not backend_before:
                 self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
@@ -223,8 +223,8 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
             libraries.warn_once("action", f"{self._note}. Pass actions as the space samples them")
         elif not strict and hasattr(fitted, "dtype"):
-            serves = isinstance(self.env, ServesFunctional)
-            way = quick_way(action, fitted, space, libraries.env, any_library=serves)
+            serves_functional = isinstance(self.env, ServesFunctional)
+            way = quick_way(action, fitted, space, libraries.env, any_library=serves_functional)
             self._quick.learn(action, fitted, way)
         return fitted
 
@@ -269,15 +269,15 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
 
     def _check_space(self) -> None:
         """Delete the quick ways if the environment has replaced its action space."""
-        before = self._expected[0]
-        if before is not None and before is not self._original("action_space"):
+        space_before = self._expected[0]
+        if space_before is not None and space_before is not self._original("action_space"):
             self._forget_ways()
 
     def _observe(self, observation: AnyTree) -> None:
         """Detect the library of the environment from an observation."""
-        before = self._libraries.env
+        conversion_before = self._libraries.env
         self._libraries.observe(observation)
-        if self._libraries.env is not before:
+        if self._libraries.env is not conversion_before:
             self._forget_ways()
 
 

@@ -194,20 +194,23 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def _set_spaces(self, observed: Any, acted: Any, bounds: Any) -> None:
         n = self.num_envs
-        one = self._space("observation_space", observed)
-        action = self._space("action_space", acted)
+        obs_space = self._space("observation_space", observed)
+        act_space = self._space("action_space", acted)
         if self._group is not None and observed is None:
-            groups = one.spaces if isinstance(one, spaces.Dict) else {}
+            groups = obs_space.spaces if isinstance(obs_space, spaces.Dict) else {}
             if self._group not in groups:
                 raise af.OptionError(
                     f"group={self._group!r} is not valid",
                     remedy=f"The groups are {', '.join(map(repr, groups)) or 'none'}.",
                 )
-            one = groups[self._group]
+            obs_space = groups[self._group]
         if bounds is not None:
-            action = with_bounds(action, *bounds)
-        self.single_observation_space, self.single_action_space = one, action
-        self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
+            act_space = with_bounds(act_space, *bounds)
+        self.single_observation_space, self.single_action_space = obs_space, act_space
+        self.observation_space, self.action_space = (
+            batch_space(obs_space, n),
+            batch_space(act_space, n),
+        )
 
     def _space(self, name: str, stated: Any) -> Space[Any]:
         """Return the space of one environment: the stated space or, if it is None, the space of the simulator."""
@@ -237,9 +240,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`. Other options are passed to the simulator."""
         arguments: dict[str, Any] = {}
-        rows: Any = None
-        others = options_of(options)
-        mask = reset_mask_of(others.pop("reset_mask", None), self.num_envs)
+        row_mask: Any = None
+        other_options = options_of(options)
+        mask = reset_mask_of(other_options.pop("reset_mask", None), self.num_envs)
         if mask is not None:
             if self._rows is None or self._last is None:
                 raise af.OptionError(
@@ -250,45 +253,45 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 )
             if not mask.any():
                 return self._copied(self._last), {}
-            rows = self._to_simulator(mask)
-            ids = self._xp.nonzero(rows)[0]
+            row_mask = self._to_simulator(mask)
+            ids = self._xp.nonzero(row_mask)[0]
             if self._rows == "options":
-                others["env_idx"] = ids
+                other_options["env_idx"] = ids
             else:
                 arguments[self._rows] = ids
-        if others:
+        if other_options:
             if "options" not in self._takes:
                 raise af.OptionError(
                     f"reset() of {self.env!r:.80} takes no options",
-                    remedy=f"Leave out {', '.join(others)}.",
+                    remedy=f"Leave out {', '.join(other_options)}.",
                 )
-            arguments["options"] = others
+            arguments["options"] = other_options
         if seed is not None:
             self._seed(seed_of(seed, self.num_envs), arguments)
         result = self.env.reset(**arguments)
-        first = result[0] if isinstance(result, tuple) else result
-        observations = _plain(first, self._group)
+        raw_observations = result[0] if isinstance(result, tuple) else result
+        observations = _plain(raw_observations, self._group)
         self._use(observations)
         infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
         self._check(observations)
         if self._rows is not None:
-            if rows is not None:
-                observations = before_resets(self._xp, rows, observations, self._last)
+            if row_mask is not None:
+                observations = before_resets(self._xp, row_mask, observations, self._last)
             self._last = self._copied(observations)
         return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
         """Pass one seed to the simulator, in the arguments of `reset` or by the simulator's method `seed`."""
         if isinstance(seed, list):
-            mixed = mixed_seed("environments", seed)
-            if mixed is None:
+            mixed_seeds = mixed_seed("environments", seed)
+            if mixed_seeds is None:
                 return
-            seed = int(np.random.SeedSequence(mixed).generate_state(1)[0] >> 1)
-        method = _attribute(self.env, "seed")
+            seed = int(np.random.SeedSequence(mixed_seeds).generate_state(1)[0] >> 1)
+        seed_method = _attribute(self.env, "seed")
         if "seed" in self._takes:
             arguments["seed"] = seed
-        elif callable(method):
-            method(seed)
+        elif callable(seed_method):
+            seed_method(seed)
         else:
             gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when you make it.")
 
@@ -309,8 +312,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
                 has_dtype = hasattr(truncated, "dtype")  # np.asarray fails for arrays on a GPU
-                array = truncated if has_dtype else np.asarray(truncated)
-                truncated = af.convert(array, like=terminated)
+                truncated_array = truncated if has_dtype else np.asarray(truncated)
+                truncated = af.convert(truncated_array, like=terminated)
             if truncated.shape != terminated.shape:
                 self._check(observations, rewards, terminated, truncated)
         if not self._checked:
@@ -333,14 +336,14 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def _copied(self, tree: AnyTree) -> Any:
         """Return copies of the arrays in a tree. Anything else is unchanged."""
-        kind = type(tree)
-        if kind is self._array:
+        tree_type = type(tree)
+        if tree_type is self._array:
             return copied(tree)
-        if kind is dict:  # for dicts, this is faster than `map_arrays`
+        if tree_type is dict:  # for dicts, this is faster than `map_arrays`
             return {key: self._copied(part) for key, part in tree.items()}
-        if kind is memoryview:
+        if tree_type is memoryview:
             return np.array(tree).data
-        return tree if kind in _PLAIN else map_arrays(copied, tree)
+        return tree if tree_type in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: AnyTree, ended: AnyArray) -> None:
         """Store the last observations in `infos["final_obs"]`. With `final="lost"`, remove them from infos."""
@@ -384,10 +387,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 f"{self.env!r:.80} returned observations with the shapes {part_shapes}, but its space has {wanted}. Pass "
                 "the space of one environment as observation_space, or the key of one group as group"
             )
-        for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
-            if tuple(getattr(part, "shape", ())) != (n,):
+        for name, array in zip(("rewards", "terminations", "truncations"), others, strict=False):
+            if tuple(getattr(array, "shape", ())) != (n,):
                 raise TypeError(
-                    f"{self.env!r:.80} returned {name} {part!r:.80}, but the shape ({n},) is needed. Its step must return observations, "
+                    f"{self.env!r:.80} returned {name} {array!r:.80}, but the shape ({n},) is needed. Its step must return observations, "
                     "rewards, terminations, truncations and infos, or observations, rewards, ends and infos"
                 )
         if others:
@@ -423,8 +426,8 @@ def _attribute(env: Any, name: str) -> Any:
 
 def _is_mani_skill(env: Any) -> bool:
     """Tell whether a simulator is from ManiSkill, whose `reset` selects environments by the option `env_idx`."""
-    inner = getattr(env, "unwrapped", env)
-    return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
+    unwrapped = getattr(env, "unwrapped", env)
+    return any(cls.__module__.startswith("mani_skill.") for cls in type(unwrapped).__mro__)
 
 
 def _plain(observations: AnyTree, group: str | None = None) -> Any:

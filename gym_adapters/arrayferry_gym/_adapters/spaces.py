@@ -44,20 +44,20 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
     if isinstance(original, Converted):
         original = original.original
 
-    def converted(space: Space[Any]) -> Any:
+    def convert_inner(space: Space[Any]) -> Any:
         return converted_space(space, libraries, observed)
 
-    new: Any = object.__new__(_converted_class(type(original)))
-    new.__dict__.update(original.__dict__)
-    new.original, new.libraries, new.observed = original, libraries, observed
+    new_space: Any = object.__new__(_converted_class(type(original)))
+    new_space.__dict__.update(original.__dict__)
+    new_space.original, new_space.libraries, new_space.observed = original, libraries, observed
     if isinstance(original, spaces.Dict):
-        items = ((key, converted(space)) for key, space in original.spaces.items())
-        new.spaces = type(original.spaces)(items)
+        inner_items = ((key, convert_inner(space)) for key, space in original.spaces.items())
+        new_space.spaces = type(original.spaces)(inner_items)
     elif isinstance(original, (spaces.Tuple, spaces.OneOf)):
-        new.spaces = tuple(map(converted, original.spaces))
+        new_space.spaces = tuple(map(convert_inner, original.spaces))
     elif isinstance(original, spaces.Sequence):
-        new.feature_space = converted(original.feature_space)
-    return new
+        new_space.feature_space = convert_inner(original.feature_space)
+    return new_space
 
 
 _CLASSES: dict[type, type] = {}
@@ -67,12 +67,12 @@ def _converted_class(cls: type) -> type:
     """Return the class that derives from `Converted` and `cls`. All threads use the same class."""
     converted = _CLASSES.get(cls)
     if converted is None:
-        new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
+        new_cls = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
         # in these two functions, Gymnasium's entry for `cls` would precede that for `Converted`
         for function in (iterate, batch_differing_spaces):
             if cls in function.registry:
-                function.register(new, _FUNCTIONS[function])
-        converted = _CLASSES.setdefault(cls, new)
+                function.register(new_cls, _FUNCTIONS[function])
+        converted = _CLASSES.setdefault(cls, new_cls)
     return converted
 
 
@@ -93,8 +93,8 @@ class Converted:
         """Tell whether the space contains a value. The arrays in the value may be of any library."""
         try:
             parts = split(self.original, af.convert(x, "numpy"), TypeError)
-            pairs = zip(leaves(self.original), parts, strict=True)
-            return all(_leaf_contains(space, part) for (space, _), part in pairs)
+            leaf_parts = zip(leaves(self.original), parts, strict=True)
+            return all(_leaf_contains(space, part) for (space, _), part in leaf_parts)
         except Exception:
             return False
 
@@ -109,8 +109,8 @@ class Converted:
 
     def to_jsonable(self, sample_n: Any) -> Any:
         """Convert samples of any library to values for JSON, as the original space does."""
-        numpy = af.convert(list(sample_n), "numpy")
-        return self.original.to_jsonable([Fitter(self.original).fit(x) for x in numpy])
+        samples = af.convert(list(sample_n), "numpy")
+        return self.original.to_jsonable([Fitter(self.original).fit(x) for x in samples])
 
     def from_jsonable(self, sample_n: Any) -> Any:
         """Convert a result of `to_jsonable` back to samples, in the agent's library."""
@@ -133,9 +133,9 @@ def _as_probabilities(x: AnyArray) -> Any:
     """Cast floats to float64, as Gymnasium requires. Probabilities are scaled if their sum is only about 1."""
     if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
         return x
-    error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
+    tolerance, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
     total = x.sum(axis=-1, keepdims=True)
-    return x / np.where(abs(total - 1) < error, total, 1)
+    return x / np.where(abs(total - 1) < tolerance, total, 1)
 
 
 # The functions below implement Gymnasium's functions on spaces for converted spaces.
@@ -157,8 +157,8 @@ class _Batch:
 
     @property
     def target_backend(self) -> af.Backend | None:
-        numpy = self.shared and _target_of(self.libraries) != "torch"
-        return af.registry.backend("numpy") if numpy else self.libraries.target_backend
+        stays_numpy = self.shared and _target_of(self.libraries) != "torch"
+        return af.registry.backend("numpy") if stays_numpy else self.libraries.target_backend
 
     def to_agent(self, value: AnyTree) -> Any:
         """Convert a sample or a batch to the agent's library."""
@@ -179,10 +179,10 @@ def _batch(space: Any, n: int = 1) -> Any:
 
 
 def _batch_differing(several: Sequence[Any]) -> Any:
-    first = several[0]
-    libraries = first.__dict__.setdefault("batch", _Batch(first.libraries))
+    first_space = several[0]
+    libraries = first_space.__dict__.setdefault("batch", _Batch(first_space.libraries))
     originals = [getattr(space, "original", space) for space in several]
-    return converted_space(batch_differing_spaces(originals), libraries, first.observed)
+    return converted_space(batch_differing_spaces(originals), libraries, first_space.observed)
 
 
 def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -203,10 +203,10 @@ def _concatenate(space: Any, items: Any, out: Any) -> Any:
 
 
 def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
-    parts = [split(space, item) for item in items]
+    item_parts = [split(space, item) for item in items]
     stacked = []
     for index, (leaf, _) in enumerate(leaves(space)):
-        values = [part[index] for part in parts]
+        values = [parts[index] for parts in item_parts]
         if isinstance(leaf, ARRAYS):
             arrays = af.convert(values, backend, scalars="convert")
             stacked.append(af.namespace_of(arrays[0]).stack(arrays))
@@ -220,16 +220,16 @@ def _flatten(space: Any, x: AnyArray) -> Any:
     if backend is None:  # the value has no array, as in a Text space
         return space.libraries.to_agent(flatten(space.original, x))
     if backend.name == "numpy":  # a wrapper may have added NumPy arrays to the agent's tensors
-        others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
-        array = next(others, None)
+        agent_arrays = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
+        array = next(agent_arrays, None)
         if array is None:
             return flatten(space.original, x)
     original = space.original
     # unlike Gymnasium's `flatten`, `reshape` preserves gradients and the device
     if isinstance(original, (spaces.Box, spaces.MultiBinary)):
         return af.namespace_of(x).reshape(x, (-1,))
-    numpy = Fitter(original).fit(af.convert(x, "numpy"))
-    return af.convert(flatten(original, numpy), like=array)
+    numpy_value = Fitter(original).fit(af.convert(x, "numpy"))
+    return af.convert(flatten(original, numpy_value), like=array)
 
 
 def _unflatten(space: Any, x: AnyArray) -> Any:
@@ -310,16 +310,16 @@ def first_converted(space: Any) -> Any:
     """Return the space if it is converted, otherwise the first converted space inside it, or None if there is none."""
     if isinstance(space, Converted):
         return space
-    inside = (first_converted(part) for _, part in branches(space) or ())
-    return next((part for part in inside if part is not None), None)
+    candidates = (first_converted(part) for _, part in branches(space) or ())
+    return next((candidate for candidate in candidates if candidate is not None), None)
 
 
 def original_space(space: Any) -> Any:
     """Return a space in which the original spaces replace all converted spaces."""
-    inside = branches(space)
-    if isinstance(space, Converted) or inside is None or first_converted(space) is None:
+    subspaces = branches(space)
+    if isinstance(space, Converted) or subspaces is None or first_converted(space) is None:
         return getattr(space, "original", space)
-    parts = {key: original_space(part) for key, part in inside}
+    parts = {key: original_space(part) for key, part in subspaces}
     return spaces.Dict(parts) if isinstance(space, spaces.Dict) else spaces.Tuple(parts.values())
 
 
@@ -331,13 +331,13 @@ def _around_converted(function: Any, cls: type) -> None:
     """
     theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
 
-    def either(space: Any, *args: Any) -> Any:
-        first = first_converted(space)
-        if first is None:
+    def call_either(space: Any, *args: Any) -> Any:
+        found = first_converted(space)
+        if found is None:
             return theirs(space, *args)
-        return ours(converted_space(original_space(space), first.libraries, first.observed), *args)
+        return ours(converted_space(original_space(space), found.libraries, found.observed), *args)
 
-    function.register(cls, either)
+    function.register(cls, call_either)
 
 
 for _function in (flatten, unflatten, flatten_space):

@@ -93,8 +93,8 @@ class Libraries:
 
     def __str__(self) -> str:
         target = "the library of the actions" if self.target is None else self.target.target.name
-        device = "" if self.target_device is None else f", {device_text(self.target_device)}"
-        return f"{self.env.target.name} -> {target}{device}"
+        device_suffix = "" if self.target_device is None else f", {device_text(self.target_device)}"
+        return f"{self.env.target.name} -> {target}{device_suffix}"
 
     def _set_env(self, to: Target, device: Device) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
@@ -120,8 +120,8 @@ class Libraries:
         if not self._target_stated and type(value) is not self._last_action_type:
             self._last_action_type = type(value)
             _, backend = af.first_array(value)
-            current = self.target_backend
-            if backend is not None and (current is None or backend.name != current.name):
+            agent_lib = self.target_backend
+            if backend is not None and (agent_lib is None or backend.name != agent_lib.name):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
                 self._last_action_type = None  # the next tree may be of another library
@@ -154,13 +154,13 @@ class Libraries:
 
     def _warn_of(self, detected: Backend) -> None:
         """Warn, at most once, that observations are of another library than the stated `env_xp`."""
-        stated = self.env.target.name
-        agent = stated if self.target is None else self.target.target.name
+        stated_name = self.env.target.name
+        target_name = stated_name if self.target is None else self.target.target.name
         self.warn_once(
             "library",
-            f"the library of the environment was stated as {stated!r}, but its observations are of "
-            f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write ArrayConversion(env, "
-            f"env_xp={detected.name!r}, target_xp={agent!r})",
+            f"the library of the environment was stated as {stated_name!r}, but its observations are of "
+            f"{detected.name!r}. Its actions will be of {stated_name!r}. If that is wrong, write ArrayConversion(env, "
+            f"env_xp={detected.name!r}, target_xp={target_name!r})",
         )
 
     def warn_once(self, topic: str, message: str) -> None:
@@ -206,22 +206,22 @@ class Libraries:
             infos: a dict of infos.
             path: the path of the dict inside the infos, for warnings.
         """
-        convert: Any = self._info
+        conversion: Any = self._info
         converted = {}
-        for key, value in infos.items():
+        for key, info in infos.items():
             try:
-                converted[key] = convert({key: value})[key]
+                converted[key] = conversion({key: info})[key]
             except af.ConversionError as error:
                 if type(error) is not af.ConversionError:
                     raise
-                place = f"{path}[{key!r}]"
-                if type(value) is dict:
-                    converted[key] = self._convert_each(value, place)
+                info_path = f"{path}[{key!r}]"
+                if type(info) is dict:
+                    converted[key] = self._convert_each(info, info_path)
                     continue
-                converted[key] = value
+                converted[key] = info
                 self.warn_once(
                     "info",
-                    f"info{place} was left unchanged: {error.reason}. Convert it in the environment, "
+                    f"info{info_path} was left unchanged: {error.reason}. Convert it in the environment, "
                     "or pass convert_info=False",
                 )
         return converted
@@ -245,11 +245,11 @@ def explain(error: af.ConversionError, names: Sequence[str] = ()) -> None:
         names: the names of the results, if they were converted as one tuple. In the error, the name of a result
             replaces its index in the tuple.
     """
-    for remedy, other in _REMEDIES.items():
-        error.remedy = error.remedy.replace(remedy, other)
-    if names and (index := re.match(r"\[(\d+)\]", error.path)):
-        error.reason = f"{names[int(index[1])]}: {error.reason}"
-        error.path = error.path[index.end() :]
+    for remedy, replacement in _REMEDIES.items():
+        error.remedy = error.remedy.replace(remedy, replacement)
+    if names and (index_match := re.match(r"\[(\d+)\]", error.path)):
+        error.reason = f"{names[int(index_match[1])]}: {error.reason}"
+        error.path = error.path[index_match.end() :]
 
 
 def target_like(like: Any, target_xp: Any, target_device: Device) -> tuple[Backend, Any]:

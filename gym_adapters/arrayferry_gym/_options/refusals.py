@@ -27,10 +27,10 @@ def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have. The error names the option that the user probably meant."""
     for name in others:
         fixed = cls.fixed_options
-        parameters = (x for each in (base, cls) for x in inspect.signature(each).parameters)
+        parameters = (arg for each in (base, cls) for arg in inspect.signature(each).parameters)
         options = [x for x in dict.fromkeys(parameters) if x not in {"env", "options", *fixed}]
-        near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
-        meant = _MEANT.get(name) or (near[0] if near else None)
+        close_matches = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
+        meant = _MEANT.get(name) or (close_matches[0] if close_matches else None)
         if meant == "target_device" and meant in fixed:
             meant = "device"
         if meant in options:
@@ -49,27 +49,27 @@ def check_env(cls: type, env: Any) -> None:
         TypeError: `env` is not the vector environment or the single environment that the class `cls` requires. The
             wrappers of Gymnasium raise a TypeError too.
     """
-    vectorised = issubclass(cls, VectorEnv)
+    needs_vector = issubclass(cls, VectorEnv)
     name = cls.__name__
     refuse_batch(name, env)
-    if isinstance(env, VectorEnv if vectorised else Env):
+    if isinstance(env, VectorEnv if needs_vector else Env):
         return
     if isinstance(env, (Env, VectorEnv)):
-        wanted, other = "a vector environment", f"arrayferry_gym.{name}"
-        if not vectorised:
-            wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
-        remedy = f"Use {other} for this one"
-        if vectorised and (num_envs_inside(env) or 1) > 1:
+        wanted_text, other_adapter = "a vector environment", f"arrayferry_gym.{name}"
+        if not needs_vector:
+            wanted_text, other_adapter = "a single environment", f"arrayferry_gym.vector.{name}"
+        remedy = f"Use {other_adapter} for this one"
+        if needs_vector and (num_envs_inside(env) or 1) > 1:
             remedy += " if it is a single environment. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
     elif (advice := _of_another_project(env)) is not None:
-        wanted, remedy = "an environment of Gymnasium", advice
+        wanted_text, remedy = "an environment of Gymnasium", advice
     elif isinstance(env, str):
-        wanted, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
+        wanted_text, remedy = "an environment", f"Write {name}(gymnasium.make({env!r}))"
     elif callable(env):
-        wanted, remedy = "an environment", "If it makes environments, call it first"
+        wanted_text, remedy = "an environment", "If it makes environments, call it first"
     else:
-        wanted, remedy = "an environment", "Pass what gymnasium.make returns"
-    raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
+        wanted_text, remedy = "an environment", "Pass what gymnasium.make returns"
+    raise TypeError(f"{name} takes {wanted_text}, but got {env!r:.80}. {remedy}.")
 
 
 def refuse_batch(name: str, env: Any) -> None:
@@ -99,9 +99,9 @@ def refuse_other(name: str, env: Any, kind: type, module: str) -> None:
         TypeError: `env` is an instance of `kind`.
     """
     if isinstance(env, kind):
-        what = "a vector environment" if kind is VectorEnv else "a single environment"
+        env_text = "a vector environment" if kind is VectorEnv else "a single environment"
         raise TypeError(
-            f"{name} was given {env!r:.80}, which is {what}. Import the wrapper for it from {module}."
+            f"{name} was given {env!r:.80}, which is {env_text}. Import the wrapper for it from {module}."
         )
 
 
@@ -126,10 +126,10 @@ def _holder(env: Any) -> Any:
     """Return the outermost wrapper or environment that has `num_envs`, or None if none has it."""
     while env is not None and not isinstance(env, VectorEnv):
         try:
-            number = env.num_envs
+            num_envs = env.num_envs
         except Exception:  # `num_envs` may be a property that raises any error
-            number = None
-        if isinstance(number, (int, np.integer)) and number is not True and number > 0:
+            num_envs = None
+        if isinstance(num_envs, (int, np.integer)) and num_envs is not True and num_envs > 0:
             return env
         env = env.env if isinstance(env, Wrapper) else None
     return None
@@ -143,14 +143,16 @@ def _is_batch(env: Any) -> bool:
     count = int(holder.num_envs)
     if not isinstance(env, Env):  # known projects are refused elsewhere, with their own remedy
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
-    observed = env.observation_space
-    if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
+    observation_space = env.observation_space
+    if not isinstance(observation_space, Space) or not all(
+        shape[:1] == (count,) for shape in shapes(observation_space) if shape
+    ):
         return False
     # check both spaces, since the `observation_space` of some simulators has only one group
     for name in ("observation_space", "action_space"):
-        single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
-        if isinstance(single, Space) and isinstance(outside, Space):
-            one, inside = shapes(single), shapes(getattr(holder, name))
+        single_space, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
+        if isinstance(single_space, Space) and isinstance(outside, Space):
+            one, inside = shapes(single_space), shapes(getattr(holder, name))
             if inside == [x if x is None else (count, *x) for x in one] and shapes(outside) != one:
                 return True
     return False
@@ -213,12 +215,12 @@ def _of_another_project(env: Any) -> str | None:
 
 def missing_adapter(module: str, name: str) -> AttributeError:
     """Return the error for a name that a module does not have, such as `NumpyToJax`."""
-    text = f"module {module!r} has no attribute {name!r}"
+    message = f"module {module!r} has no attribute {name!r}"
     match = re.fullmatch("([A-Z][a-z]+)To([A-Z][a-z]+)", name)
     if match is not None:
         source, target = match[1].lower(), match[2].lower()
-        text += f". Write ArrayConversion(env, env_xp={source!r}, target_xp={target!r})"
-    return AttributeError(text, name=name)
+        message += f". Write ArrayConversion(env, env_xp={source!r}, target_xp={target!r})"
+    return AttributeError(message, name=name)
 
 
 MOVED = {

@@ -29,12 +29,12 @@ def join(
         fill: a function that creates an array from shape and dtype, like `numpy.zeros`. Rows without an observation
             have the values of this array.
     """
-    empty: Any = create_empty_array(space, size, fn=fill)
-    if isinstance(empty, np.ndarray):  # for one array, this is faster than the general case
+    empty_batch: Any = create_empty_array(space, size, fn=fill)
+    if isinstance(empty_batch, np.ndarray):  # for one array, this is faster than the general case
         for rows, observations in pieces:
-            empty[rows] = observations
-        return empty
-    columns = [_column(part, size) for part in split(space, empty)]
+            empty_batch[rows] = observations
+        return empty_batch
+    columns = [_column(part, size) for part in split(space, empty_batch)]
     for rows, observations in pieces:
         for column, part in zip(columns, split(space, observations), strict=True):
             if isinstance(rows, int) or isinstance(column, np.ndarray):

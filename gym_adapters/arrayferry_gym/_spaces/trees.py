@@ -35,11 +35,11 @@ def keyed(
     space: Space[Any], keys: tuple[Any, ...] = ()
 ) -> Iterator[tuple[Space[Any], tuple[Any, ...]]]:
     """Yield each leaf of a space, and the tuple of keys that leads to it."""
-    inner = branches(space)
-    if inner is None:
+    subspaces = branches(space)
+    if subspaces is None:
         yield space, keys
         return
-    for key, part in inner:
+    for key, part in subspaces:
         yield from keyed(part, (*keys, key))
 
 
@@ -64,25 +64,25 @@ def split(
         mismatch: a function that returns the error for a value of the wrong structure, or None to skip this check.
         path: the path of the value, for errors.
     """
-    inner = branches(space)
-    if inner is None:
+    subspaces = branches(space)
+    if subspaces is None:
         return [value]
     if mismatch is not None:
         check_branches(space, value, mismatch, path)
     return [
-        leaf
-        for key, part in inner
-        for leaf in split(part, value[key], mismatch, f"{path}[{key!r}]")
+        leaf_part
+        for key, part in subspaces
+        for leaf_part in split(part, value[key], mismatch, f"{path}[{key!r}]")
     ]
 
 
 def build(space: Space[Any], parts: Iterable[Any]) -> Any:
     """Assemble a value of a space from parts, one for each leaf, in the order of `leaves`."""
-    rest = iter(parts)
-    inner = branches(space)
-    if inner is None:
-        return next(rest)
-    built = {key: build(part, rest) for key, part in inner}
+    remaining_parts = iter(parts)
+    subspaces = branches(space)
+    if subspaces is None:
+        return next(remaining_parts)
+    built = {key: build(part, remaining_parts) for key, part in subspaces}
     return built if isinstance(space, spaces.Dict) else tuple(built.values())
 
 

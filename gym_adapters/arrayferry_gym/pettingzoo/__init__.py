@@ -64,13 +64,13 @@ class _Conversion:
         self._options = arguments_of(_Conversion, self, env_xp, None, env_device, **options)
         _check(type(self), env)
         super().__init__(env)  # type: ignore[call-arg]
-        possible = getattr(env, "possible_agents", None)
-        self._targets = _targets(possible, target_xp, target_device, like)
+        possible_agents = getattr(env, "possible_agents", None)
+        self._targets = _targets(possible_agents, target_xp, target_device, like)
         self._adapters: dict[Any, AgentAdapter] = {}
         # only for AECConversion: the latest info of each agent, before and after its conversion
         self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
-        for agent in dict.fromkeys((*(possible or ()), *self._targets)):
+        for agent in dict.fromkeys((*(possible_agents or ()), *self._targets)):
             if agent is not None:
                 self._of(agent)
 
@@ -92,8 +92,8 @@ class _Conversion:
 
     def _after_reset(self) -> None:
         """Prepare all adapters for a new game. Delete the adapters of agents that are not in this game."""
-        possible = getattr(self.env, "possible_agents", self.env.agents)
-        for agent in self._adapters.keys() - {*possible, *self.env.agents}:
+        possible_agents = getattr(self.env, "possible_agents", self.env.agents)
+        for agent in self._adapters.keys() - {*possible_agents, *self.env.agents}:
             del self._adapters[agent]
         for adapter in self._adapters.values():
             adapter.begin()
@@ -123,11 +123,11 @@ class _Conversion:
 
     @never_raises
     def __repr__(self) -> str:
-        sides = {agent: str(adapter.libraries) for agent, adapter in self._adapters.items()}
-        text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
-        if len(set(sides.values())) <= 1:
-            text = next(iter(sides.values()), str(self._common.libraries))
-        return f"<{type(self).__name__}({text})<{self.env}>>"
+        library_texts = {agent: str(adapter.libraries) for agent, adapter in self._adapters.items()}
+        shown_text = ", ".join(f"{agent}: {libs}" for agent, libs in library_texts.items())
+        if len(set(library_texts.values())) <= 1:
+            shown_text = next(iter(library_texts.values()), str(self._common.libraries))
+        return f"<{type(self).__name__}({shown_text})<{self.env}>>"
 
 
 @uncompiled
@@ -330,17 +330,17 @@ def _targets(
     The key None has the library and the device of all other agents.
     """
     inputs = {"target_xp": target_xp, "target_device": target_device, "like": like}
-    by_agent = {name: value for name, value in inputs.items() if isinstance(value, Mapping)}
-    for name, value in by_agent.items():
-        agents = list(value if possible is None else possible)
-        unknown = [agent for agent in value if agent not in agents]
-        if unknown:
+    agent_dicts = {name: value for name, value in inputs.items() if isinstance(value, Mapping)}
+    for name, agent_dict in agent_dicts.items():
+        agents = list(agent_dict if possible is None else possible)
+        unknown_agents = [agent for agent in agent_dict if agent not in agents]
+        if unknown_agents:
             raise af.OptionError(
-                f"{name} names the agent {unknown[0]!r}, which the environment does not have",
+                f"{name} names the agent {unknown_agents[0]!r}, which the environment does not have",
                 remedy=f"Its agents are {', '.join(map(repr, agents))}.",
             )
     targets = {}
-    for agent in (None, *dict.fromkeys(key for value in by_agent.values() for key in value)):
+    for agent in (None, *dict.fromkeys(name for agents in agent_dicts.values() for name in agents)):
         xp, device, example = (
             value.get(agent) if isinstance(value, Mapping) else value for value in inputs.values()
         )
@@ -353,7 +353,7 @@ def _check(cls: type, env: Any) -> None:
     wanted, other = (ParallelEnv, AECEnv) if issubclass(cls, ParallelEnv) else (AECEnv, ParallelEnv)
     if isinstance(env, wanted):
         return
-    kind = "a parallel" if wanted is ParallelEnv else "an AEC"
+    wanted_text = "a parallel" if wanted is ParallelEnv else "an AEC"
     remedy = "Pass an environment of PettingZoo"
     if isinstance(env, other):
         name = "AECConversion" if other is AECEnv else "ParallelConversion"
@@ -365,5 +365,5 @@ def _check(cls: type, env: Any) -> None:
     elif hasattr(env, "parallel_env"):
         remedy = f"Call its {'parallel_env' if wanted is ParallelEnv else 'env'}() first"
     raise TypeError(
-        f"{cls.__name__} takes {kind} environment of PettingZoo, but got {env!r:.80}. {remedy}."
+        f"{cls.__name__} takes {wanted_text} environment of PettingZoo, but got {env!r:.80}. {remedy}."
     )

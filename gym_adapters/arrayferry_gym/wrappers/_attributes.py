@@ -45,17 +45,17 @@ class HasStatistics(Copied):
 
         Set it to False to stop all updates: wrappers then use the current statistics. Set it to True to resume updates.
         """
-        return any(each.update_running_mean for each in _updated(self))
+        return any(holder.update_running_mean for holder in _updated(self))
 
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
-        updated = _updated(self)
-        if not updated:
+        holders = _updated(self)
+        if not holders:
             raise AttributeError(
                 f"update_running_mean cannot be set, since neither {self} nor any wrapper inside has statistics. "
                 "Add a wrapper with statistics, such as NormalizeObservation"
             )
-        for holder in updated:
+        for holder in holders:
             holder.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
@@ -86,23 +86,23 @@ class HasStatistics(Copied):
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
             drivers = {name: self._driver}  # `state` may have the statistics of this wrapper alone
-        names = [each for each in drivers if is_state and each in state]
+        names = [key for key in drivers if is_state and key in state]
         if not is_state or (not names and (state or name is not None)):
-            wanted = repr([*drivers][-1]) if drivers else "statistics"
-            kind, found = type(self._driver.kernel).__name__, list(state) if is_state else state
+            wanted_text = repr([*drivers][-1]) if drivers else "statistics"
+            cls_name, found = type(self._driver.kernel).__name__, list(state) if is_state else state
             raise af.OptionError(
-                f"{kind} needs {wanted}, but the state has {found!r:.80}",
-                remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {kind}.",
+                f"{cls_name} needs {wanted_text}, but the state has {found!r:.80}",
+                remedy=f"Pass the result of state_dict() of the same wrappers, or leave out {cls_name}.",
             )
-        for others in state.values():  # refuse invalid statistics before any are loaded
-            Moments.checked(others)
-        loads = [(drivers[each], drivers[each].given(state[each])) for each in names]
+        for values_dict in state.values():  # refuse invalid statistics before any are loaded
+            Moments.checked(values_dict)
+        loads = [(drivers[key], drivers[key].given(state[key])) for key in names]
         for driver, values in loads:
             driver.load(values)
-        apart = {*all_drivers} ^ {*map(str, state)}
-        if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
-            text = f"{', '.join(lost):.200} were not loaded, since the state or the wrappers lack them. Load a state of equal wrappers"
-            warnings.warn(text, stacklevel=caller_level())
+        unmatched = {*all_drivers} ^ {*map(str, state)}
+        if lost := sorted(name for name in unmatched if "gymnasium_" in name or "envs[" in name):
+            message = f"{', '.join(lost):.200} were not loaded, since the state or the wrappers lack them. Load a state of equal wrappers"
+            warnings.warn(message, stacklevel=caller_level())
 
     def _statistics(self) -> Statistics:
         values = self._driver.read()
@@ -127,10 +127,10 @@ def kernels_in(env: Any) -> int:
     A batch of single environments counts as 2**16, so that a kernel around the batch has another seed than the kernels
     inside.
     """
-    chain = [each for place, each in layers(env) if not place]
-    kinds = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
-    batches = sum(isinstance(each, kinds) for each in chain)
-    return 2**16 * batches + sum(len(HasKernels.held_by(each)) for each in chain)
+    chain = [layer for prefix, layer in layers(env) if not prefix]
+    batch_types = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
+    num_batches = sum(isinstance(layer, batch_types) for layer in chain)
+    return 2**16 * num_batches + sum(len(HasKernels.held_by(layer)) for layer in chain)
 
 
 class _OfGymnasium(NamedTuple):
@@ -154,19 +154,19 @@ class _OfGymnasium(NamedTuple):
 def _drivers(env: Any) -> dict[str, Any]:
     """Return a dict: for each key of `state_dict`, the `HeldKernel` or `_OfGymnasium` that has the statistics."""
     pairs: list[tuple[str, Any]] = []
-    for place, layer in layers(env):
-        pairs += [(f"{place}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
-        for name, x in getattr(layer, "__dict__", {}).items():
-            if isinstance(x, RunningMeanStd):
-                pairs.append((f"{place}gymnasium_{name}", _OfGymnasium(x)))
-    return dict(zip(numbered(name for name, _ in pairs), (x for _, x in pairs), strict=True))
+    for prefix, layer in layers(env):
+        pairs += [(f"{prefix}{x.name}", x) for x in HasKernels.held_by(layer) if x.name is not None]
+        for name, value in getattr(layer, "__dict__", {}).items():
+            if isinstance(value, RunningMeanStd):
+                pairs.append((f"{prefix}gymnasium_{name}", _OfGymnasium(value)))
+    return dict(zip(numbered(name for name, _ in pairs), (held for _, held in pairs), strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
     """Return the objects that have `update_running_mean`: kernels with statistics, and Gymnasium's wrappers."""
-    ours = [each for each in _drivers(env).values() if isinstance(each, HeldKernel)]
-    others = (each for _, each in layers(env) if not isinstance(each, HasStatistics))
-    return [*ours, *(each for each in others if hasattr(type(each), "update_running_mean"))]
+    kernels = [held for held in _drivers(env).values() if isinstance(held, HeldKernel)]
+    others = (layer for _, layer in layers(env) if not isinstance(layer, HasStatistics))
+    return [*kernels, *(layer for layer in others if hasattr(type(layer), "update_running_mean"))]
 
 
 class HasObsRms(HasStatistics):
@@ -271,15 +271,15 @@ class HasEpisodes:
             self._begin(masks.reset)
 
     def _end(self, values: dict[str, Any], done: Any) -> None:
-        rows = done.nonzero()[0]
-        took = (time.perf_counter() - self.episode_start_times[rows]).round(6)
+        ended_rows = done.nonzero()[0]
+        durations = (time.perf_counter() - self.episode_start_times[ended_rows]).round(6)
         values["t"] = seconds = np.zeros(len(done))
-        seconds[rows] = took
+        seconds[ended_rows] = durations
         returns, lengths = TO_NUMPY((values["r"], values["l"]))
-        self.episode_count += len(rows)
-        self.time_queue.extend(took)
-        self.return_queue.extend(returns[rows])
-        self.length_queue.extend(lengths[rows])
+        self.episode_count += len(ended_rows)
+        self.time_queue.extend(durations)
+        self.return_queue.extend(returns[ended_rows])
+        self.length_queue.extend(lengths[ended_rows])
 
 
 _SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
@@ -298,12 +298,12 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
         driver: the kernel and its state.
         vector: whether the wrapper is around a vector environment.
     """
-    kinds = type(driver.kernel).__mro__
-    shown = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), (HasStatistics,) * 2)[vector]()
-    vars(shown).update({**arguments_of(driver.kernel), "_driver": driver})
-    if isinstance(shown, HasEpisodes):
-        shown._set_up()
-    return shown
+    mro = type(driver.kernel).__mro__
+    attributes = next((_SHOWN[cls] for cls in mro if cls in _SHOWN), (HasStatistics,) * 2)[vector]()
+    vars(attributes).update({**arguments_of(driver.kernel), "_driver": driver})
+    if isinstance(attributes, HasEpisodes):
+        attributes._set_up()
+    return attributes
 
 
 def masks_of(added: dict[str, Any]) -> dict[str, Any]:
@@ -347,19 +347,19 @@ class HasKernels(HasStatistics):
     @functools.cached_property
     def _recording(self) -> tuple[EpisodeMasks, list[HasEpisodes]]:
         """The `EpisodeMasks` of the environment, and the objects in `_shown` that record statistics of episodes."""
-        recorders = [each for each in self._shown if isinstance(each, HasEpisodes)]
+        recorders = [holder for holder in self._shown if isinstance(holder, HasEpisodes)]
         return EpisodeMasks(RULES[self._mode]), recorders
 
     @staticmethod
     def held_by(env: Any) -> list[HeldKernel]:
         """Return the kernels of an environment, innermost first, without the kernels of environments inside it."""
         if isinstance(env, HasKernels):
-            return [each._driver for each in env._shown]
+            return [holder._driver for holder in env._shown]
         return [env._driver] if isinstance(env, HasStatistics) else []
 
     def _show(self, kernels: Iterable[HeldKernel], *, vector: bool) -> None:
         """Add the attributes of these kernels to this environment."""
-        self._shown = tuple(attributes_of(each, vector=vector) for each in kernels)
+        self._shown = tuple(attributes_of(held, vector=vector) for held in kernels)
         self._driver = self._shown[-1]._driver
 
     def _note_reset(self, rows: AnyArray) -> None:
@@ -375,36 +375,36 @@ class HasKernels(HasStatistics):
         Raises:
             ValueError: `infos` already has a key of `added`.
         """
-        masks, turn = masks_of(added), None
+        masks, step_masks = masks_of(added), None
         episodes, recorders = self._recording
         for recorder in recorders:
             key = recorder._driver.kernel.stats_key
             # `take` also records the step, so it is called only for the first recorder
-            turn = turn or episodes.take(masks[key], masks[key])
-            recorder._note_step(turn, added, key)
+            step_masks = step_masks or episodes.take(masks[key], masks[key])
+            recorder._note_step(step_masks, added, key)
         add_infos(infos, added, masks)
 
     if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
 
         def __getattr__(self, name: str) -> Any:
             if name[:1] != "_":
-                for shown in reversed(self._shown):
-                    if hasattr(shown, name):
-                        return getattr(shown, name)
+                for holder in reversed(self._shown):
+                    if hasattr(holder, name):
+                        return getattr(holder, name)
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
             )
 
         def __setattr__(self, name: str, value: AnyTree) -> None:
-            for shown in reversed(self.__dict__.get("_shown", ())):
-                attribute = getattr(type(shown), name, None)
+            for holder in reversed(self.__dict__.get("_shown", ())):
+                attribute = getattr(type(holder), name, None)
                 if isinstance(attribute, property) and not hasattr(HasStatistics, name):
-                    setattr(shown, name, value)
+                    setattr(holder, name, value)
                     return
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        names = {name for shown in self._shown for name in dir(shown) if name[:1] != "_"}
+        names = {name for holder in self._shown for name in dir(holder) if name[:1] != "_"}
         return sorted({*super().__dir__(), *names})
 
 
@@ -414,6 +414,6 @@ class FlattensAll:
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)
         parts = () if space is None else leaves(original_space(space))
-        if not all(isinstance(x, ARRAYS) for x, _ in parts):
+        if not all(isinstance(leaf, ARRAYS) for leaf, _ in parts):
             env, kernel = gym.wrappers.vector.FlattenObservation(env), Kernel()
         super().__init__(env, kernel)  # type: ignore[call-arg]

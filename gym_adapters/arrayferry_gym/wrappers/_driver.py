@@ -34,8 +34,8 @@ def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
         like: the space that determines the library.
         observed: whether `space` is a space of observations, not of actions.
     """
-    of = first_converted(like)
-    return space if of is None else converted_space(space, of.libraries, observed=observed)
+    found = first_converted(like)
+    return space if found is None else converted_space(space, found.libraries, observed=observed)
 
 
 def step_limit(env: Any) -> int | None:
@@ -49,12 +49,12 @@ def step_limit(env: Any) -> int | None:
         if isinstance(env, gym.wrappers.TimeLimit):
             limit = int(env._max_episode_steps)
         env = env.env
-    inner: Any = env.unwrapped
-    if limit is None and isinstance(inner, ServesFunctional):
-        limit = inner._limit
-    elif limit is None and isinstance(inner, SyncVectorEnv):
+    inner_env: Any = env.unwrapped
+    if limit is None and isinstance(inner_env, ServesFunctional):
+        limit = inner_env._limit
+    elif limit is None and isinstance(inner_env, SyncVectorEnv):
         # a batch without a limit has the limit of its environments, if all have the same limit
-        limits = {step_limit(one) for one in inner.envs}
+        limits = {step_limit(single_env) for single_env in inner_env.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
 
@@ -62,7 +62,7 @@ def step_limit(env: Any) -> int | None:
 @functools.lru_cache(64)
 def _functions(kernel: Kernel, xp: Namespace, *, compiled: bool) -> tuple[Any, Any, Any]:
     """Return `begin_episodes`, `Kernel.step` and `take_step` for a kernel. If `compiled`, JAX compiles them."""
-    begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
+    begin, take = (functools.partial(func, kernel, xp) for func in (begin_episodes, take_step))
     step = functools.partial(kernel.step, xp)
     if not compiled:
         return begin, step, take
@@ -106,9 +106,9 @@ class HeldKernel:
         Raises:
             arrayferry.OptionError: a statistic is missing or has another shape.
         """
-        xp, device, before = self._held()
+        xp, device, lasting = self._held()
         any_shape = "reward" in self.kernel.parts
-        return before[self.name].given(xp, values, device, any_shape=any_shape)
+        return lasting[self.name].given(xp, values, device, any_shape=any_shape)
 
     def load(self, given: Any) -> None:
         """Set the statistics to a result of `given`."""
@@ -190,17 +190,17 @@ class Driver(HeldKernel):
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self.own.target:
             return
-        before, loaded = self.state, self._loaded
-        if before is not None and self.name is not None:
+        state_before, loaded = self.state, self._loaded
+        if state_before is not None and self.name is not None:
             loaded = self.read()
-        chosen = array is None or backend.name in ("jax", "numpy")
-        self._place = None if chosen else backend.device_of(array)
+        uses_default = array is None or backend.name in ("jax", "numpy")
+        self._place = None if uses_default else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         jax = sys.modules["jax"] if backend.name == "jax" else None
         # JAX can be configured to refuse implicit transfers, but creating the state needs some
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
-            self._begun(before, loaded)
+            self._begun(state_before, loaded)
 
     def _begun(self, before: State | None, loaded: Any) -> None:
         """Create the state in the current library, with the values of `before` and `loaded`, unless these are None."""
@@ -222,9 +222,9 @@ class Driver(HeldKernel):
         backend = self.own.target
         self.xp: Any = namespace(backend)
         # functions of the namespace need the `device` of an array, not the name of the device
-        at = self._place
-        one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
-        self.device: Any = getattr(one, "device", None)
+        device = self._place
+        array = None if device is None else backend.from_numpy(np.zeros((), np.float32), device)
+        self.device: Any = getattr(array, "device", None)
         compiled = backend.name == "jax"
         # equal kernels share compiled code, unless they call users' functions, whose results may change
         make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
@@ -232,9 +232,9 @@ class Driver(HeldKernel):
 
     def follow(self, tree: AnyTree) -> None:
         """Call `use` if the type of the environment's results has changed, or is dict, tuple or list."""
-        kind = type(tree)
-        if kind is not self._kind or kind in _CONTAINERS:
-            self._kind = kind
+        tree_type = type(tree)
+        if tree_type is not self._kind or tree_type in _CONTAINERS:
+            self._kind = tree_type
             self.use(tree)
 
     def begin(self, observation: AnyTree, rows: AnyArray = None) -> Any:
@@ -266,8 +266,10 @@ class Driver(HeldKernel):
         Returns:
             The result of the step and the observations after resets, for the agent.
         """
-        ended, cut = (None, None) if flags is None else self.own(flags)
-        result = Step(seen, None if reward is None else self.own(reward), ended, cut, {}, valid)
+        terminated, truncated = (None, None) if flags is None else self.own(flags)
+        result = Step(
+            seen, None if reward is None else self.own(reward), terminated, truncated, {}, valid
+        )
         if begins is None:
             self.state, result = self._step(self.state, result)
             return result, result.observation
@@ -312,10 +314,10 @@ class Driver(HeldKernel):
         """Return a value of a space as a batch of one value. Parts that are not arrays, such as texts, become lists."""
         if isinstance(space, ARRAYS):
             return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
-        parts = zip(leaves(space), split(space, value), strict=True)
+        pairs = zip(leaves(space), split(space, value), strict=True)
         return build(
             space,
-            (self.batched(leaf, x) if isinstance(leaf, ARRAYS) else [x] for (leaf, _), x in parts),
+            (self.batched(leaf, x) if isinstance(leaf, ARRAYS) else [x] for (leaf, _), x in pairs),
         )
 
     def single(self, space: Space[Any], batch: AnyTree) -> Any:
@@ -323,8 +325,8 @@ class Driver(HeldKernel):
         if isinstance(space, ARRAYS) and not isinstance(space, spaces.Discrete):
             return batch[0, ...]
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
-            parts = zip(leaves(space), split(space, batch), strict=True)
-            return build(space, (self.single(leaf, x) for (leaf, _), x in parts))
+            pairs = zip(leaves(space), split(space, batch), strict=True)
+            return build(space, (self.single(leaf, x) for (leaf, _), x in pairs))
         return batch[0]
 
     def __getstate__(self) -> dict[str, Any]:

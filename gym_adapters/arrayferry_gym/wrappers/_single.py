@@ -47,18 +47,18 @@ class KernelWrapper(
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)
-        inside = Spaces(
+        inside_spaces = Spaces(
             original_space(env.observation_space), original_space(env.action_space), step_limit(env)
         )
-        self._driver = Driver(kernel, inside, 1, kernels_in(env))
+        self._driver = Driver(kernel, inside_spaces, 1, kernels_in(env))
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._inside, self._outside = inside.observation, outside.observation
+        self._inside, self._outside = inside_spaces.observation, outside.observation
         self._in_arrays = all(isinstance(space, Box) for space in (self._inside, self._outside))
-        if outside.observation is not inside.observation:
+        if outside.observation is not inside_spaces.observation:
             space = space_like(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
-        if outside.action is not inside.action:
+        if outside.action is not inside_spaces.action:
             self.action_space = space_like(outside.action, env.action_space, observed=False)
 
     def reset(
@@ -73,8 +73,8 @@ class KernelWrapper(
         if not driver.observes:
             driver.begin(None)
             return observation, info
-        first = driver.begin(driver.batched(self._inside, observation))
-        return driver.single(self._outside, first), info
+        first_obs = driver.begin(driver.batched(self._inside, observation))
+        return driver.single(self._outside, first_obs), info
 
     def step(self, action: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environment, and pass its results through the kernel."""
@@ -87,29 +87,29 @@ class KernelWrapper(
         terminated, truncated = bool(terminated), bool(truncated)
         if driver.observes or driver.state is None:
             driver.follow(observation)
-        begins, self._over = self._over, not self._over and (terminated or truncated)
-        if not driver.steps and not begins:
+        begins_episode, self._over = self._over, not self._over and (terminated or truncated)
+        if not driver.steps and not begins_episode:
             return observation, reward, terminated, truncated, info
         seen = None
         if driver.observes:
-            quick = self._in_arrays and hasattr(observation, "ndim")
-            seen = observation[None, ...] if quick else driver.batched(self._inside, observation)
-        rewards = flags = valid = rows = None
+            is_quick = self._in_arrays and hasattr(observation, "ndim")
+            seen = observation[None, ...] if is_quick else driver.batched(self._inside, observation)
+        rewards = flags = valid = begin_mask = None
         if driver.rewarded:
             is_float = type(reward) is float
             rewards = np.array([reward]) if is_float else as_rewards(reward)[None, ...]
         if driver.flagged:
             flags = np.array([terminated]), np.array([truncated])
-        if begins:
-            valid, rows = driver.own((np.array([False]), np.array([True])))
-        result, shown = driver.take(seen, rewards, flags, valid, rows, seen)
+        if begins_episode:
+            valid, begin_mask = driver.own((np.array([False]), np.array([True])))
+        result, shown = driver.take(seen, rewards, flags, valid, begin_mask, seen)
         if driver.observes:
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
             # a reward without axes becomes a NumPy scalar, as in Gymnasium
-            at: Any = 0 if result.reward.ndim == 1 else (0, ...)
-            reward = result.reward[at] if is_array else _number(result.reward)
+            reward_index: Any = 0 if result.reward.ndim == 1 else (0, ...)
+            reward = result.reward[reward_index] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info
@@ -156,6 +156,6 @@ def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
     for key, value in infos.items():
         if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):
             continue
-        many = isinstance(value, dict)
-        info[key] = {name: x[0] for name, x in value.items()} if many else value[0]
+        is_dict = isinstance(value, dict)
+        info[key] = {name: x[0] for name, x in value.items()} if is_dict else value[0]
     return info

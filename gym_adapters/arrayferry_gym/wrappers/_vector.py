@@ -64,7 +64,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                 "single_action_space. Set them to the spaces of one environment, and return infos as a dict"
             )
         VectorWrapper.__init__(self, env)
-        inside = Spaces(
+        inside_spaces = Spaces(
             original_space(env.single_observation_space),
             original_space(env.single_action_space),
             step_limit(env),
@@ -72,24 +72,24 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._episodes = episodes = Episodes(env, masks=TO_NUMPY, inside=self._inside())
         rule = episodes.rule
         self._driver = driver = Driver(
-            kernel, inside, self.num_envs, kernels_in(env), same_step=rule.same_step
+            kernel, inside_spaces, self.num_envs, kernels_in(env), same_step=rule.same_step
         )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
         # if final observations are lost, kernels that use only observations skip the rows of ended episodes
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
-        if outside.observation is not inside.observation:
+        if outside.observation is not inside_spaces.observation:
             self._show(outside.observation, observed=True)
-        if outside.action is not inside.action:
+        if outside.action is not inside_spaces.action:
             self._show(outside.action, observed=False)
 
     def _show(self, space: Space[Any], *, observed: bool) -> None:
         name = "observation_space" if observed else "action_space"
-        env, many = self.env, batch_space(space, self.num_envs)
-        single = space_like(space, getattr(env, f"single_{name}"), observed=observed)
-        setattr(self, f"single_{name}", single)
-        setattr(self, name, space_like(many, getattr(env, name), observed=observed))
+        env, batched_space = self.env, batch_space(space, self.num_envs)
+        single_space = space_like(space, getattr(env, f"single_{name}"), observed=observed)
+        setattr(self, f"single_{name}", single_space)
+        setattr(self, name, space_like(batched_space, getattr(env, name), observed=observed))
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -125,12 +125,12 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         reward = rewards if driver.rewarded else None
         to_library = driver.own if driver.observes and not self._lost else None
         step = self._episodes.step((observed, reward, *flags, infos), to_library, self._inside())
-        valid, begins = self._episodes.masks_in(driver.own, driver.device)
-        if self._lost and begins is not None:
-            valid = ~begins
-        seen = observed if step.final_observation is None else step.final_observation
-        ended = (step.terminated, step.truncated) if driver.flagged else None
-        result, shown = driver.take(seen, step.reward, ended, valid, begins, observed)
+        valid, begin_mask = self._episodes.masks_in(driver.own, driver.device)
+        if self._lost and begin_mask is not None:
+            valid = ~begin_mask
+        seen_obs = observed if step.final_observation is None else step.final_observation
+        flag_pair = (step.terminated, step.truncated) if driver.flagged else None
+        result, shown = driver.take(seen_obs, step.reward, flag_pair, valid, begin_mask, observed)
         if result.info or self._shows_final:
             infos = self._informed(checked_infos(self.env, infos), result)
         if driver.observes:
@@ -147,15 +147,15 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
         """Return infos with final observations that the kernel has changed, and with the infos of the kernel."""
-        final = infos.get("final_obs") if self._shows_final else None
-        if final is not None:
+        final_obs = infos.get("final_obs") if self._shows_final else None
+        if final_obs is not None:
             shown = result.observation
-            if isinstance(final, np.ndarray) and final.dtype == object:
-                space, final = self._kernel.outside.observation, final.copy()
+            if isinstance(final_obs, np.ndarray) and final_obs.dtype == object:
+                space, final_obs = self._kernel.outside.observation, final_obs.copy()
                 parts = split(space, shown)
                 for i in np.flatnonzero(self._episodes.masks.done):
-                    final[i] = build(space, (_row(x, int(i)) for x in parts))
-                shown = final
+                    final_obs[i] = build(space, (_row(x, int(i)) for x in parts))
+                shown = final_obs
             infos = {**infos, "final_obs": shown}
         if result.info:
             infos = {**infos}

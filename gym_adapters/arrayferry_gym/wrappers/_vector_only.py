@@ -107,8 +107,8 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
     ) -> None:
         super().__init__(env, observations.TransformObservation(func, single_observation_space))
         if observation_space is not None:
-            shown = space_like(observation_space, env.observation_space, observed=True)
-            self.observation_space = shown
+            shown_space = space_like(observation_space, env.observation_space, observed=True)
+            self.observation_space = shown_space
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(
                 f"For {env}, the observation space and the batched single observation space don't match as expected: "

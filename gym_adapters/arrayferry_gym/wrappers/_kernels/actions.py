@@ -40,8 +40,8 @@ class ClipAction(OfGymnasium):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         # Gymnasium's wrapper uses the bounds -inf and inf, which fail for unsigned integers
         if isinstance(action, Box) and action.dtype.kind == "u":
-            most = np.iinfo(action.dtype).max
-            return observation, Box(0, most, action.shape, action.dtype.type)
+            dtype_max = np.iinfo(action.dtype).max
+            return observation, Box(0, dtype_max, action.shape, action.dtype.type)
         return super().spaces(observation, action)
 
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
@@ -98,12 +98,12 @@ class RescaleAction(OfGymnasium):
     def action(
         self, xp: Namespace, rng: Random, state: State, action: AnyTree
     ) -> tuple[State, Any]:
-        (*width, factor, intercept), bounds = state.fixed
+        (*divisor, factor, intercept), bounds = state.fixed
         if bounds:
             action = xp.astype(action, factor.dtype)
         action = (action - intercept) / factor
-        if width:
-            action = action * width[0]
+        if divisor:
+            action = action * divisor[0]
         if not bounds:
             return state, action
         low, high = bounds
@@ -117,9 +117,9 @@ class RescaleAction(OfGymnasium):
         Raises:
             arrayferry.ConversionError: an action is NaN.
         """
-        whole = self.inside.action.dtype.kind != "f"  # type: ignore[union-attr]
-        traced = af.registry.kind(action).backend.is_traced(action)  # type: ignore[union-attr]
-        if whole and not traced and bool(xp.any(xp.isnan(action))):
+        takes_integers = self.inside.action.dtype.kind != "f"  # type: ignore[union-attr]
+        is_traced = af.registry.kind(action).backend.is_traced(action)  # type: ignore[union-attr]
+        if takes_integers and not is_traced and bool(xp.any(xp.isnan(action))):
             raise af.ConversionError(
                 f"an action is {action!r:.80}, but NaN cannot be rounded to a whole number. Pass finite numbers"
             )
@@ -128,8 +128,8 @@ class RescaleAction(OfGymnasium):
 def _inner(bound: AnyArray, dtype: Any) -> Any:
     """Return integer bounds as floats. A bound that the dtype cannot represent is rounded towards 0."""
     x = bound.astype(dtype)
-    outside = abs(x.astype(object)) > abs(bound.astype(object))
-    return np.where(np.asarray(outside, bool), np.nextafter(x, dtype.type(0)), x)
+    is_outside = abs(x.astype(object)) > abs(bound.astype(object))
+    return np.where(np.asarray(is_outside, bool), np.nextafter(x, dtype.type(0)), x)
 
 
 class StickyAction(OfGymnasium):
@@ -164,35 +164,35 @@ class StickyAction(OfGymnasium):
         self.repeat_action_duration = repeat_action_duration
 
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
-        last = tuple(
+        last_actions = tuple(
             xp.zeros((n, *(space.shape or ())), dtype=dtype_in(xp, space.dtype), device=device)
             for space, _ in leaves(spaces.action)
         )
-        begun = xp.zeros((n,), dtype=xp.bool, device=device)
+        known = xp.zeros((n,), dtype=xp.bool, device=device)
         return State({
-            "last": last, "known": begun, "left": xp.zeros((n,), dtype=xp.int32, device=device)
+            "last": last_actions, "known": known, "left": xp.zeros((n,), dtype=xp.int32, device=device)
         })  # fmt: skip
 
     def action(
         self, xp: Namespace, rng: Random, state: State, action: AnyTree
     ) -> tuple[State, Any]:
-        last, begun, left = (state.episode[name] for name in ("last", "known", "left"))
-        n, duration = begun.shape[0], self.repeat_action_duration
+        last_actions, known, num_left = (state.episode[name] for name in ("last", "known", "left"))
+        n, duration = known.shape[0], self.repeat_action_duration
         low, high = (duration, duration) if isinstance(duration, int) else duration
-        chance = rng.uniform((n,), 0.0, 1.0) < self.repeat_action_probability
-        begins = begun & chance & (left == 0)
-        count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
-        left = xp.where(begins, count, left)
-        repeats = left > 0
+        chance_mask = rng.uniform((n,), 0.0, 1.0) < self.repeat_action_probability
+        begin_mask = known & chance_mask & (num_left == 0)
+        count = xp.astype(rng.integers((n,), low, high + 1), num_left.dtype)
+        num_left = xp.where(begin_mask, count, num_left)
+        repeat_mask = num_left > 0
         # actions outside the range of their dtype are clipped for a Box, and refused for other spaces
         is_box = isinstance(self.inside.action, Box)
         cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
-            select(xp, repeats, old, cast(new, old.dtype))
-            for old, new in zip(last, split(self.inside.action, action), strict=True)
+            select(xp, repeat_mask, last_x, cast(new_x, last_x.dtype))
+            for last_x, new_x in zip(last_actions, split(self.inside.action, action), strict=True)
         )
         episode = {
-            "last": taken, "known": xp.ones_like(begun), "left": left - xp.astype(repeats, left.dtype)
+            "last": taken, "known": xp.ones_like(known), "left": num_left - xp.astype(repeat_mask, num_left.dtype)
         }  # fmt: skip
         return state._replace(episode=episode), build(self.inside.action, taken)
 

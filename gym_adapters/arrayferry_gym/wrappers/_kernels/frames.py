@@ -39,8 +39,8 @@ class _Frames(OfGymnasium):
         return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        new = self._pushed(xp, state.episode, result.observation)
-        state, shown = self._next(xp, state, result.valid, new)
+        new_queues = self._pushed(xp, state.episode, result.observation)
+        state, shown = self._next(xp, state, result.valid, new_queues)
         return state, result._replace(observation=shown)
 
     def _pushed(self, xp: Namespace, queues: Any, observation: AnyTree) -> tuple[Any, ...]:
@@ -93,10 +93,10 @@ class FrameStackObservation(_Frames):
     def reset(
         self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
     ) -> tuple[State, Any]:
-        new = self._pushed(xp, state.episode, observation)
+        queues = self._pushed(xp, state.episode, observation)
         if isinstance(self.padding_type, str) and self.padding_type == "reset":
-            new = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in new)
-        return self._next(xp, state, rows, new)
+            queues = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in queues)
+        return self._next(xp, state, rows, queues)
 
 
 class DelayObservation(_Frames):

@@ -175,7 +175,7 @@ class Kernel(Immutable):
         """Whether the kernel supports any library: its class is in this package, and no argument is a function."""
         is_ours = type(self).__module__.startswith("arrayferry_gym.")
         return is_ours and not any(
-            callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
+            callable(arg) and not isinstance(arg, type) for arg in arguments_of(self).values()
         )
 
     def __setattr__(self, name: str, value: AnyTree) -> None:
@@ -194,8 +194,8 @@ class Kernel(Immutable):
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
     """Return a dict of the arguments of a kernel's constructor: its attributes except those that `around` sets."""
-    others = ("inside", "outside", "_places", KEPT)
-    return {name: value for name, value in vars(kernel).items() if name not in others}
+    excluded_names = ("inside", "outside", "_places", KEPT)
+    return {name: value for name, value in vars(kernel).items() if name not in excluded_names}
 
 
 def begin_episodes(
@@ -215,10 +215,10 @@ def begin_episodes(
         The new state and the observations that the agent sees.
     """
 
-    def begun(new: Any, old: Any) -> Any:
+    def reset_rows(new: Any, old: Any) -> Any:
         return to_shape(xp, new, old.shape) if rows is None else select(xp, rows, new, old)
 
-    episode = mapped(begun, fresh.episode, state.episode)
+    episode = mapped(reset_rows, fresh.episode, state.episode)
     return kernel.reset(xp, state._replace(episode=episode), rows, observation)
 
 
@@ -244,13 +244,13 @@ def take_step(
     state, result = kernel.step(xp, state, result)
     if begins is None:
         return state, result, result.observation
-    state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
+    state, first_obs = begin_episodes(kernel, xp, state, fresh, begins, observation)
     # where no episode begins, the agent sees the result of the step, not of `Kernel.reset`
     if same_step and kernel.observes:
-        first = before_resets(xp, begins, first, result.observation)
+        first_obs = before_resets(xp, begins, first_obs, result.observation)
     elif kernel.observes:  # outer kernels read the first observation in `step` too
-        result = result._replace(observation=first)
-    return state, result, first
+        result = result._replace(observation=first_obs)
+    return state, result, first_obs
 
 
 def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
@@ -272,12 +272,12 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
     def evaluated(name: str) -> Any:
         return sys.modules["jax"].eval_shape(lambda: step(name)) if name == "jax" else step(name)
 
-    for name in ("jax", "numpy", "torch"):
-        if name in sys.modules:
+    for library in ("jax", "numpy", "torch"):
+        if library in sys.modules:
             with contextlib.suppress(Exception), np.errstate(all="ignore"):
-                returned, passed = evaluated(name)
-                same = dtype is None or returned.dtype == passed.dtype
-                return tuple(returned.shape[1:]), dtype if same else dtype_name(returned.dtype)
+                rewards, zeros = evaluated(library)
+                same_dtype = dtype is None or rewards.dtype == zeros.dtype
+                return tuple(rewards.shape[1:]), dtype if same_dtype else dtype_name(rewards.dtype)
     return shape, dtype
 
 
@@ -339,36 +339,36 @@ class Chain:
         self, xp: Namespace, states: AnyTree, fresh: Any, rows: AnyArray, observation: AnyTree
     ) -> tuple[tuple[State, ...], Any]:
         """Begin episodes in some environments, as `begin_episodes` does."""
-        after = []
-        for kernel, state, first in zip(self.kernels, states, fresh, strict=True):
+        new_states = []
+        for kernel, state, start in zip(self.kernels, states, fresh, strict=True):
             state, observation = self._called(
-                kernel, begin_episodes, kernel, xp, state, first, rows, observation
+                kernel, begin_episodes, kernel, xp, state, start, rows, observation
             )
-            after.append(state)
-        return tuple(after), observation
+            new_states.append(state)
+        return tuple(new_states), observation
 
     def action(
         self, xp: Namespace, rng: Any, states: AnyTree, action: AnyTree
     ) -> tuple[tuple[State, ...], Any]:
         """Pass the agent's actions through all kernels. Return the new states and the environment's actions."""
-        after = []
+        new_states = []
         for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
             state, action = self._called(kernel, kernel.action, xp, rng, state, action)
-            after.append(state)
-        return tuple(reversed(after)), action
+            new_states.append(state)
+        return tuple(reversed(new_states)), action
 
     def take(
         self, xp: Namespace, states: AnyTree, fresh: Any, result: Step, begins: AnyArray, observation: AnyTree,
         same_step: bool,
     ) -> tuple[tuple[State, ...], Step, Any]:  # fmt: skip
         """Pass a step through all kernels, as `take_step` does."""
-        after = []
-        for kernel, state, first in zip(self.kernels, states, fresh, strict=True):
+        new_states = []
+        for kernel, state, start in zip(self.kernels, states, fresh, strict=True):
             state, result, observation = self._called(
-                kernel, take_step, kernel, xp, state, first, result, begins, observation, same_step
+                kernel, take_step, kernel, xp, state, start, result, begins, observation, same_step
             )
-            after.append(state)
-        return tuple(after), result, observation
+            new_states.append(state)
+        return tuple(new_states), result, observation
 
     def _called(self, kernel: Kernel, function: Any, *arguments: Any) -> Any:
         try:

@@ -173,36 +173,36 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
     dtype, k = mean.dtype, x.shape[0]
     x = xp.astype(x, dtype, copy=False)
     # sums of differences from one value, or from the mean, are more precise than sums of large values
-    one = x[0, ...] if rows is None else mean
+    reference = x[0, ...] if rows is None else mean
     # [None, ...], since JAX can be configured to require operands of equal rank
-    apart = x - one[None, ...]
+    diffs = x - reference[None, ...]
     divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
-        apart = xp.where(mask, apart, xp.zeros_like(apart))
+        diffs = xp.where(mask, diffs, xp.zeros_like(diffs))
         k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
         if isinstance(count, int):
             k = int(k)
         divisor = max(k, 1) if isinstance(count, int) else xp.astype(xp.clip(k, 1, None), dtype)
-    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
-    before, added = count, k
+    mean_diff, mean_square = _sum(xp, diffs) / divisor, _sum(xp, diffs * diffs) / divisor
+    old_count, num_added = count, k
     if isinstance(count, int):
         count = count + k
     else:
         k = xp.astype(updating, xp.int32) * k
-        before, added = xp.astype(count, dtype), xp.astype(k, dtype)
+        old_count, num_added = xp.astype(count, dtype), xp.astype(k, dtype)
         count = count + xp.minimum(k, MOST - count)
-    before = before + PRIOR
-    weight, left = added / (before + added), before / (before + added)
-    delta = one + first - mean
-    spread = second - first * first + delta * delta * left
+    old_count = old_count + PRIOR
+    weight, old_weight = num_added / (old_count + num_added), old_count / (old_count + num_added)
+    delta = reference + mean_diff - mean
+    spread = mean_square - mean_diff * mean_diff + delta * delta * old_weight
     mean = mean + delta * weight
     # if the batch outweighs earlier values, as the first batch does, `spread - var` could lose digits
-    early = weight > 0.5
-    if isinstance(early, bool):
-        var = var * left + spread * weight if early else var + (spread - var) * weight
+    outweighs = weight > 0.5
+    if isinstance(outweighs, bool):
+        var = var * old_weight + spread * weight if outweighs else var + (spread - var) * weight
     else:
-        var = xp.where(early, var * left + spread * weight, var + (spread - var) * weight)
+        var = xp.where(outweighs, var * old_weight + spread * weight, var + (spread - var) * weight)
     return Moments(count, mean, var, updating)
 
 
@@ -228,24 +228,24 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
             "merge was given no statistics", remedy="Pass the statistics of at least one run."
         )
     center = runs[0][1]
-    prior = 0.0 - center
+    prior_mean = 0.0 - center
     total = 0
     # each run includes the initial mean and variance, but the result must include them only once
-    first, second = PRIOR * prior, PRIOR * (1 + prior * prior)
+    weighted_sum, weighted_squares = PRIOR * prior_mean, PRIOR * (1 + prior_mean * prior_mean)
     for count, mean, var in runs:
         if mean.shape != center.shape:
             raise af.OptionError(
                 f"statistics of the shapes {center.shape} and {mean.shape} cannot be merged",
                 remedy="Pass statistics of environments whose observations or rewards have the same shape.",
             )
-        apart = mean - center
+        diff = mean - center
         total += count
-        first = first + (count + PRIOR) * apart - PRIOR * prior
-        sums = (count + PRIOR) * (var + apart * apart) - PRIOR * (1 + prior * prior)
-        second = second + sums
+        weighted_sum = weighted_sum + (count + PRIOR) * diff - PRIOR * prior_mean
+        squares = (count + PRIOR) * (var + diff * diff) - PRIOR * (1 + prior_mean * prior_mean)
+        weighted_squares = weighted_squares + squares
     weight = total + PRIOR
-    mean = first / weight
-    var = np.maximum(second / weight - mean * mean, 0)
+    mean = weighted_sum / weight
+    var = np.maximum(weighted_squares / weight - mean * mean, 0)
     return {"count": total, "mean": (mean + center).tolist(), "var": var.tolist()}
 
 

@@ -81,12 +81,12 @@ class RescaleObservation(Observations):
         return rescaling(xp, spaces.observation, self.min_obs, self.max_obs, device)
 
     def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
-        *width, factor, intercept = state.fixed
+        *divisor, factor, intercept = state.fixed
         is_whole = observation.dtype != factor.dtype and self.inside.observation.dtype.kind != "f"  # type: ignore[union-attr]
         if is_whole:
             observation = xp.astype(observation, factor.dtype)
-        if width:
-            observation = observation / width[0]
+        if divisor:
+            observation = observation / divisor[0]
         observation = observation * factor + intercept
         return xp.astype(observation, xp.float32) if is_whole else observation
 
@@ -315,21 +315,21 @@ class TimeAwareObservation(Kernel):
         return (spaces.flatten_space(timed) if self.flatten else timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
-        time: Space[Any] = spaces.Box(0, min(limit, 2**31 - 1), dtype=np.int32)
+        time_space: Space[Any] = spaces.Box(0, min(limit, 2**31 - 1), dtype=np.int32)
         if self.normalize_time:
-            time = spaces.Box(0.0, 1.0)
+            time_space = spaces.Box(0.0, 1.0)
         if isinstance(observation, spaces.Dict):
             if self.dict_time_key in observation.spaces:
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space. Pass another key."
                 )
             # Gymnasium before 1.4 has no `sort_keys`
-            ordered = hasattr(observation, "sort_keys")
-            order: Any = {"sort_keys": observation.sort_keys} if ordered else {}
-            return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
+            has_sort_keys = hasattr(observation, "sort_keys")
+            options: Any = {"sort_keys": observation.sort_keys} if has_sort_keys else {}
+            return spaces.Dict({self.dict_time_key: time_space, **observation.spaces}, **options)
         if isinstance(observation, spaces.Tuple):
-            return spaces.Tuple((*observation.spaces, time))
-        return spaces.Dict(obs=observation, time=time)
+            return spaces.Tuple((*observation.spaces, time_space))
+        return spaces.Dict(obs=observation, time=time_space)
 
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         return State(xp.zeros((n,), dtype=xp.int32, device=device))
@@ -369,7 +369,7 @@ def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
             x = x[key]
         if not hasattr(x, "shape"):  # `x` has values that are not arrays, such as texts
             parts.append(
-                xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, each)) for each in x]))
+                xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, value)) for value in x]))
             )
         elif isinstance(leaf, spaces.Discrete):
             parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))
@@ -388,5 +388,5 @@ def _flat(xp: Namespace, places: Any, dtype: Any, batch: AnyTree) -> Any:
 
 
 def _one_hot(xp: Namespace, x: AnyArray, count: int) -> Any:
-    places = xp.astype(xp.arange(count, device=getattr(x, "device", None)), x.dtype)
-    return x[:, None] == places[None, :]
+    indices = xp.astype(xp.arange(count, device=getattr(x, "device", None)), x.dtype)
+    return x[:, None] == indices[None, :]

@@ -83,20 +83,20 @@ def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: De
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
-    width, new, intercept = np.ones(box.shape), np.ones(box.shape), np.zeros(box.shape)
+    old_half, new_half, intercept = np.ones(box.shape), np.ones(box.shape), np.zeros(box.shape)
     both = np.isfinite(low) & np.isfinite(high)
-    width[both], new[both] = (own_high / 2 - own_low / 2)[both], (high / 2 - low / 2)[both]
-    above, below = np.isfinite(high), np.isfinite(low)
-    intercept[above] = high[above] - own_high[above]
+    old_half[both], new_half[both] = (own_high / 2 - own_low / 2)[both], (high / 2 - low / 2)[both]
+    has_high, has_low = np.isfinite(high), np.isfinite(low)
+    intercept[has_high] = high[has_high] - own_high[has_high]
     with np.errstate(all="ignore"):
-        intercept[below] = low[below] - own_low[below] / width[below] * new[below]
+        intercept[has_low] = low[has_low] - own_low[has_low] / old_half[has_low] * new_half[has_low]
     fixed_at = both & (own_low == own_high)  # where both bounds are equal, values are only shifted
-    width[fixed_at] = new[fixed_at] = 1
+    old_half[fixed_at] = new_half[fixed_at] = 1
     intercept[fixed_at] = (low - own_low)[fixed_at]
     dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)
     with np.errstate(all="ignore"):
-        factor, limits = abs(new / width), np.finfo(dtype)
-    usual = ((factor >= limits.tiny) & (factor <= limits.max)).all()
-    parts = (new / width, intercept) if usual else (width, new, intercept)
+        factor, limits = abs(new_half / old_half), np.finfo(dtype)
+    factor_fits = ((factor >= limits.tiny) & (factor <= limits.max)).all()
+    parts = (new_half / old_half, intercept) if factor_fits else (old_half, new_half, intercept)
     fixed = (x[None].astype(dtype) for x in parts)
     return State(fixed=tuple(xp.asarray(x, device=device) for x in fixed))

@@ -108,20 +108,20 @@ class NormalizeReward(OfGymnasium):
         return shape, dtype
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        before, moments = state.episode["return"], state.lasting["return_rms"]
-        reward = xp.astype(as_rewards(result.reward, before.shape[0]), before.dtype)
+        old_returns, moments = state.episode["return"], state.lasting["return_rms"]
+        reward = xp.astype(as_rewards(result.reward, old_returns.shape[0]), old_returns.dtype)
         if len(moments.mean.shape) and tuple(moments.mean.shape) != tuple(reward.shape[1:]):
             raise af.OptionError(
                 f"the statistics are of returns of the shape {tuple(moments.mean.shape)}, but rewards have the shape "
                 f"{tuple(reward.shape[1:])}",
                 remedy="Load statistics of an environment with the same rewards.",
             )
-        going_on = xp.astype(~result.terminated, before.dtype)
+        going_on = xp.astype(~result.terminated, old_returns.dtype)
         if len(reward.shape) > 1:
-            before, going_on = (to_shape(xp, x, reward.shape) for x in (before, going_on))
-        returns = before * self.gamma * going_on + reward
+            old_returns, going_on = (to_shape(xp, x, reward.shape) for x in (old_returns, going_on))
+        returns = old_returns * self.gamma * going_on + reward
         if result.valid is not None:
-            returns = select(xp, result.valid, returns, before)
+            returns = select(xp, result.valid, returns, old_returns)
         moments = moments_of.updated(xp, moments, returns, result.valid)
         reward = reward / xp.sqrt(moments.var + self.epsilon)[None, ...]
         if xp.isdtype(result.reward.dtype, "real floating"):
@@ -165,10 +165,10 @@ class RecordEpisodeStatistics(Kernel):
 
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         dtype = moments_of.wide(xp, device)
-        whole = dtype_in(xp, np.dtype(np.int64))
+        integer_dtype = dtype_in(xp, np.dtype(np.int64))
         names = ("r",) if self.gamma is None else ("r", "dr")
         returns = {name: xp.zeros((n,), dtype=dtype, device=device) for name in names}
-        return State({**returns, "l": xp.zeros((n,), dtype=whole, device=device)})
+        return State({**returns, "l": xp.zeros((n,), dtype=integer_dtype, device=device)})
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
@@ -186,7 +186,7 @@ class RecordEpisodeStatistics(Kernel):
         episode["l"] = lengths + (
             1 if result.valid is None else xp.astype(result.valid, lengths.dtype)
         )
-        values = {name: xp.where(rows_of(xp, ended, x), x, 0) for name, x in episode.items()}
+        ended_values = {name: xp.where(rows_of(xp, ended, x), x, 0) for name, x in episode.items()}
         key = self.stats_key
-        result = result._replace(info={**result.info, key: values, f"_{key}": ended})
+        result = result._replace(info={**result.info, key: ended_values, f"_{key}": ended})
         return state._replace(episode=episode), result
