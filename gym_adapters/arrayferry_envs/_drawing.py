@@ -29,7 +29,7 @@ class ClassicEnv(FunctionalEnv):
         """Draw environment `index` as Gymnasium does, but without the last action. Drawing needs pygame."""
         from gymnasium.envs import classic_control
 
-        env: Any = getattr(classic_control, self.drawn_by)(render_mode="rgb_array")
-        env.reset(seed=0)
-        env.state = np.array([float(x[index]) for x in state])
-        return env.render()  # env.close() would shut down pygame for the whole process
+        gymnasium_env: Any = getattr(classic_control, self.drawn_by)(render_mode="rgb_array")
+        gymnasium_env.reset(seed=0)
+        gymnasium_env.state = np.array([float(x[index]) for x in state])
+        return gymnasium_env.render()  # env.close() would shut down pygame for the whole process

@@ -149,9 +149,11 @@ def evaluate(
         "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
         wrapper_state, sharding,
     )  # fmt: skip
-    functional = is_functional(env)
-    library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
-    if functional and library is not None and library.name == "jax":
+    env_is_functional = is_functional(env)
+    library = library_of(
+        "evaluate", policy, policy_xp, key, policy_state, functional=env_is_functional
+    )
+    if env_is_functional and library is not None and library.name == "jax":
         from ._compiled.arguments import Call
         from ._compiled.evaluation import evaluate_compiled
 
@@ -159,29 +161,29 @@ def evaluate(
         with shown(progress, "evaluating", call.num_envs * episodes) as show:
             result: Evaluation[Any] = evaluate_compiled(call, gamma, show)
             return result
-    steps = Stepping(run, library, AutoresetMode.SAME_STEP)
-    n = steps.envs.num_envs
+    stepping = Stepping(run, library, AutoresetMode.SAME_STEP)
+    n = stepping.envs.num_envs
     with (
         shown(progress, "evaluating", n * episodes) as show,
-        contextlib.closing(iter(steps)) as taken,
+        contextlib.closing(iter(stepping)) as steps,
     ):
-        return _counted(taken, n, episodes, float(gamma), show)
+        return _counted(steps, n, episodes, float(gamma), show)
 
 
 def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, gamma: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
     """Return the results of the first `episodes` episodes of each of `n` environments."""
-    taken = (step for step in steps if step is not None)  # None stands for a reset
-    first = next(taken)
-    count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
-    total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)
+    taken_steps = (step for step in steps if step is not None)  # None stands for a reset
+    first_step = next(taken_steps)
+    num_finished, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
+    total, discounted = np.zeros_like(first_step.reward), np.zeros_like(first_step.reward)
     factor = np.ones_like(total)
     results = Evaluation(
         *(np.zeros((n, episodes, *x.shape[1:]), x.dtype) for x in (total, total, length)),
         *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
     )
-    for step in itertools.chain([first], taken):
+    for step in itertools.chain([first_step], taken_steps):
         valid = np.ones(n, np.bool_) if step.valid is None else step.valid
         reward = select(np, valid, step.reward, np.zeros_like(total))
         factor = select(np, began, np.ones_like(factor), factor)
@@ -189,13 +191,13 @@ def _counted(
         discounted = summed(np, began, discounted, factor * reward)
         length = summed(np, began, length, valid)
         factor, began = select(np, valid, factor * gamma, factor), step.ended
-        rows = np.flatnonzero(began & (count < episodes))
-        latest = (total, discounted, length, step.terminated, step.truncated)
-        for stored, new in zip(results, latest, strict=True):
-            stored[rows, count[rows]] = new[rows]
+        rows = np.flatnonzero(began & (num_finished < episodes))
+        latest_results = (total, discounted, length, step.terminated, step.truncated)
+        for stored, new_values in zip(results, latest_results, strict=True):
+            stored[rows, num_finished[rows]] = new_values[rows]
         if rows.size:
-            count[rows] += 1
-            show(int(count.sum()))
-            if (count == episodes).all():
+            num_finished[rows] += 1
+            show(int(num_finished.sum()))
+            if (num_finished == episodes).all():
                 break
     return results

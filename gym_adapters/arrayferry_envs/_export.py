@@ -134,13 +134,13 @@ def export(
             f"kernels={kernels!r:.80} is not a sequence", remedy="Pass [kernel, ...]."
         )
     kernels = tuple(kernels)
-    resets = RULES[autoreset_mode_of(autoreset_mode)].by_itself or None
-    others = (
-        (env_params, param_inputs or None, resets)
+    resets_itself = RULES[autoreset_mode_of(autoreset_mode)].by_itself or None
+    unfit_options = (
+        (env_params, param_inputs or None, resets_itself)
         if env is None
         else (*kernels, observation_space, action_space)
     )
-    if any(x is not None for x in others):
+    if any(x is not None for x in unfit_options):
         raise af.OptionError(
             "env_params, param_inputs and autoreset_mode are for an environment; kernels, observation_space and "
             "action_space are for a policy alone",
@@ -163,9 +163,9 @@ def export(
         graph.use_statistics(wrapper_state)
         if policy is not None:
             graph.act_by(policy, policy_params)
-    content, metadata = graph.written()
+    onnx_bytes, metadata = graph.written()
     with open(path, "wb") as file:
-        file.write(content)
+        file.write(onnx_bytes)
     return metadata  # type: ignore[no-any-return]
 
 

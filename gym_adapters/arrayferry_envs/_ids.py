@@ -36,10 +36,10 @@ def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> Non
         limit: the number of steps after which an episode is truncated, or None for no limit.
         **options: default options of the environment, such as `params`.
     """
-    single = "_single" if limit is None else "_unlimited"
+    creator_name = "_single" if limit is None else "_unlimited"
     gym.register(
         env_id,
-        entry_point=f"arrayferry_envs.registration:{single}",
+        entry_point=f"arrayferry_envs.registration:{creator_name}",
         vector_entry_point="arrayferry_envs.registration:_vector",
         max_episode_steps=limit,
         order_enforce=False,

@@ -88,24 +88,24 @@ def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
         >>> stored.dataset[0].observations.shape  # doctest: +SKIP
         (19, 4)
     """
-    create, buffer = _minari()
+    create_dataset, buffer_class = _minari()
     trajectories = [steps] if hasattr(steps, "terminated") else steps
     if not isinstance(trajectories, Iterable):
         raise _wrong(
             f"steps={steps!r:.80} is not a Trajectory", "Pass a Trajectory, or an iterable of them."
         )
-    described = _described(env)
-    spaces = described.observation_space, described.action_space
+    bare_env = _described(env)
+    spaces = bare_env.observation_space, bare_env.action_space
     dataset, counts = None, Counter[str]()
     for episodes in _joined(trajectories, spaces, counts):
-        buffers = [buffer(infos={}, **episode) for episode in episodes]
+        buffers = [buffer_class(infos={}, **episode) for episode in episodes]
         if dataset is not None:
             dataset.update_dataset_from_buffer(buffers)
         elif buffers:
             options = {"jpeg_encoding": False, **metadata}
             with warnings.catch_warnings():  # Minari warns of each missing entry of the metadata
                 warnings.filterwarnings("ignore", ".*(is set to None|env_spec is None)")
-                dataset = create(name, buffers, env=described, **options)
+                dataset = create_dataset(name, buffers, env=bare_env, **options)
     if dataset is None:
         raise _wrong(
             f"no episode is complete: {counts['begun_before']} began before the first step, and {counts['unfinished']} have "
@@ -140,17 +140,17 @@ def _described(env: Any) -> gym.Env[Any, Any]:
 
     A spec that cannot be written as JSON becomes None.
     """
-    shown, batch = gym.Env[Any, Any](), isinstance(env, VectorEnv)
+    bare_env, is_batch = gym.Env[Any, Any](), isinstance(env, VectorEnv)
     if not isinstance(env, (FunctionalEnv, gym.Env, VectorEnv)):
         raise TypeError(
             f"env must be a FunctionalEnv or an environment of Gymnasium, but is {env!r:.80}"
         )
     for name in ("observation_space", "action_space"):
-        space = getattr(env, f"single_{name}" if batch else name)
-        setattr(shown, name, getattr(space, "original", space))
+        space = getattr(env, f"single_{name}" if is_batch else name)
+        setattr(bare_env, name, getattr(space, "original", space))
     try:
         spec = copy.deepcopy(getattr(env, "spec", None))
-        if batch and spec is not None:
+        if is_batch and spec is not None:
             kwargs = {name: x for name, x in spec.kwargs.items() if name not in OF_VECTORS}
             limit = kwargs.pop("max_episode_steps", spec.max_episode_steps)
             spec.max_episode_steps, spec.kwargs = limit, kwargs
@@ -158,8 +158,8 @@ def _described(env: Any) -> gym.Env[Any, Any]:
             spec.to_json()
     except Exception:  # specs may contain any object, so any error may occur
         spec = None
-    shown.spec = spec
-    return shown
+    bare_env.spec = spec
+    return bare_env
 
 
 def _joined(
@@ -170,40 +170,40 @@ def _joined(
     # None if its beginning is missing
     episodes: dict[Any, list[Any] | None] = {}
 
-    def drop(parts: list[Any]) -> None:
+    def count_unfinished(parts: list[Any]) -> None:
         counts["unfinished"] += 1
         counts["steps_left_out"] += _length(parts)
 
     for number, trajectory in enumerate(trajectories):
         columns, keys, done, began, lengths = _arrays(trajectory, spaces, f"segment {number}")
-        complete = []
+        complete_episodes = []
         for row, key in enumerate(keys):
             starts, ends = np.flatnonzero(began[:, row]), np.flatnonzero(done[:, row]) + 1
-            for first, last in pairwise(sorted({0, len(done), *starts, *ends})):
+            for start, stop in pairwise(sorted({0, len(done), *starts, *ends})):
                 parts = episodes.get(key)
-                if began[first, row]:
+                if began[start, row]:
                     if parts:  # the episode has no end, since its environment was restarted
-                        drop(parts)
+                        count_unfinished(parts)
                     parts = []
                 elif key not in episodes:
                     counts["begun_before"] += 1
-                elif parts is not None and lengths[first, row] != _length(parts) + 1:
+                elif parts is not None and lengths[start, row] != _length(parts) + 1:
                     raise _wrong(
-                        f"step {first} of segment {number} does not continue the episode of environment {row}",
+                        f"step {start} of segment {number} does not continue the episode of environment {row}",
                         "Pass segments in the order in which they were collected, each once.",
                     )
                 if parts is None:
-                    counts["steps_left_out"] += int(last - first)
+                    counts["steps_left_out"] += int(stop - start)
                 else:
-                    parts.append([x[first:last, row].copy() for x in columns])
-                episodes[key] = [] if done[last - 1, row] else parts
-                if parts and done[last - 1, row]:
-                    complete.append(_episode(parts, spaces))
+                    parts.append([x[start:stop, row].copy() for x in columns])
+                episodes[key] = [] if done[stop - 1, row] else parts
+                if parts and done[stop - 1, row]:
+                    complete_episodes.append(_episode(parts, spaces))
                     counts["episodes"] += 1
                     counts["steps"] += _length(parts)
-        yield complete
-    for rest in filter(None, episodes.values()):
-        drop(rest)
+        yield complete_episodes
+    for parts_left in filter(None, episodes.values()):
+        count_unfinished(parts_left)
 
 
 def _length(parts: list[Any]) -> int:
@@ -213,12 +213,15 @@ def _length(parts: list[Any]) -> int:
 def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[str, Any]:
     """Concatenate the parts of an episode, and return them as the arguments of an `EpisodeBuffer` of Minari."""
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    observed, acted = (len(list(leaves(space))) for space in spaces)
-    first, actions = columns[:observed], columns[observed : observed + acted]
-    last, (rewards, terminations, truncations) = columns[observed + acted : -3], columns[-3:]
-    pairs = zip(first, last, strict=True)
+    num_observed, num_acted = (len(list(leaves(space))) for space in spaces)
+    observations, actions = columns[:num_observed], columns[num_observed : num_observed + num_acted]
+    final_observations, (rewards, terminations, truncations) = (
+        columns[num_observed + num_acted : -3],
+        columns[-3:],
+    )
+    pairs = zip(observations, final_observations, strict=True)
     return {
-        "observations": build(spaces[0], [np.concatenate([x, end[-1:]]) for x, end in pairs]),
+        "observations": build(spaces[0], [np.concatenate([x, final[-1:]]) for x, final in pairs]),
         "actions": build(spaces[1], actions),
         "rewards": rewards,
         "terminations": terminations,
@@ -241,25 +244,25 @@ def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) 
     columns = []
     for name, space, tree in zip(FIELDS, (*spaces, spaces[0]), trees, strict=False):
 
-        def unlike(value: AnyTree, path: str, wanted: str, name: str = name) -> Exception:
+        def mismatch(value: AnyTree, path: str, wanted: str, name: str = name) -> Exception:
             got = f"has the shape {value.shape}" if hasattr(value, "shape") else f"is {value!r:.80}"
             remedy = "Pass the environment that the steps were taken in."
             return _wrong(
                 f"{name}{path} of {where} {got}, but the space of env is {wanted}", remedy
             )
 
-        for (leaf, path), x in zip(leaves(space), split(space, tree, unlike), strict=True):
+        for (leaf, path), x in zip(leaves(space), split(space, tree, mismatch), strict=True):
             shape = (*terminated.shape, *(leaf.shape or ()))
             if getattr(x, "shape", None) != shape:
-                raise unlike(x, path, f"{leaf}, which needs arrays of shape {shape}")
+                raise mismatch(x, path, f"{leaf}, which needs arrays of shape {shape}")
             columns.append(x)
-    seen, groups = Counter[Any](), getattr(trajectory, "group", None)
-    keys = []
+    group_counts, groups = Counter[Any](), getattr(trajectory, "group", None)
+    env_keys = []
     for group in [None] * terminated.shape[1] if groups is None else np.asarray(groups).tolist():
-        keys.append((group, seen[group]))
-        seen[group] += 1
+        env_keys.append((group, group_counts[group]))
+        group_counts[group] += 1
     columns += [reward, terminated, truncated]
-    return columns, keys, terminated | truncated, began, lengths
+    return columns, env_keys, terminated | truncated, began, lengths
 
 
 def _wrong(reason: str, remedy: str) -> af.OptionError:

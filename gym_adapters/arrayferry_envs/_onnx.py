@@ -72,8 +72,8 @@ class OnnxGraph:
         autoreset_mode: Any, library: str = "ndonnx",
     ) -> None:  # fmt: skip
         base = env.base
-        self.draws_keys = of_jax = base.library == "jax"
-        if base.library is not None and not of_jax:
+        self.draws_keys = needs_jax = base.library == "jax"
+        if base.library is not None and not needs_jax:
             raise af.OptionError(
                 f"{env!r:.80} needs {base.library}, so it cannot be exported",
                 remedy="Write the environment in Array API code or in JAX.",
@@ -84,9 +84,9 @@ class OnnxGraph:
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
         backend = af.registry.backend(library)
         self.xp = XP if library == "ndonnx" else namespace(backend)
-        inside = af.registry.backend("jax") if of_jax else backend
-        self.checked: Any = CheckedEnv(base, inside, self.n, self.limit)
-        if of_jax:
+        env_backend = af.registry.backend("jax") if needs_jax else backend
+        self.checked: Any = CheckedEnv(base, env_backend, self.n, self.limit)
+        if needs_jax:
             from ._onnx_jax import RecordedEnv
 
             self.checked = RecordedEnv(self.checked, backend, self.xp)
@@ -94,8 +94,8 @@ class OnnxGraph:
             self.checked.xp = self.checked._results._xp = self.xp
         self.key: Any = None
         self.chain = chain_of(env, self.limit, _refuse)
-        defaults, draws = env.default_params, env._draws_params
-        self.params = prepare(env_params, defaults, self.n, inside, None, draws=draws)
+        defaults, draws_params = env.default_params, env._draws_params
+        self.params = prepare(env_params, defaults, self.n, env_backend, None, draws=draws_params)
         self.param_inputs = param_inputs
         self.engine = Engine(self.checked, self.mode, self.chain)
         self.kernels: Any = self.engine.kernel_states()
@@ -115,33 +115,35 @@ class OnnxGraph:
                 )
             self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
-        def fixed(part: Any) -> Any:
+        def freeze(part: Any) -> Any:
             return part.switched(self.xp, False) if isinstance(part, Moments) else part
 
         self.kernels = tuple(
-            state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
+            state._replace(lasting={name: freeze(x) for name, x in (state.lasting or {}).items()})
             for state in self.kernels
         )
 
     def act_by(self, policy: Any, params: AnyTree) -> None:
         """Include a policy in the graph. The policy then chooses the actions."""
-        sample = sampler(self.chain.outside.observation, self.n)
-        examples = sample(), sample()
-        acts = functools.cache(lambda: acting(policy, params, examples))
+        draw_sample = sampler(self.chain.outside.observation, self.n)
+        examples = draw_sample(), draw_sample()
+        cached_act = functools.cache(lambda: acting(policy, params, examples))
 
         def act(observation: AnyTree, rng: Any) -> Any:
             try:
                 with np.errstate(all="ignore"):  # computations may overflow for random examples
-                    return acts()(self.xp, observation, rng)
+                    return cached_act()(self.xp, observation, rng)
             except TranslationError as error:
                 raise of_policy(error.reason, error.remedy) from error
             except af.ArrayFerryError:
                 raise
             except Exception as error:
-                file = getattr(getattr(policy, "__code__", None), "co_filename", None)
+                policy_file = getattr(getattr(policy, "__code__", None), "co_filename", None)
                 frames = traceback.extract_tb(error.__traceback__)
-                lines = [f"in line {each.lineno}, " for each in frames if each.filename == file]
-                raise of_policy(f"{''.join(lines[-1:])}{_reason(error)}") from error
+                line_texts = [
+                    f"in line {frame.lineno}, " for frame in frames if frame.filename == policy_file
+                ]
+                raise of_policy(f"{''.join(line_texts[-1:])}{_reason(error)}") from error
 
         self.act = act
 
@@ -149,25 +151,25 @@ class OnnxGraph:
         """Check that a policy's actions have the shapes of their space, and return them in the dtypes of the space."""
         space = self.chain.outside.action
 
-        def unlike(value: AnyTree, path: str, wanted: str) -> af.OptionError:
+        def mismatch(value: AnyTree, path: str, wanted: str) -> af.OptionError:
             return of_policy(
                 f"its action{path} is {value!r:.80}, but {space} requires {wanted}",
                 "Let it return actions of this space. For a Discrete space, an action is a number, not logits.",
             )
 
-        parts = []
-        for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
+        leaf_actions = []
+        for x, (leaf, path) in zip(split(space, action, mismatch), leaves(space), strict=True):
             shape = self.n, *(leaf.shape or ())
             if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
-                raise unlike(x, path, f"an array of shape {shape}")
-            x, whole = (
+                raise mismatch(x, path, f"an array of shape {shape}")
+            x, needs_integers = (
                 self.xp.asarray(x),
                 not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f",
             )
-            if whole and not self.xp.isdtype(x.dtype, ("bool", "integral")):
-                raise unlike(x, path, "whole numbers")
-            parts.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
-        return build(space, parts)
+            if needs_integers and not self.xp.isdtype(x.dtype, ("bool", "integral")):
+                raise mismatch(x, path, "whole numbers")
+            leaf_actions.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
+        return build(space, leaf_actions)
 
     def written(self) -> tuple[bytes, dict[str, Any]]:
         """Return the content of the file, and its metadata.
@@ -179,8 +181,8 @@ class OnnxGraph:
         model = ndx.build(self.inputs, outputs)
         if not self.draws_keys:
             outputs = self._outputs()
-            first, model = model, ndx.build(self.inputs, outputs)
-            if first.graph != model.graph:
+            first_model, model = model, ndx.build(self.inputs, outputs)
+            if first_model.graph != model.graph:
                 raise af.OptionError(
                     f"{self.env!r:.80} cannot be exported: it returns different results for the same arguments",
                     remedy="Draw all random numbers from rng. check_functional_env names the method that does not.",
@@ -190,8 +192,8 @@ class OnnxGraph:
             if name.startswith("params."):
                 del self.inputs[name]
         model, metadata = ndx.build(self.inputs, outputs), self._metadata(outputs)
-        entry = model.metadata_props.add()
-        entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
+        prop = model.metadata_props.add()
+        prop.key, prop.value = "arrayferry", json.dumps(metadata, allow_nan=False)
         return model.SerializeToString(), metadata
 
     def _outputs(self) -> Arrays:
@@ -218,10 +220,10 @@ class OnnxGraph:
 
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
-        outputs, after = self._run(form)
+        outputs, next_form = self._run(form)
         # vector rewards change the shape of statistics in the first run, so a second run is traced
-        if _form(after) != _form(form):
-            outputs, after = self._run(after)
+        if _form(next_form) != _form(form):
+            outputs, next_form = self._run(next_form)
         return outputs
 
     def _run(self, form: Any) -> tuple[Arrays, Any]:
@@ -231,90 +233,94 @@ class OnnxGraph:
         """
         env, xp, engine = self.checked, self.xp, self.engine
         self.inputs = {}
-        begins = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
-        rng, acting, choosing, resetting = (
+        reset_mask = self._arguments({"reset": np.ones(self.n, bool)})["reset"]
+        step_rng, wrappers_rng, policy_rng, reset_rng = (
             RawRandom(xp, name, self._raw) for name in ("step", "wrappers", "policy", "reset")
         )
         if self.draws_keys:
-            last = np.zeros(2, np.uint32) if form is None else form["key"]
-            last = self._arguments({"last": {"key": last}})["last"]["key"]
-            self.key, rng, resetting = env.split(last)
+            last_inputs = np.zeros(2, np.uint32) if form is None else form["key"]
+            last_inputs = self._arguments({"last": {"key": last_inputs}})["last"]["key"]
+            self.key, step_rng, reset_rng = env.split(last_inputs)
         params = self._params()
-        fresh = env.reset(resetting, self.n, params, self.params.pinned)
+        fresh_state = env.reset(reset_rng, self.n, params, self.params.pinned)
         if form is None:
-            env_state, observation, _ = engine.reset(fresh, params, self.kernels)
+            env_state, observation, _ = engine.reset(fresh_state, params, self.kernels)
             return {}, self._handed_on(env_state, observation)
-        last = {name: x for name, x in form.items() if name != "key"}
-        last = self._arguments({"last": last})["last"]
-        kernels = tuple(
+        last_inputs = {name: x for name, x in form.items() if name != "key"}
+        last_inputs = self._arguments({"last": last_inputs})["last"]
+        kernel_states = tuple(
             state._replace(episode=episode)
-            for state, episode in zip(self.kernels, last["wrappers"], strict=True)
+            for state, episode in zip(self.kernels, last_inputs["wrappers"], strict=True)
         )
         # where an episode begins, the input state may be invalid, so it is replaced
-        state = env.select(begins, fresh, last["state"])
-        env_state = EnvState(state, last["elapsed"], last["ended"], kernels)
+        state = env.select(reset_mask, fresh_state, last_inputs["state"])
+        env_state = EnvState(state, last_inputs["elapsed"], last_inputs["ended"], kernel_states)
         outputs: Arrays = {}
         if self.act is None:
-            like = sampler(self.chain.outside.action, self.n)()
-            action = self._arguments({"action": like})["action"]
+            example = sampler(self.chain.outside.action, self.n)()
+            action = self._arguments({"action": example})["action"]
         else:
-            action = self._fitted(self.act(last["observation"], choosing))
+            action = self._fitted(self.act(last_inputs["observation"], policy_rng))
             outputs = named({"action": action})
 
         def renew(mask: AnyArray, state: AnyTree, observation: AnyTree) -> Any:
-            state = env.select(mask, fresh, state)
+            state = env.select(mask, fresh_state, state)
             return state, env.observe(state, params)
 
-        env_state, outcome, additions = engine.step(rng, env_state, action, params, renew, acting)
-        outcome = with_added(outcome, additions)
-        state = env.select(begins, fresh, env_state.state)
-        again, first, info = engine.reset(state, params, env_state.wrappers, env_state, begins)
-        observation = before_resets(xp, begins, first, outcome.observation)
-        # where an episode begins, the results of the step are replaced by zeros
-        said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
-        added, reward, terminated, truncated = mapped(
-            lambda x: select(xp, begins, xp.zeros_like(x), x), said
+        env_state, outcome, additions = engine.step(
+            step_rng, env_state, action, params, renew, wrappers_rng
         )
-        infos = {**added, **info}
+        outcome = with_added(outcome, additions)
+        state = env.select(reset_mask, fresh_state, env_state.state)
+        new_env_state, first_observation, reset_info = engine.reset(
+            state, params, env_state.wrappers, env_state, reset_mask
+        )
+        observation = before_resets(xp, reset_mask, first_observation, outcome.observation)
+        # where an episode begins, the results of the step are replaced by zeros
+        step_results = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
+        added, reward, terminated, truncated = mapped(
+            lambda x: select(xp, reset_mask, xp.zeros_like(x), x), step_results
+        )
+        infos = {**added, **reset_info}
         if env.masks_actions and "action_mask" not in infos:
             infos["action_mask"] = env.observe(state, params)["action_mask"]
-        handed_on = self._handed_on(again, observation)
+        handed_on = self._handed_on(new_env_state, observation)
         outputs |= named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,
         })  # fmt: skip
         if outcome.final_observation is not None:
-            final = {
+            final_outputs = {
                 "final_observation": outcome.final_observation,
                 "final_info": outcome.final_info,
             }
-            outputs |= named(final)
+            outputs |= named(final_outputs)
         return outputs, handed_on
 
     def _handed_on(self, env_state: EnvState, observation: AnyTree) -> dict[str, Any]:
         """Return the arrays that a run passes to the next run."""
-        tree = {
+        next_inputs = {
             "state": env_state.state, "elapsed": env_state.elapsed, "ended": env_state.ended,
             "wrappers": [state.episode for state in env_state.wrappers],
         }  # fmt: skip
         if self.act is not None:
-            tree["observation"] = observation
+            next_inputs["observation"] = observation
         if self.key is not None:
-            tree["key"] = self.key
-        return tree
+            next_inputs["key"] = self.key
+        return next_inputs
 
     def _raw(self, name: str, kind: str, shape: Any, dtype: str) -> Any:
         """Add an input of random numbers to the graph, and return it. `kind` is "uniform" or "normal"."""
         self.kinds[name] = kind
-        self.inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
-        return raw
+        self.inputs[name] = new_input = ndx.argument(shape=tuple(shape), dtype=getattr(ndx, dtype))
+        return new_input
 
     def _params(self) -> Any:
         """Return the parameters as constants, or with `param_inputs` as inputs of the graph."""
         if not self.param_inputs:
             return self.params.tree
-        numbers = {float: np.float32, int: np.int64, bool: np.bool_}
-        values = (numbers.get(type(x), lambda x: x)(x) for x in self.params.values)
+        number_dtypes = {float: np.float32, int: np.int64, bool: np.bool_}
+        values = (number_dtypes.get(type(x), lambda x: x)(x) for x in self.params.values)
         return self._arguments({"params": self.params.static_part.join(values)})["params"]
 
     def _arguments(self, tree: AnyTree) -> Any:
@@ -327,7 +333,7 @@ class OnnxGraph:
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
         """Return the metadata that a program needs to run the graph, as JSON values."""
-        outside, values = self.chain.outside, self.params.values
+        outside_spaces, values = self.chain.outside, self.params.values
         arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
         params = named({"params": self.params.static_part.join(arrays)})
         return {
@@ -336,8 +342,8 @@ class OnnxGraph:
             "num_envs": self.n,
             "autoreset_mode": self.mode.name,
             "max_episode_steps": self.limit,
-            "observation_space": space_in_json(outside.observation),
-            "action_space": space_in_json(outside.action),
+            "observation_space": space_in_json(outside_spaces.observation),
+            "action_space": space_in_json(outside_spaces.action),
             "params": {name: plain(x) for name, x in params.items() if x.size <= FEW},
             "inputs": [
                 {
@@ -370,8 +376,8 @@ def _reason(error: Exception) -> str:
         return "it needs the value of an array, which is known only when the ONNX model runs"
     if isinstance(error, NotImplementedError):
         frames = traceback.extract_tb(error.__traceback__)
-        function = next((frame.name for frame in frames if hasattr(ndx, frame.name)), "this")
-        return f"ndonnx does not compute {function}" + (f": {error}" if str(error) else "")
+        function_name = next((frame.name for frame in frames if hasattr(ndx, frame.name)), "this")
+        return f"ndonnx does not compute {function_name}" + (f": {error}" if str(error) else "")
     if isinstance(error, Warning):
         return f"digits would be lost. {error}. Cast to a dtype with enough digits first"
     return f"{type(error).__name__}: {error}"
@@ -383,8 +389,8 @@ def _form(tree: AnyTree) -> Any:
 
 def _read(graph: Any) -> set[str]:
     """Return the names of all values that the nodes of a graph read."""
-    inner = (_read(x.g) for node in graph.node for x in node.attribute if x.HasField("g"))
-    return {name for node in graph.node for name in node.input}.union(*inner)
+    nested_names = (_read(x.g) for node in graph.node for x in node.attribute if x.HasField("g"))
+    return {name for node in graph.node for name in node.input}.union(*nested_names)
 
 
 def described(name: str, x: AnyArray) -> dict[str, Any]:
@@ -393,20 +399,20 @@ def described(name: str, x: AnyArray) -> dict[str, Any]:
 
 def sampler(space: Any, n: int) -> Callable[[], Any]:
     """Return a function that draws n samples of a space. Floats with wide bounds are near 0, as observations are."""
-    batch: Any = batch_space(space, n)
-    batch.seed(0)
+    batched_space: Any = batch_space(space, n)
+    batched_space.seed(0)
     rng = np.random.default_rng(0)
 
-    def usual(x: AnyArray, leaf: AnyTree) -> Any:
+    def moderate(x: AnyArray, leaf: AnyTree) -> Any:
         if x.dtype.kind != "f":
             return x
         low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
-        near = np.clip(np.clip(0, low, high) + rng.standard_normal(x.shape), low, high)
+        near_zero = np.clip(np.clip(0, low, high) + rng.standard_normal(x.shape), low, high)
         with np.errstate(over="ignore"):
-            return np.where((abs(x) < 1e3) | (high - low < 1e3), x, near).astype(x.dtype)
+            return np.where((abs(x) < 1e3) | (high - low < 1e3), x, near_zero).astype(x.dtype)
 
     def sample() -> Any:
-        pairs = zip(split(space, batch.sample()), leaves(space), strict=True)
-        return build(space, [usual(x, leaf) for x, (leaf, _) in pairs])
+        pairs = zip(split(space, batched_space.sample()), leaves(space), strict=True)
+        return build(space, [moderate(x, leaf) for x, (leaf, _) in pairs])
 
     return sample

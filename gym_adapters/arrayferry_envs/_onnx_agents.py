@@ -56,12 +56,12 @@ class AgentGraph(OnnxGraph):
                     f"to export a policy without an environment, {name} must be a space, and not {space!r:.80}",
                     remedy=f"Pass {name}=, the space of one environment.",
                 )
-        whole = wrap(type("Outside", (_Outside,), env_spaces), *kernels)
+        whole_env = wrap(type("Outside", (_Outside,), env_spaces), *kernels)
         # kernels that only change rewards have no effect on a policy
-        env = wrap(whole.base, *(x for x in whole.kernels if x.observes or x.acts))
+        env = wrap(whole_env.base, *(x for x in whole_env.kernels if x.observes or x.acts))
         super().__init__(env, num_envs, None, False, limit, "Disabled", library)
-        values = None if wrapper_state is None else whole._numbers(wrapper_state)
-        self.use_statistics(values if env._statistics() else None)
+        statistics = None if wrapper_state is None else whole_env._numbers(wrapper_state)
+        self.use_statistics(statistics if env._statistics() else None)
         self.act_by(policy, params)
         self._sample = sampler(env_spaces["observation_space"], self.n)
 
@@ -73,30 +73,32 @@ class AgentGraph(OnnxGraph):
                 "reset" (whether an episode begins).
             take: a function that returns raw random numbers, as for `RawRandom`.
         """
-        xp, begins = self.xp, inputs.get("reset")
-        acts, chooses = (RawRandom(xp, name, take) for name in ("wrappers", "policy"))
+        xp, reset_mask = self.xp, inputs.get("reset")
+        wrappers_rng, policy_rng = (RawRandom(xp, name, take) for name in ("wrappers", "policy"))
         pairs = zip(self.kernels, inputs["last.wrappers"], strict=True)
         states = tuple(state._replace(episode=episode) for state, episode in pairs)
-        flags, nothing = (xp.zeros((self.n,), dtype=x) for x in (xp.bool, xp.float32))
-        valid = None if begins is None else ~begins
-        step = Step(inputs["observation"], nothing, flags, flags, {}, valid)
-        fresh = self.chain.init(xp, 1, None)
-        states, _, seen = self.chain.take(xp, states, fresh, step, begins, step.observation, False)
-        chosen = self.act(seen, chooses)
-        states, action = self.chain.action(xp, acts, states, self._fitted(chosen))
+        flags, zero_rewards = (xp.zeros((self.n,), dtype=x) for x in (xp.bool, xp.float32))
+        valid = None if reset_mask is None else ~reset_mask
+        step = Step(inputs["observation"], zero_rewards, flags, flags, {}, valid)
+        fresh_states = self.chain.init(xp, 1, None)
+        states, _, seen = self.chain.take(
+            xp, states, fresh_states, step, reset_mask, step.observation, False
+        )
+        chosen = self.act(seen, policy_rng)
+        states, action = self.chain.action(xp, wrappers_rng, states, self._fitted(chosen))
         handed_on = [state.episode for state in states]
         return {"action": self.checked.clip(action), "wrappers": handed_on}, seen, chosen
 
     def _first(self) -> Arrays:
         """Return the inputs of a first run except random numbers. Observations are samples of their space."""
-        handed_on = [state.episode for state in self.kernels]
-        begins = {"reset": np.ones(self.n, bool)} if af.flatten(handed_on)[0] else {}
-        return {"observation": self._sample(), **begins, "last.wrappers": handed_on}
+        episode_states = [state.episode for state in self.kernels]
+        reset_input = {"reset": np.ones(self.n, bool)} if af.flatten(episode_states)[0] else {}
+        return {"observation": self._sample(), **reset_input, "last.wrappers": episode_states}
 
     def _traced(self) -> Arrays:
         self.inputs, self.kinds = {}, {}
-        results, self._seen, _ = self._turn(self._arguments(self._first()), self._raw)
-        return named(results)
+        outputs, self._seen, _ = self._turn(self._arguments(self._first()), self._raw)
+        return named(outputs)
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
         metadata = super()._metadata(outputs)
@@ -105,16 +107,16 @@ class AgentGraph(OnnxGraph):
         metadata["policy_observation_space"] = metadata["observation_space"]
         metadata |= {name: space_in_json(space) for name, space in self._options[0].items()}
         metadata["vec_normalize"] = normalizer_of(self._options[-2]) is not None
-        seen = [described(*each) for each in named({"observation": self._seen}).items()]
-        beside = AgentGraph(*self._options, library="numpy")
-        return {**metadata, "policy_inputs": seen, "test_vectors": beside._vectors()}
+        policy_inputs = [described(*pair) for pair in named({"observation": self._seen}).items()]
+        numpy_graph = AgentGraph(*self._options, library="numpy")
+        return {**metadata, "policy_inputs": policy_inputs, "test_vectors": numpy_graph._vectors()}
 
     def _vectors(self) -> list[dict[str, Any]]:
         """Return the test vectors: the inputs and results of RUNS consecutive runs."""
         rng, vectors, handed_on = np.random.default_rng(0), [], None
-        for number in range(RUNS):
+        for run_index in range(RUNS):
             run_inputs = self._first()
-            if number:
+            if run_index:
                 run_inputs["last.wrappers"] = handed_on
                 run_inputs |= {"reset": rng.random(self.n) < 0.3} if "reset" in run_inputs else {}
             inputs = named(run_inputs)
@@ -128,8 +130,8 @@ class AgentGraph(OnnxGraph):
 
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
-    draw = rng.random if kind == "uniform" else rng.standard_normal
-    inputs[name] = numbers = draw(shape, dtype)
+    draw_numbers = rng.random if kind == "uniform" else rng.standard_normal
+    inputs[name] = numbers = draw_numbers(shape, dtype)
     return numbers
 
 
@@ -141,32 +143,35 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
         raise missing_package("arrayferry_envs.check_export", "onnxruntime", error) from error
     if policy is None and params is not None:
         raise af.OptionError("policy_params was passed without a policy", remedy="Pass policy=.")
-    content, runs, apart = Path(path).read_bytes(), [], []
+    onnx_bytes, vector_runs, differences = Path(path).read_bytes(), [], []
     try:
-        session = onnxruntime.InferenceSession(content)
+        session = onnxruntime.InferenceSession(onnx_bytes)
         metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
-        names = [x.name for x in session.get_outputs()]
+        output_names = [x.name for x in session.get_outputs()]
         for vector in metadata.get("test_vectors", ()):
             inputs, seen = (
-                {x["name"]: np.asarray(vector[part][x["name"]], x["dtype"]) for x in metadata[form]}
-                for part, form in (("inputs", "inputs"), ("seen", "policy_inputs"))
+                {
+                    x["name"]: np.asarray(vector[vector_key][x["name"]], x["dtype"])
+                    for x in metadata[inputs_key]
+                }
+                for vector_key, inputs_key in (("inputs", "inputs"), ("seen", "policy_inputs"))
             )
-            results = dict(zip(names, session.run(names, inputs), strict=True))
-            apart.append(_apart(results, vector["outputs"]))
+            results = dict(zip(output_names, session.run(output_names, inputs), strict=True))
+            differences.append(_apart(results, vector["outputs"]))
             space = space_of_json(metadata["policy_observation_space"])
-            parts = [seen[dotted(f"observation{path}")] for _, path in leaves(space)]
-            runs.append((inputs, build(space, parts), vector["chosen"]))
+            obs_leaves = [seen[dotted(f"observation{path}")] for _, path in leaves(space)]
+            vector_runs.append((inputs, build(space, obs_leaves), vector["chosen"]))
     except Exception as error:
         raise af.OptionError(
             f"{path} is damaged or not ONNX: {type(error).__name__}: {error}", remedy=_REMEDY
         ) from error
-    if not runs:
+    if not vector_runs:
         raise af.OptionError(f"{path} has no test vectors", remedy=_REMEDY)
     if policy is None:
-        return max(apart)
-    act = acting(policy, params, [runs[0][1]])
+        return max(differences)
+    act = acting(policy, params, [vector_runs[0][1]])
     xp = namespace(af.registry.backend("numpy"))
-    for inputs, seen, chosen in runs:
+    for inputs, seen, chosen in vector_runs:
         try:
             with np.errstate(all="ignore"):
                 action = act(xp, seen, RawRandom(xp, "policy", partial(_recorded, inputs)))
@@ -177,8 +182,8 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
                 f"the policy fails for the observations in {path}: {describe_error(error)}",
                 remedy="Pass the policy that was exported, and its policy_params.",
             ) from error
-        apart.append(_apart(named({"action": action}), chosen))
-    return max(apart)
+        differences.append(_apart(named({"action": action}), chosen))
+    return max(differences)
 
 
 _REMEDY = "Pass a file that export(None, path, policy=...) wrote."
@@ -206,10 +211,10 @@ def _apart(actual: Arrays, wanted: Arrays) -> float:
         x, y = np.asarray(array), np.asarray(wanted[name])
         if x.shape != y.shape:
             return math.inf
-        whole = {x.dtype.kind, y.dtype.kind} <= set("biuO")
-        x, y = (each.astype(object if whole else np.float64) for each in (x, y))
+        is_integral = {x.dtype.kind, y.dtype.kind} <= set("biuO")
+        x, y = (operand.astype(object if is_integral else np.float64) for operand in (x, y))
         with np.errstate(all="ignore"):
-            equal = (x == y) | ((x != x) & (y != y))
-            apart = np.where(equal, 0, abs(x - y)).astype(np.float64)
+            is_equal = (x == y) | ((x != x) & (y != y))
+            apart = np.where(is_equal, 0, abs(x - y)).astype(np.float64)
         most = max(most, float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0)))
     return most

@@ -49,10 +49,10 @@ class RecordedEnv:
 
     def split(self, key: Any) -> Any:
         """Split a raw key into three: for the next run, for the step, and for resets."""
-        keys = translate(
+        split_function = translate(
             lambda x: jax.random.key_data(jax.random.split(_typed(x), 3)), self.backend
         )
-        key_data = keys(key)
+        key_data = split_function(key)
         return key_data[0, ...], key_data[1, ...], key_data[2, ...]
 
     def reset(self, key: Any, n: int, params: AnyTree, pinned: Any = ()) -> Any:
@@ -68,20 +68,20 @@ class RecordedEnv:
         return self._call(self.inner.inform, *arguments)
 
     def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
-        leaves, shared = self.inner.leaves, self.inner.functional._shared
-        return self.inner.join(select_leaves(self.xp, mask, leaves(new), leaves(old), shared))
+        leaves_of, shared = self.inner.leaves, self.inner.functional._shared
+        return self.inner.join(select_leaves(self.xp, mask, leaves_of(new), leaves_of(old), shared))
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Trace a method in JAX, record it in the graph, and return its result as a tree of ndonnx arrays."""
         arrays, layout = af.flatten(arguments)
-        form: Any = None
+        spec: Any = None
 
         def run(arrays: AnyTree) -> Any:
-            nonlocal form
-            leaves, form = af.flatten(method(*layout.unflatten(arrays)))
+            nonlocal spec
+            leaves, spec = af.flatten(method(*layout.unflatten(arrays)))
             return leaves
 
-        return form.unflatten(leaves) if (leaves := translate(run, self.backend)(arrays)) else form
+        return spec.unflatten(leaves) if (leaves := translate(run, self.backend)(arrays)) else spec
 
 
 def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool:
@@ -108,8 +108,8 @@ def in_jax(policy: Any, params: AnyTree, observation: AnyTree, rng: Any) -> bool
 
 def is_jax_module(policy: Any) -> bool:
     """Return whether a policy is a module of Flax or Equinox."""
-    origins = {kind.__module__.partition(".")[0] for kind in type(policy).__mro__}
-    return bool(origins & {"flax", "equinox"})
+    packages = {cls.__module__.partition(".")[0] for cls in type(policy).__mro__}
+    return bool(packages & {"flax", "equinox"})
 
 
 def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Callable[..., Any]:
@@ -139,19 +139,19 @@ def by_jax(policy: Any, params: AnyTree, example: AnyTree, in_graph: Any) -> Cal
                 f"policy_params was passed, but {type(policy).__name__} contains its own parameters",
                 remedy="Leave out policy_params.",
             )
-        alone = any(kind.__module__.startswith("equinox") for kind in type(policy).__mro__)
-        return (jax.vmap(policy) if alone else policy)(observation)
+        is_equinox = any(cls.__module__.startswith("equinox") for cls in type(policy).__mro__)
+        return (jax.vmap(policy) if is_equinox else policy)(observation)
 
     key, backend = np.zeros(2, np.uint32), af.registry.backend("ndonnx")
     program = translate(call, backend).program(example, key)
-    read = {n for equation in program.equations for n in equation.inputs}
-    draws, compiled = program.inputs - 1 in read, jax.jit(call)
+    read_variables = {n for equation in program.equations for n in equation.inputs}
+    uses_key, compiled = program.inputs - 1 in read_variables, jax.jit(call)
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
-        drawn = rng.integers((2,), 0, 2**32, "uint32") if draws else xp.asarray(key)
+        raw_key = rng.integers((2,), 0, 2**32, "uint32") if uses_key else xp.asarray(key)
         if xp is in_graph:
-            return function_of(program, backend)(observation, drawn)
-        return af.convert(compiled(observation, drawn), "numpy")
+            return function_of(program, backend)(observation, raw_key)
+        return af.convert(compiled(observation, raw_key), "numpy")
 
     return act
 

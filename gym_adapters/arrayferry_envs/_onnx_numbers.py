@@ -58,8 +58,8 @@ def _where(condition: Any, x: AnyArray, y: AnyArray, /) -> Any:
         x = ndx.asarray(x, dtype=None if isinstance(x, (bool, int)) else ndx.float32)
     if ndx.result_type(x, y) != ndx.uint64:
         return ndx.where(condition, x, y)
-    chosen = ndx.astype(condition, ndx.uint64)
-    return chosen * x + (1 - chosen) * y
+    mask = ndx.astype(condition, ndx.uint64)
+    return mask * x + (1 - mask) * y
 
 
 def _summands(x: AnyArray, dtype: Any) -> Any:
@@ -73,10 +73,10 @@ def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
     if not _is_whole(x):
         return ndx.sum(x, **options)
-    whole = ndx.astype(x, ndx.int64)
-    high = whole // 2**32  # sums of 32-bit halves are exact in float64
-    low = ndx.sum(whole - high * 2**32, **options)
-    return ndx.astype(ndx.sum(high, **options) * 2**32 + low, x.dtype)
+    as_int64 = ndx.astype(x, ndx.int64)
+    high_halves = as_int64 // 2**32  # sums of 32-bit halves are exact in float64
+    low_sum = ndx.sum(as_int64 - high_halves * 2**32, **options)
+    return ndx.astype(ndx.sum(high_halves, **options) * 2**32 + low_sum, x.dtype)
 
 
 def _cumulative_sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
@@ -106,8 +106,8 @@ def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
     if _is_whole(x):
         return extreme
     isnan = ndx.isnan(x)
-    first = ndx.argmax(ndx.astype(isnan, ndx.int32), **options)
-    return ndx.where(ndx.any(isnan, **options), first, extreme)
+    first_nan = ndx.argmax(ndx.astype(isnan, ndx.int32), **options)
+    return ndx.where(ndx.any(isnan, **options), first_nan, extreme)
 
 
 def _var(
@@ -122,8 +122,8 @@ def _var(
 
 
 def _logaddexp(x: AnyArray, y: AnyArray, /) -> Any:
-    most = ndx.maximum(x, y)  # x == y is separate, since inf - inf is NaN
-    return ndx.where(x == y, most + math.log(2), most + ndx.log1p(ndx.exp(-abs(x - y))))
+    larger = ndx.maximum(x, y)  # x == y is separate, since inf - inf is NaN
+    return ndx.where(x == y, larger + math.log(2), larger + ndx.log1p(ndx.exp(-abs(x - y))))
 
 
 def _sqrt(x: AnyArray, /) -> Any:
@@ -159,15 +159,15 @@ def _power(x: AnyArray, exponent: Any) -> Any:
 
 
 def _power_of(x: AnyArray, base: Any) -> Any:
-    supported = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
-    return _PLAIN[1](x, base) if supported else _power(ndx.asarray(base), x)
+    is_supported = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
+    return _PLAIN[1](x, base) if is_supported else _power(ndx.asarray(base), x)
 
 
 def _by_numpy(_self: Any, function: Any, _kind: Any, *args: Any, **options: Any) -> Any:
     """Call the function of the Array API standard that corresponds to a function of NumPy."""
     name = re.sub("^arc", "a", function.__name__)
-    names = {"absolute": "abs", "concatenate": "concat", "dot": "matmul", "power": "pow"}
-    return getattr(XP, names.get(name, name))(*args, **options)
+    standard_names = {"absolute": "abs", "concatenate": "concat", "dot": "matmul", "power": "pow"}
+    return getattr(XP, standard_names.get(name, name))(*args, **options)
 
 
 def _astype(x: AnyArray, dtype: Any, **copy: Any) -> Any:
@@ -198,12 +198,12 @@ def exact(**more: Any) -> Iterator[None]:
     more |= {"__pow__": _power, "__rpow__": _power_of}
     with _tracing, warnings.catch_warnings():
         warnings.filterwarnings("error", ".*lossy cast")
-        before = {name: vars(ndx.Array).get(name) for name in more}
+        methods_before = {name: vars(ndx.Array).get(name) for name in more}
         _set_methods(more)
         try:
             yield
         finally:
-            _set_methods(before)
+            _set_methods(methods_before)
 
 
 def _set_methods(methods: dict[str, Any]) -> None:
@@ -225,8 +225,8 @@ class RawRandom(Random):
 
     def _raw(self, kind: str, shape: Any, dtype: str) -> Any:
         self._count += 1
-        wide = "float64" if dtype == "float64" else "float32"
-        return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, wide)
+        float_dtype = "float64" if dtype == "float64" else "float32"
+        return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, float_dtype)
 
     def _cast(self, x: AnyArray, dtype: str) -> Any:
         return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
@@ -234,7 +234,9 @@ class RawRandom(Random):
     def _floats(self, *bounds: Any) -> Any:
         """Return the bounds. Integer arrays become float64, since the difference of two integers may overflow."""
         uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
-        return (x if k else self._cast(x, "float64") for x, k in zip(bounds, uncast, strict=True))
+        return (
+            x if keep else self._cast(x, "float64") for x, keep in zip(bounds, uncast, strict=True)
+        )
 
     def uniform(
         self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
@@ -261,14 +263,14 @@ class RawRandom(Random):
         low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
         # as int64, the difference of the bounds is exact
         low, high = (self._cast(x, "int64") for x in (low, high))
-        numbers = self._raw("uniform", shape, "float64")  # float32 has no odd numbers above 2**24
-        drawn = self._cast(xp.floor(numbers * self._cast(high - low, "float64")), "int64")
-        return self._cast(low + xp.minimum(drawn, high - low - 1), dtype)
+        uniforms = self._raw("uniform", shape, "float64")  # float32 has no odd numbers above 2**24
+        offsets = self._cast(xp.floor(uniforms * self._cast(high - low, "float64")), "int64")
+        return self._cast(low + xp.minimum(offsets, high - low - 1), dtype)
 
     def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         xp = self._xp
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
-        numbers = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
+        uniforms = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
         # the index with the shortest exponential waiting time is drawn, as in `HostRandom`
-        waits = -xp.log1p(-self._cast(numbers, "float64")) + 1e-300
+        waits = -xp.log1p(-self._cast(uniforms, "float64")) + 1e-300
         return self._cast(xp.argmax(self._cast(logits, "float64") - xp.log(waits), axis=-1), dtype)

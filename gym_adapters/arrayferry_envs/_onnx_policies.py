@@ -51,11 +51,11 @@ def acting(policy: Any, params: AnyTree, examples: Any) -> Any:
 def _check_repeats(act: Any, one: Any, other: Any) -> None:
     xp = namespace(af.registry.backend("numpy"))
 
-    def called(observation: AnyTree) -> Any:
+    def action_arrays(observation: AnyTree) -> Any:
         return af.flatten(act(xp, observation, _halves(xp)))[0]
 
-    first, _, again = map(called, (one, other, one))
-    if not all(map(partial(np.array_equal, equal_nan=True), first, again)):
+    first_arrays, _, repeated_arrays = map(action_arrays, (one, other, one))
+    if not all(map(partial(np.array_equal, equal_nan=True), first_arrays, repeated_arrays)):
         reason = "a call changes what later calls return, or draws numbers by itself"
         raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
 
@@ -106,7 +106,7 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
                 "Pass the state_dict() of such a module, or leave out policy_params.",
             )
         state |= {name: passed[name].detach().cpu().clone() for name in state.keys() & saved.keys()}
-    before = dict(state)
+    state_before = dict(state)
 
     def call(observation: AnyTree) -> Any:
         copies = map_arrays(lambda x: x.clone(), observation)  # modules may write to observations
@@ -114,22 +114,22 @@ def _by_module(module: Any, params: AnyTree, prefix: str = "", examples: Any = N
 
     def act(xp: Namespace, observation: AnyTree, rng: Any) -> Any:
         # exact() has a lock, so that only one thread at a time changes the modules
-        with exact(), contextlib.ExitStack() as after:
+        with exact(), contextlib.ExitStack() as exit_stack:
             for submodule in module.modules():
-                after.callback(setattr, submodule, "training", submodule.training)
-            after.callback(Distribution.set_default_validate_args, Distribution._validate_args)
+                exit_stack.callback(setattr, submodule, "training", submodule.training)
+            exit_stack.callback(Distribution.set_default_validate_args, Distribution._validate_args)
             # the checks of a Distribution depend on values, which a graph does not have
             Distribution.set_default_validate_args(False)
             module.eval()
-            after.enter_context(torch.no_grad())
-            after.enter_context(torch.random.fork_rng([]))
+            exit_stack.enter_context(torch.no_grad())
+            exit_stack.enter_context(torch.random.fork_rng([]))
             torch.default_generator.manual_seed(0)
             if xp is XP:
                 return _in_graph(call, examples[0], observation)
             action = af.convert(call(af.convert(observation, "torch")), "numpy")
-        written = [name for name, x in state.items() if x is not before[name] or x._version]
-        if written:
-            reason = f"a call changes what later calls return {written}"
+        changed = [name for name, x in state.items() if x is not state_before[name] or x._version]
+        if changed:
+            reason = f"a call changes what later calls return {changed}"
             raise of_policy(f"{reason}, which an ONNX file cannot reproduce", ALONE)
         return action
 
@@ -153,29 +153,29 @@ def _in_graph(call: Any, example: AnyTree, observation: AnyTree) -> Any:
         raise missing_package("the exporter of PyTorch", "onnxscript", error) from error
     arrays, layout = af.flatten(observation)
     pairs = zip(af.flatten(example)[0], arrays, strict=True)
-    like = [np.resize(x, y.shape).astype(dtype_name(y.dtype)) for x, y in pairs]
-    shown = layout.unflatten(af.convert(like, "torch"))
+    examples = [np.resize(x, y.shape).astype(dtype_name(y.dtype)) for x, y in pairs]
+    tensors = layout.unflatten(af.convert(examples, "torch"))
     module: Any = torch.nn.Module()
     module.forward = lambda observation: call(observation)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns of its own code
-        options: Any = {"kwargs": {"observation": shown}, "dynamo": True, "verbose": False}
+        options: Any = {"kwargs": {"observation": tensors}, "dynamo": True, "verbose": False}
         try:
             program: Any = torch.onnx.export(module, (), **options)
         except torch.onnx.errors.OnnxExporterError as error:
             cause = str(error.__cause__ or error).strip().partition("\n")[0]
             raise of_policy(f"PyTorch cannot export the module: {cause}", ALONE) from error
     graph = program.model_proto.graph
-    random = "Random", "Bernoulli", "Multinomial", "Dropout"
-    draws = {node.op_type for node in graph.node if node.op_type.startswith(random)}
-    if draws:
-        reason = f"it draws random numbers ({', '.join(draws)}), which cannot be seeded"
+    random_ops = "Random", "Bernoulli", "Multinomial", "Dropout"
+    drawing_ops = {node.op_type for node in graph.node if node.op_type.startswith(random_ops)}
+    if drawing_ops:
+        reason = f"it draws random numbers ({', '.join(drawing_ops)}), which cannot be seeded"
         raise of_policy(reason, ALONE)
     pairs = zip(graph.input, arrays, strict=True)
-    inputs = {each.name: x.unwrap_spox() for each, x in pairs}
+    inputs = {value.name: x.unwrap_spox() for value, x in pairs}
     results = spox.inline(program.model_proto)(**inputs)
-    form = af.flatten(call(shown))[1]
-    return form.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
+    spec = af.flatten(call(tensors))[1]
+    return spec.unflatten([ndx.asarray(results[value.name]) for value in graph.output])
 
 
 def _predicting(policy: Any, model: Any) -> Any:
@@ -185,12 +185,12 @@ def _predicting(policy: Any, model: Any) -> Any:
     space, normalizer = policy.action_space, normalizer_of(model)
     moments = normalizer.obs_rms if normalizer else {}
     moments = moments if isinstance(moments, dict) else {None: moments}
-    seen = policy.observation_space
+    obs_space = policy.observation_space
     for key, statistics in moments.items():
-        wanted = (seen if key is None else seen[key]).shape
-        if statistics.mean.shape != wanted:
+        expected_shape = (obs_space if key is None else obs_space[key]).shape
+        if statistics.mean.shape != expected_shape:
             raise of_policy(
-                f"its VecNormalize has statistics of shape {statistics.mean.shape} inside other wrappers, but the policy's observations have the shape {wanted}",
+                f"its VecNormalize has statistics of shape {statistics.mean.shape} inside other wrappers, but the policy's observations have the shape {expected_shape}",
                 "Put VecNormalize outside the wrappers that change observations, or export model.policy.",
             )
 

@@ -105,42 +105,42 @@ def record(
         "record", env, policy, policy_params, key, 1 if functional else None, env_params, max_episode_steps,
         policy_state, wrapper_state,
     )  # fmt: skip
-    steps = Stepping(run, library, AutoresetMode.DISABLED, "rgb_array")
-    envs = steps.envs
+    stepping = Stepping(run, library, AutoresetMode.DISABLED, "rgb_array")
+    envs = stepping.envs
     rate = (envs.metadata or {}).get("render_fps", 30) if fps is None else fps
     path = Path(path)
     if envs.render_mode != "rgb_array":
-        wrong = (
+        reason = (
             f"{env!r:.80} has the render mode {envs.render_mode!r}, but a video needs 'rgb_array'"
         )
-        raise af.OptionError(wrong, remedy="Make the environment with render_mode='rgb_array'.")
+        raise af.OptionError(reason, remedy="Make the environment with render_mode='rgb_array'.")
     if isinstance(index, bool) or index not in range(-envs.num_envs, envs.num_envs):
-        wrong = f"index={index!r:.80}, but there are {envs.num_envs} environments"
-        raise af.OptionError(wrong, remedy=f"Pass a number from 0 to {envs.num_envs - 1}.")
+        reason = f"index={index!r:.80}, but there are {envs.num_envs} environments"
+        raise af.OptionError(reason, remedy=f"Pass a number from 0 to {envs.num_envs - 1}.")
     if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
-        wrong = f"fps={rate!r:.80} is not a number of images per second"
+        reason = f"fps={rate!r:.80} is not a number of images per second"
         raise af.OptionError(
-            wrong, remedy="Pass a number greater than 0 and less than 1000, such as 30."
+            reason, remedy="Pass a number greater than 0 and less than 1000, such as 30."
         )
     if path.suffix.lower() not in (".mp4", ".gif"):
-        wrong = f"path={str(path)!r} does not end in '.mp4' or '.gif'"
-        raise af.OptionError(wrong, remedy="Use one of these endings.")
-    unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
-    drawn = _images(steps, index, episodes, num_steps, progress)
+        reason = f"path={str(path)!r} does not end in '.mp4' or '.gif'"
+        raise af.OptionError(reason, remedy="Use one of these endings.")
+    temp_path = path.with_name(f"{path.stem}.unfinished{path.suffix}")
+    frames = _images(stepping, index, episodes, num_steps, progress)
     try:
-        with _writer(unfinished, float(rate)) as write, contextlib.closing(drawn) as images:
+        with _writer(temp_path, float(rate)) as append, contextlib.closing(frames) as images:
             shape: tuple[int, ...] = ()
-            for number, image in enumerate(images):
-                shape = image.shape if number == 0 else shape
+            for image_index, image in enumerate(images):
+                shape = image.shape if image_index == 0 else shape
                 if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != shape:
                     raise EnvResultError(
-                        f"{envs!r:.80}.render() returned {image.dtype} of shape {image.shape} as image {number}",
+                        f"{envs!r:.80}.render() returned {image.dtype} of shape {image.shape} as image {image_index}",
                         remedy="Return uint8 of shape (height, width, 3), with the same size for all states.",
                     )
-                write(image)
-        unfinished.replace(path)
+                append(image)
+        temp_path.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temp_path.unlink(missing_ok=True)
     return path
 
 
@@ -150,35 +150,35 @@ def _images(
     """Yield an image of environment `index` after each of its resets and steps."""
     from ._policies.stepping import TO_HOST
 
-    ended = taken = 0
-    last = None
+    num_ended = num_taken = 0
+    last_step = None
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
-            if step is None and last is not None and not last.ended[index]:
+            if step is None and last_step is not None and not last_step.ended[index]:
                 continue  # another environment was reset, so the image is unchanged
-            last = step
-            ended += 0 if step is None else bool(step.ended[index])
-            if ended == episodes and steps.episodes.rule.same_step:
+            last_step = step
+            num_ended += 0 if step is None else bool(step.ended[index])
+            if num_ended == episodes and steps.episodes.rule.same_step:
                 return
             images = steps.envs.render()
             yield np.asarray(None if images is None else TO_HOST([images[index]])[0])
-            taken += step is not None
-            show(taken)
-            if ended == episodes or taken == num_steps:
+            num_taken += step is not None
+            show(num_taken)
+            if num_ended == episodes or num_taken == num_steps:
                 return
 
 
 @contextlib.contextmanager
 def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
     """Open a file, and yield a function that appends an image to it."""
-    mp4 = path.suffix.lower() == ".mp4"
+    is_mp4 = path.suffix.lower() == ".mp4"
     options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0}
     try:
         import imageio.v2
 
-        if mp4 and find_spec("av") is not None:
+        if is_mp4 and find_spec("av") is not None:
             options = {"codec": "libx264", "fps": rate, "format": "pyav", "is_batch": False}
-        elif mp4:
+        elif is_mp4:
             import imageio_ffmpeg  # type: ignore[import-untyped]  # noqa: F401
 
             options = {"codec": "libx264", "fps": rate, "format": "FFMPEG", "macro_block_size": 2}
@@ -187,9 +187,9 @@ def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
             f"a video needs imageio, and an .mp4 also PyAV or imageio-ffmpeg ({error})",
             remedy=f"{INSTALL}.",
         ) from None
-    opened: Any = imageio.v2.get_writer(path, **options)
-    with opened as file:
-        yield lambda image: file.append_data(_even(image) if mp4 else image)
+    writer: Any = imageio.v2.get_writer(path, **options)
+    with writer as file:
+        yield lambda image: file.append_data(_even(image) if is_mp4 else image)
 
 
 def _even(image: Any) -> Any:

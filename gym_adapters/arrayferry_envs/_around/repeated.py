@@ -52,37 +52,39 @@ class RepeatedEnv(AroundEnv):
 
     def reset(self, xp: Namespace, rng: Random, n: int, params: AnyTree) -> Any:
         """Begin episodes of the inner environment."""
-        inner = self.env.reset(xp, rng, n, params)
-        last = self.env.observe(xp, inner, params) if self.maximum else None
-        return _State(inner, xp.zeros((n,), dtype=xp.int32), last)
+        inner_state = self.env.reset(xp, rng, n, params)
+        last_seen = self.env.observe(xp, inner_state, params) if self.maximum else None
+        return _State(inner_state, xp.zeros((n,), dtype=xp.int32), last_seen)
 
     def step(
         self, xp: Namespace, rng: Random, state: AnyTree, action: AnyTree, params: AnyTree
     ) -> Any:
         """Take `num_repeats` inner steps, or fewer if an episode ends. Rewards are sums of the inner rewards."""
-        inner, elapsed, last = state
-        terminated = truncated = over = elapsed < 0  # all false, since elapsed >= 0
-        results = StepResults(self.env, xp, elapsed.shape[0])
-        total: Any = None
+        inner_state, elapsed, last_seen = state
+        terminated = truncated = is_over = elapsed < 0  # all false, since elapsed >= 0
+        check_results = StepResults(self.env, xp, elapsed.shape[0])
+        total_reward: Any = None
         for _ in range(self.num_repeats):
-            result = self.env.step(xp, rng, inner, action, params)
-            after, reward, ended, cut = results(result)
+            result = self.env.step(xp, rng, inner_state, action, params)
+            next_state, reward, ended, is_truncated = check_results(result)
             if self.maximum:
-                seen = self.env.observe(xp, inner, params)
-                last = mapped(functools.partial(select, xp, over), last, seen)
-            befores, layout = af.flatten(inner)
-            afters = af.flatten(after)[0]
-            inner = layout.unflatten(select_leaves(xp, over, befores, afters, self._shared))
-            reward = select(xp, over, xp.zeros_like(reward), reward)
-            total = reward if total is None else total + reward
-            elapsed = elapsed + xp.astype(~over, xp.int32)
-            terminated = terminated | (~over & ended)
-            if cut is not None:
-                truncated = truncated | (~over & cut)
+                observation = self.env.observe(xp, inner_state, params)
+                last_seen = mapped(functools.partial(select, xp, is_over), last_seen, observation)
+            leaves_before, layout = af.flatten(inner_state)
+            leaves_after = af.flatten(next_state)[0]
+            inner_state = layout.unflatten(
+                select_leaves(xp, is_over, leaves_before, leaves_after, self._shared)
+            )
+            reward = select(xp, is_over, xp.zeros_like(reward), reward)
+            total_reward = reward if total_reward is None else total_reward + reward
+            elapsed = elapsed + xp.astype(~is_over, xp.int32)
+            terminated = terminated | (~is_over & ended)
+            if is_truncated is not None:
+                truncated = truncated | (~is_over & is_truncated)
             if self.env.max_episode_steps is not None:
-                truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
-            over = terminated | truncated
-        return _State(inner, elapsed, last), total, terminated, truncated
+                truncated = truncated | (~is_over & (elapsed >= self.env.max_episode_steps))
+            is_over = terminated | truncated
+        return _State(inner_state, elapsed, last_seen), total_reward, terminated, truncated
 
     def observe(self, xp: Namespace, state: AnyTree, params: AnyTree) -> Any:
         """Return the inner observations or, with `maximum`, elementwise maxima of the last two inner observations."""

@@ -48,10 +48,10 @@ class SeededEnv(AroundEnv):
         """Return the seeds of `n` new episodes, int32 (n,). `rng` is a `Random`, or already an array of these seeds."""
         if not isinstance(rng, Random):
             return rng
-        chosen = rng.integers((n,), 0, len(self.seeds))
+        seed_indices = rng.integers((n,), 0, len(self.seeds))
         if isinstance(self.seeds, range):
-            return chosen * self.seeds.step + self.seeds.start
-        return xp.take(xp.asarray(self.seeds, dtype=xp.int32), chosen, axis=0)
+            return seed_indices * self.seeds.step + self.seeds.start
+        return xp.take(xp.asarray(self.seeds, dtype=xp.int32), seed_indices, axis=0)
 
     def _each(
         self, xp: Namespace, part: int, function: Callable[..., Any], seeds: Any, params: AnyTree
@@ -61,42 +61,42 @@ class SeededEnv(AroundEnv):
         `rng` depends on the seed and on `part`, which is 0 if `function` draws parameters, and 1 if it draws states.
         """
         backend, n = af.backend_of(seeds), seeds.shape[0]
-        forms: list[af.TreeSpec] = []
+        specs: list[af.TreeSpec] = []
         param_leaves, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         pairs = zip(param_leaves, defaults, strict=True)
         batched = [np.shape(x) == (n, *np.shape(default)) for x, default in pairs]
 
-        def one(row: Any, seed: Any) -> list[Any]:
+        def run(row: Any, seed: Any) -> list[Any]:
             pairs = zip(param_leaves, batched, strict=True)
             params = layout.unflatten([x[row, ...][None, ...] if each else x for x, each in pairs])
-            leaves, form = af.flatten(function(xp, make_rng(backend, seed, device), 1, params))
-            forms.append(form)
+            leaves, spec = af.flatten(function(xp, make_rng(backend, seed, device), 1, params))
+            specs.append(spec)
             return leaves
 
         if backend.name == "jax":
             import jax
 
             # vmap returns arrays (n, 1, ...), which concatenate joins to (n, ...)
-            device, join = None, jax.numpy.concatenate
+            device, concatenate = None, jax.numpy.concatenate
             # threefry, since under vmap the numbers of other generators would depend on the batch
             key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
-            columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
+            columns: Any = jax.vmap(run)(jax.numpy.arange(n), keys)
         else:
-            device, join = backend.device_of(seeds), xp.concat
-            numbers = enumerate(backend.to_numpy(seeds).tolist())
-            rows = [one(row, stream_seed("level", part, seed)) for row, seed in numbers]
-            columns = zip(*rows, strict=True)
+            device, concatenate = backend.device_of(seeds), xp.concat
+            row_seeds = enumerate(backend.to_numpy(seeds).tolist())
+            outputs = [run(row, stream_seed("level", part, seed)) for row, seed in row_seeds]
+            columns = zip(*outputs, strict=True)
         shared = self._shared if part == 1 else ()
-        leaves = [x[0] if i in shared else join(x) for i, x in enumerate(columns)]
-        return forms[0].unflatten(leaves)
+        leaves = [x[0] if i in shared else concatenate(x) for i, x in enumerate(columns)]
+        return specs[0].unflatten(leaves)
 
     def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
         """Return the parameters that the inner environment draws for `n` levels."""
-        inner, seeds = SampledParams(self.env, keeps=False), self._random(xp, rng, n)
-        sampled = self._each(xp, 0, inner.draw, seeds, params)
-        return inner.whole(WithParams(None, sampled), params).params
+        sampler, seeds = SampledParams(self.env, keeps=False), self._random(xp, rng, n)
+        sampled = self._each(xp, 0, sampler.draw, seeds, params)
+        return sampler.whole(WithParams(None, sampled), params).params
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> WithSeed:
         """Return the first states of `n` levels."""
@@ -107,8 +107,8 @@ class SeededEnv(AroundEnv):
         self, xp: Namespace, rng: Random, state: WithSeed, action: AnyTree, params: AnyTree
     ) -> Any:
         """Take a step of the inner environment. The random numbers of steps do not depend on the seeds of levels."""
-        after, *results = self.env.step(xp, rng, state.state, action, params)
-        return WithSeed(after, state.seed), *results
+        next_state, *results = self.env.step(xp, rng, state.state, action, params)
+        return WithSeed(next_state, state.seed), *results
 
     def observe(self, xp: Namespace, state: WithSeed, params: AnyTree) -> Any:
         """Return the observations of the inner environment."""
@@ -165,12 +165,12 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
     """
     try:
         levels = seeds if isinstance(seeds, range) else tuple(seeds)
-        ends = (levels[0], levels[-1]) if isinstance(levels, range) else levels
-        ends = tuple(count_of("seed", seed, least=0) for seed in ends)
-        valid = max(ends) <= LARGEST
+        to_check = (levels[0], levels[-1]) if isinstance(levels, range) else levels
+        to_check = tuple(count_of("seed", seed, least=0) for seed in to_check)
+        is_valid = max(to_check) <= LARGEST
     except Exception:  # seeds may be arrays of any library, so any error may occur
-        levels, ends, valid = (), (), False
-    if not valid:
+        levels, to_check, is_valid = (), (), False
+    if not is_valid:
         remedy = f"Pass one or more integers from 0 to {LARGEST}, such as range(1000)."
         raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
-    return levels if isinstance(levels, range) else ends
+    return levels if isinstance(levels, range) else to_check

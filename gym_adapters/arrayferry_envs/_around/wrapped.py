@@ -134,8 +134,8 @@ class WrappedEnv(AroundEnv):
     def _statistics(self) -> list[tuple[str, int, str]]:
         """Return (unique name, index of the kernel, name in the kernel) for each statistic of the kernels."""
         pairs = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
-        names = numbered(own for _, own in pairs)
-        return [(name, *each) for name, each in zip(names, pairs, strict=True)]
+        unique_names = numbered(stat for _, stat in pairs)
+        return [(name, *pair) for name, pair in zip(unique_names, pairs, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
         """Check `values`, a result of `state_dict`, and return `_statistics()`. `values` may have further names.
@@ -150,8 +150,8 @@ class WrappedEnv(AroundEnv):
                 f"wrapper_state has the statistics {[*values]!r:.80}, but those of {type(self).__name__} are {names}",
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",
             )
-        for others in values.values():
-            Moments.checked(others)
+        for moments in values.values():
+            Moments.checked(moments)
         return statistics
 
     def wrapper_state(self, values: AnyTree) -> Any:
@@ -166,12 +166,12 @@ class WrappedEnv(AroundEnv):
         import jax
 
         # the dtypes of kernel states depend on x64, so x64 is part of the key
-        memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
+        memo, memo_key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
         # the memo outlives a traced call, so it must contain arrays instead of tracers
         with jax.ensure_compile_time_eval():
-            if key not in memo:
-                memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
-            return self.given(jax.numpy, memo[key], values)
+            if memo_key not in memo:
+                memo[memo_key] = self._any_chain()[0].init(jax.numpy, 1, None)
+            return self.given(jax.numpy, memo[memo_key], values)
 
     def given(self, xp: Namespace, fresh: Any, values: AnyTree) -> Any:
         """Return the kernel states in `fresh` with the statistics in `values` as their field `lasting`.
@@ -187,19 +187,19 @@ class WrappedEnv(AroundEnv):
         states = list(fresh)
         if isinstance(values, dict):
             for name, index, statistic in self._named(values):
-                lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
-                moments = lasting[statistic].given(xp, values[name], None, any_shape=rewarded)
+                lasting, of_rewards = states[index].lasting, "reward" in self.kernels[index].parts
+                moments = lasting[statistic].given(xp, values[name], None, any_shape=of_rewards)
                 states[index] = states[index]._replace(lasting={**lasting, statistic: moments})
             return tuple(states)
         self._check_states(values)
-        for kernel, new, old in zip(self.kernels, states, values, strict=True):
-            forms, other = _form(new.lasting), _form(old.lasting)
+        for kernel, state, value in zip(self.kernels, states, values, strict=True):
+            forms, given_form = _form(state.lasting), _form(value.lasting)
             if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
                 # before the first step, the shape of rewards is unknown, so shapes are not compared
-                other = other[0], [((), dtype) for _, dtype in other[1]]
-            if forms != other:
+                given_form = given_form[0], [((), dtype) for _, dtype in given_form[1]]
+            if forms != given_form:
                 raise af.OptionError(
-                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is the state of another kernel",
+                    f"wrapper_state has {value.lasting!r:.80} for {kernel!r:.60}, which is the state of another kernel",
                     remedy="Pass the state of one run of an environment with the same wrappers in the same order.",
                 )
         return tuple(
@@ -207,9 +207,11 @@ class WrappedEnv(AroundEnv):
         )
 
     def _check_states(self, values: AnyTree) -> None:
-        matches = _is_state(values) and len(values) == len(self.kernels)
-        names = self._statistics()
-        if not matches or any(own not in (values[index].lasting or {}) for _, index, own in names):
+        fits_kernels = _is_state(values) and len(values) == len(self.kernels)
+        statistics = self._statistics()
+        if not fits_kernels or any(
+            stat not in (values[index].lasting or {}) for _, index, stat in statistics
+        ):
             raise af.OptionError(
                 f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(self.kernels)} kernels",
                 remedy="Pass carry.env_state.wrappers of a rollout, or the result of env.state_dict(carry.env_state).",
@@ -280,8 +282,8 @@ def _refuse_arrays(function: Any, name: str) -> None:
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
     # empty cells are skipped, since reading their contents would raise an error
-    contents = [cell.cell_contents for cell in cells if cell != CellType()]
-    if af.flatten([*contents, *defaults, getattr(owner, "__dict__", None)])[0]:
+    cell_contents = [cell.cell_contents for cell in cells if cell != CellType()]
+    if af.flatten([*cell_contents, *defaults, getattr(owner, "__dict__", None)])[0]:
         raise af.OptionError(
             f"{name} contains an array, but compiled code would not see changes of that array",
             remedy="Compute the array inside the function, or write a kernel with the array in its state.",
@@ -311,7 +313,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
     """
     import jax
 
-    def frozen(part: Any) -> Any:
+    def frozen_part(part: Any) -> Any:
         is_moments = isinstance(part, Moments)
         return part._replace(updating=part.updating & False) if is_moments else part
 
@@ -322,7 +324,7 @@ def freeze(wrapper_state: AnyTree) -> Any:
             f"freeze needs states of kernels, but was given {wrapper_state!r:.80}",
             remedy="Pass carry.env_state.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
-    return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
+    return jax.tree.map(frozen_part, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
 
 
 def _is_state(value: AnyTree) -> bool:

@@ -63,9 +63,9 @@ class Call:
         self.sharding = batch_sharding(run.sharding, n)
         if run.what != "rollout":
             warn_if_fresh(env, run.wrapper_state)
-        key, state = key_of(run.key), first_policy_state(run.policy_state, n)
+        key, policy_state = key_of(run.key), first_policy_state(run.policy_state, n)
         lasting = lasting_state(env, run.wrapper_state)
-        self.values = Values(leaves, self.env_params.values, key, state, lasting)
+        self.values = Values(leaves, self.env_params.values, key, policy_state, lasting)
 
     def __call__(self, compiled: Any, *args: Any) -> Any:
         """Call a compiled function with a `Program`, the values and `args`. Return the results of the function."""
@@ -84,14 +84,14 @@ def _prepared(env: FunctionalEnv, env_params: Any, n: int) -> Params:
     if not jax.sharding.get_abstract_mesh().empty or in_trace():
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
-    how = jax.config.jax_enable_x64, jax.config.jax_default_device
-    cached = memo.get(how)
+    jax_config = jax.config.jax_enable_x64, jax.config.jax_default_device
+    cached = memo.get(jax_config)
     if cached is not None and cached[0] is defaults:
         return cached[1]  # type: ignore[no-any-return]
     prepared = prepare(None, defaults, 1, backend, None)
     params = Params(prepared.static_part, map(jax.numpy.asarray, prepared.values), prepared.batched)
     if not any(map(_may_change, af.flatten(defaults)[0])):
-        memo[how] = defaults, params
+        memo[jax_config] = defaults, params
     return params
 
 

@@ -52,20 +52,20 @@ def _show(count: Any) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
-    episodes, shown = program.call.options
+    episodes, shows_progress = program.call.options
     num_envs = program.call.num_envs
     values = values._replace(wrapper_state=freeze(values.wrapper_state))
     steps = Steps(program, values, extras=False)
-    start, key = jax.random.split(values.key)
-    carry = steps.start(start)
+    reset_key, key = jax.random.split(values.key)
+    carry = steps.start(reset_key)
     total = carry.episode_return
 
-    def more(loop: Any) -> Any:
-        _, _, _, _, count, _ = loop
-        return (count < episodes).any()
+    def needs_steps(loop: Any) -> Any:
+        _, _, _, _, num_finished, _ = loop
+        return (num_finished < episodes).any()
 
-    def one(loop: Any) -> Any:
-        carry, factor, discounted, key, count, results = loop
+    def loop_step(loop: Any) -> Any:
+        carry, factor, discounted, key, num_finished, results = loop
         key, step_key = jax.random.split(key)
         began = carry.began
         carry, transition, _ = steps.take(carry, step_key)
@@ -74,27 +74,29 @@ def _evaluate(program: Program, values: Values, gamma: Any) -> Any:
         reward = factor * transition.reward.astype(total.dtype)
         discounted = summed(jnp, began, discounted, reward)
         ended = transition.terminated | transition.truncated
-        ends = transition.terminated, transition.truncated
-        latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
+        end_flags = transition.terminated, transition.truncated
+        latest_results = Evaluation(
+            transition.episode_return, discounted, transition.episode_length, *end_flags
+        )
 
-        def recorded(old: Any, new: Any) -> Any:
-            # where no episode has ended, `at` is out of bounds, so that nothing is written
-            at = jnp.where(ended, count, episodes)
-            return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
+        def record_ended(old: Any, new: Any) -> Any:
+            # where no episode has ended, `episode_index` is out of bounds, so that nothing is written
+            episode_index = jnp.where(ended, num_finished, episodes)
+            return old.at[jnp.arange(num_envs), episode_index].set(new, mode="drop")
 
-        results = jax.tree.map(recorded, results, latest)
-        count = count + ended.astype(count.dtype)
-        if shown:
-            done = jnp.minimum(count, episodes).sum()
-            jax.lax.cond(ended.any(), lambda: jax.debug.callback(_show, done), lambda: None)
-        return carry, factor, discounted, key, count, results
+        results = jax.tree.map(record_ended, results, latest_results)
+        num_finished = num_finished + ended.astype(num_finished.dtype)
+        if shows_progress:
+            num_done = jnp.minimum(num_finished, episodes).sum()
+            jax.lax.cond(ended.any(), lambda: jax.debug.callback(_show, num_done), lambda: None)
+        return carry, factor, discounted, key, num_finished, results
 
-    def empty(x: AnyArray) -> Any:
+    def empty_results(x: AnyArray) -> Any:
         return jnp.zeros((num_envs, episodes, *x.shape[1:]), x.dtype)
 
     flags = jnp.zeros(num_envs, bool)
     results = Evaluation(total, total, carry.episode_length, flags, flags)
-    results = jax.tree.map(empty, results)
-    count = jnp.zeros(num_envs, jnp.int32)
-    loop = carry, jnp.ones_like(total), total, key, count, results
-    return jax.lax.while_loop(more, one, loop)[-1]
+    results = jax.tree.map(empty_results, results)
+    num_finished = jnp.zeros(num_envs, jnp.int32)
+    loop = carry, jnp.ones_like(total), total, key, num_finished, results
+    return jax.lax.while_loop(needs_steps, loop_step, loop)[-1]

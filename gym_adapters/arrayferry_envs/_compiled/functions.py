@@ -126,8 +126,8 @@ class Functions:
     def _params(self, params: AnyTree, n: int) -> Params:
         if isinstance(params, Params):
             return params
-        defaults, draws = self.env.default_params, self.env._draws_params
-        return prepare(params, defaults, n, af.registry.backend("jax"), None, draws=draws)
+        defaults, draws_params = self.env.default_params, self.env._draws_params
+        return prepare(params, defaults, n, af.registry.backend("jax"), None, draws=draws_params)
 
     def reset(
         self, key: Any, num_envs: int, params: AnyTree = None, *, wrapper_state: AnyTree = None
@@ -149,10 +149,10 @@ class Functions:
         prepared = self._params(params, num_envs)
         state = engine.env.reset(rng, num_envs, prepared.tree, prepared.pinned)
         check_wrapped(self.env, wrapper_state)
-        states = shaped(engine, engine.kernel_states(), state, prepared.tree)
+        kernel_states = shaped(engine, engine.kernel_states(), state, prepared.tree)
         if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
-            states = self.env.given(jnp, states, wrapper_state)
-        env_state, observation, _ = engine.reset(state, prepared.tree, states)
+            kernel_states = self.env.given(jnp, kernel_states, wrapper_state)
+        env_state, observation, _ = engine.reset(state, prepared.tree, kernel_states)
         return self._for_caller(env_state, observation, num_envs)  # type: ignore[no-any-return]
 
     def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
@@ -198,12 +198,17 @@ class Functions:
         """
         n = env_state.elapsed.shape[0]
         engine, prepared = self._engine(n, env_state), self._params(params, n)
-        env, tree = engine.env, prepared.tree
-        step_key, fresh, acting = jax.random.split(checked_key(key), 3)
-        read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
+        env, params_tree = engine.env, prepared.tree
+        step_key, reset_key, wrappers_key = jax.random.split(checked_key(key), 3)
+        convert_actions = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         env_state = env_state._replace(state=from_pytree(env_state.state))
-        autoreset = AutoReset(env, fresh, tree, prepared.pinned, prepared.any_batched)
-        after, outcome, added = engine.step(
-            random_of(step_key), env_state, read(action), tree, autoreset, random_of(acting)
+        autoreset = AutoReset(env, reset_key, params_tree, prepared.pinned, prepared.any_batched)
+        next_env_state, outcome, added = engine.step(
+            random_of(step_key),
+            env_state,
+            convert_actions(action),
+            params_tree,
+            autoreset,
+            random_of(wrappers_key),
         )
-        return self._for_caller(after, with_added(outcome, added), n)  # type: ignore[no-any-return]
+        return self._for_caller(next_env_state, with_added(outcome, added), n)  # type: ignore[no-any-return]

@@ -65,11 +65,11 @@ class GymnaxParams:
         names: Any = (),
     ) -> GymnaxParams:
         """Make the parameters from `tree`. A leaf is static unless its default in `defaults` is a float or an array."""
-        wanted = af.flatten(defaults, everything=True)[0]
+        default_leaves = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
-        static_part, values = partitioned(layout, leaves, wanted)
+        static_part, values = partitioned(layout, leaves, default_leaves)
         pairs = zip(layout.paths, pinned, strict=bool(pinned))
-        pinned = tuple(stays or is_named(path, names) for path, stays in pairs)
+        pinned = tuple(is_pinned or is_named(path, names) for path, is_pinned in pairs)
         return cls(static_part, values, limit, pinned)
 
     @property
@@ -272,15 +272,15 @@ def _step(
     functions = form._functions(params, mode)
     state, outcome = functions.step(key, state, action, params._prepared)
     observation, reward, terminated, truncated = _first(outcome[:4])
-    final, final_info = outcome.observation, outcome.info
+    final_observation, final_info = outcome.observation, outcome.info
     if outcome.final_observation is not None:
-        final, final_info = outcome.final_observation, outcome.final_info or {}
+        final_observation, final_info = outcome.final_observation, outcome.final_info or {}
     infos = {
         "discount": 1.0 - terminated.astype(jnp.float32),
         **_first(final_info),
         "terminated": terminated,
         "truncated": truncated,
-        "final_observation": _first(final),
+        "final_observation": _first(final_observation),
     }
     if outcome.info:
         infos["next_info"] = _first(outcome.info)
@@ -295,15 +295,15 @@ def _gymnax_space(space: Space[Any]) -> Any:
         arrayferry.OptionError: gymnax has no such space.
     """
     try:
-        of = importlib.import_module("gymnax.environments.spaces")
+        gymnax_spaces = importlib.import_module("gymnax.environments.spaces")
     except ImportError as error:
         raise missing_package("to_gymnax(...).action_space", "gymnax six", error) from error
     if isinstance(space, spaces.Dict):
-        return of.Dict({key: _gymnax_space(part) for key, part in space.spaces.items()})
+        return gymnax_spaces.Dict({key: _gymnax_space(part) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
-        return of.Tuple([_gymnax_space(part) for part in space.spaces])
+        return gymnax_spaces.Tuple([_gymnax_space(part) for part in space.spaces])
     if isinstance(space, spaces.Discrete) and space.start == 0:
-        return of.Discrete(int(space.n))
+        return gymnax_spaces.Discrete(int(space.n))
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         # only a Discrete with another start can occur here, since `CheckedEnv` refuses other types
         raise af.OptionError(
@@ -314,4 +314,4 @@ def _gymnax_space(space: Space[Any]) -> Any:
     low, high = (
         x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
     )
-    return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))
+    return gymnax_spaces.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

@@ -49,9 +49,9 @@ def acted(
             "evaluate(..., policy_xp=...)."
         )
         raise
-    names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]
-    checked_results(result, *names)
-    for name, part in zip(names, result, strict=True):
+    result_names = ("action", "extras", "policy_state")[: 2 + len(optional_state)]
+    checked_results(result, *result_names)
+    for name, part in zip(result_names, result, strict=True):
         for leaf in af.flatten(part)[0]:
             library = af.backend_of(leaf).name
             if library not in ("jax", "numpy"):
@@ -61,8 +61,8 @@ def acted(
                     remedy="Compute in JAX. Or step the environment in the library of the policy: "
                     f"env.make_vec(n, xp={library!r}).",
                 )
-    action, extras, *after = result
-    return action, extras, _same(state, *after) if after else None
+    action, extras, *next_state = result
+    return action, extras, _same(state, *next_state) if next_state else None
 
 
 def checked_extras(extras: AnyTree) -> Any:
@@ -72,8 +72,8 @@ def checked_extras(extras: AnyTree) -> Any:
         arrayferry.OptionError: a leaf is neither an array nor a number.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(extras):
-        numbers = jax.Array, np.ndarray, np.generic, bool, int, float, complex
-        if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
+        number_types = jax.Array, np.ndarray, np.generic, bool, int, float, complex
+        if not (isinstance(leaf, number_types) or hasattr(leaf, "__jax_array__")):
             raise af.OptionError(
                 f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which is neither an array nor a number",
                 remedy="Return arrays (num_envs, ...), in any pytree, or None.",
@@ -83,21 +83,21 @@ def checked_extras(extras: AnyTree) -> Any:
 
 def began_anew(mask: AnyArray, first: PolicyState, state: PolicyState) -> PolicyState:
     """Return rows of `first` where `mask` is true, since an episode begins there, and rows of `state` elsewhere."""
-    return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
+    return jax.tree.map(lambda x, y: select(jnp, mask, x, y), first, state)
 
 
 def _same(before: PolicyState, after: PolicyState) -> PolicyState:
     """Check that `after` has the structure, dtypes and shapes of `before`, and return `after` as JAX arrays."""
 
-    def forms(tree: PolicyState) -> list[tuple[str, Any, Any]]:
+    def forms_of(tree: PolicyState) -> list[tuple[str, Any, Any]]:
         leaves = jax.tree_util.tree_leaves_with_path(tree)
         return [(jax.tree_util.keystr(at), jnp.result_type(x), jnp.shape(x)) for at, x in leaves]
 
-    for (path, dtype, shape), other in zip(forms(before), forms(after), strict=False):
-        if (path, dtype, shape) != other:
+    for (path, dtype, shape), found in zip(forms_of(before), forms_of(after), strict=False):
+        if (path, dtype, shape) != found:
             raise af.OptionError(
                 f"the policy got policy_state{path} of dtype {dtype} and shape {shape}, but returned "
-                f"policy_state{other[0]} of dtype {other[1]} and shape {other[2]}",
+                f"policy_state{found[0]} of dtype {found[1]} and shape {found[2]}",
                 remedy="Return states of the same structure, dtypes and shapes as policy_state.",
             )
     if jax.tree.structure(before) != jax.tree.structure(after):

@@ -54,26 +54,26 @@ def partition(env: Any, policy: Any, policy_params: AnyTree) -> tuple[list[Any],
     Raises:
         arrayferry.OptionError: a leaf of the static part cannot be hashed, or an array has no equivalent in JAX.
     """
-    tree = env, _function_and_bound(policy), policy_params
-    leaves, structure = jax.tree.flatten(tree)
-    first = len(leaves) - structure.children()[2].num_leaves
-    static = [DYNAMIC if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
-    static += [DYNAMIC if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
+    arguments = env, _function_and_bound(policy), policy_params
+    leaves, structure = jax.tree.flatten(arguments)
+    num_object_leaves = len(leaves) - structure.children()[2].num_leaves
+    static_leaves = [DYNAMIC if isinstance(x, _ARRAYS) else x for x in leaves[:num_object_leaves]]
+    static_leaves += [DYNAMIC if isinstance(x, _NUMBERS) else x for x in leaves[num_object_leaves:]]
     keys: list[Any] = []
-    for index, leaf in enumerate(static):
+    for index, leaf in enumerate(static_leaves):
         try:
             keys.append(DYNAMIC if leaf is DYNAMIC else _key_of(leaf))
         except TypeError as error:
             raise af.OptionError(
-                f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
+                f"{_place(arguments, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
                 "array of JAX nor hashable",
                 remedy='Convert it by arrayferry.convert(x, "jax"), or pass a hashable object. '
                 "For a policy of another library, call evaluate(..., policy_xp=...).",
             ) from error
-    pairs = enumerate(zip(leaves, static, strict=True))
-    values = [_value(tree, index, x) for index, (x, kept) in pairs if kept is DYNAMIC]
+    pairs = enumerate(zip(leaves, static_leaves, strict=True))
+    values = [_value(arguments, index, x) for index, (x, leaf) in pairs if leaf is DYNAMIC]
     build = functools.partial(_built, structure)
-    return values, StaticPart(tuple(static), structure, build, Key((structure, tuple(keys))))
+    return values, StaticPart(tuple(static_leaves), structure, build, Key((structure, tuple(keys))))
 
 
 def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
@@ -84,15 +84,15 @@ def _value(tree: AnyTree, index: int, x: AnyArray) -> Any:
     """
     if not isinstance(x, (np.ndarray, np.generic)):
         return x
-    why: Any = "which JAX does not have"
+    reason: Any = "which JAX does not have"
     try:
         converted = af.convert(x, "jax", scalars="convert")
         if isinstance(converted, jax.Array):
             return converted
     except af.ArrayFerryError as error:
-        why = f"which cannot be converted: {error}"
+        reason = f"which cannot be converted: {error}"
     raise af.OptionError(
-        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {why}",
+        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {reason}",
         remedy="Leave it out, or convert it to an array with a dtype that JAX has.",
     )
 
@@ -127,10 +127,14 @@ def _key_of(leaf: AnyTree) -> Hashable:
 
 
 def _by_identity(value: AnyTree) -> Hashable:
-    same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
-    fields = getattr(value, "__dict__", {}).items()
-    plain = [(name, exact_key(x)) for name, x in fields if _is_plain(x)]
-    return same, *plain, *((name, IdentityKey(x)) for name, x in fields if type(x) is np.ndarray)
+    identity_key = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
+    attributes = getattr(value, "__dict__", {}).items()
+    plain_attributes = [(name, exact_key(x)) for name, x in attributes if _is_plain(x)]
+    return (
+        identity_key,
+        *plain_attributes,
+        *((name, IdentityKey(x)) for name, x in attributes if type(x) is np.ndarray),
+    )
 
 
 def _is_plain(value: AnyTree) -> bool:
@@ -144,9 +148,9 @@ def _is_plain(value: AnyTree) -> bool:
 
 def _place(tree: AnyTree, index: int) -> str:
     """Return a Python expression for the leaf with this index, such as "policy_params['weight']"."""
-    first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
-    name = ("env", "policy", "policy_params")[first.idx]
-    return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
+    first_key, *other_keys = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
+    name = ("env", "policy", "policy_params")[first_key.idx]
+    return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(other_keys)))
 
 
 def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
@@ -166,9 +170,9 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
     by_id = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
     if not by_id:
         return
-    arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in by_id.values())
-    named = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
-    are_global = by_id.keys() <= {id(x) for names in named for x in [*names.values()]}
+    array_texts = ", ".join(f"{x.dtype}{list(x.shape)}" for x in by_id.values())
+    namespaces = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    are_global = by_id.keys() <= {id(x) for namespace in namespaces for x in [*namespace.values()]}
     for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
         function = inspect.unwrap(leaf) if callable(leaf) else None
         is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))
@@ -176,11 +180,11 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
             continue
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise af.OptionError(
-            f"{name} contains an array, {arrays}, but compiled code would not see changes of that array",
+            f"{name} contains an array, {array_texts}, but compiled code would not see changes of that array",
             remedy=_PASS,
         )
     warnings.warn(
-        f"the policy uses arrays that are not arguments, such as arrays in global variables: {arrays}. Compiled code "
+        f"the policy uses arrays that are not arguments, such as arrays in global variables: {array_texts}. Compiled code "
         "would not see them change. Pass them in policy_params",
         stacklevel=caller_level(),
     )
@@ -196,9 +200,9 @@ def _constants(jaxpr: Any) -> Iterator[Any]:
         yield from jaxpr.consts
     for equation in jaxpr.eqns:
         yield from (x.val for x in equation.invars if isinstance(x, Literal))
-        for part in jax.tree.leaves(equation.params):
-            if isinstance(part, (ClosedJaxpr, Jaxpr)):
-                yield from _constants(part)
+        for parameter in jax.tree.leaves(equation.params):
+            if isinstance(parameter, (ClosedJaxpr, Jaxpr)):
+                yield from _constants(parameter)
 
 
 _OUTSIDE = trace_here()

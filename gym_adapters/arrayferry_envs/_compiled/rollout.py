@@ -223,13 +223,13 @@ def _check_carry(carry: Any, call: Call) -> None:
         raise af.OptionError(
             f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
         )
-    for name, option, what in (
+    for name, option, owner in (
         ("policy_state", call.run.policy_state, "the policy"),
         ("wrapper_state", call.run.wrapper_state, "the wrappers"),
     ):
         if option is not None:
             raise af.OptionError(
-                f"carry and {name} were both passed, but the carry already has the state of {what}",
+                f"carry and {name} were both passed, but the carry already has the state of {owner}",
                 remedy=f"Pass {name} to the first rollout only, and then the carry that it returned.",
             )
     elapsed = getattr(carry.env_state, "elapsed", None)
@@ -242,23 +242,23 @@ def _check_carry(carry: Any, call: Call) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
-    num_steps, collect, final_observation = program.call.options
+    num_steps, collect, keeps_final = program.call.options
     steps = Steps(program, values)
-    start, key = jax.random.split(values.key)
-    carry = steps.start(start) if carry is None else steps.resumed(carry, start)
+    reset_key, key = jax.random.split(values.key)
+    carry = steps.start(reset_key) if carry is None else steps.resumed(carry, reset_key)
 
-    def one(carry: Carry, key: Any) -> tuple[Carry, Trajectory]:
-        after, transition, outcome = steps.take(carry, key)
-        if not final_observation:
+    def scan_step(carry: Carry, key: Any) -> tuple[Carry, Trajectory]:
+        next_carry, transition, outcome = steps.take(carry, key)
+        if not keeps_final:
             transition = transition._replace(final_observation=None)
         if "state" in collect:
             transition = transition._replace(state=as_returned(carry.env_state.state))
         if "info" in collect:
             info = outcome.info if outcome.final_info is None else outcome.final_info
             transition = transition._replace(info=info)
-        return after, transition
+        return next_carry, transition
 
-    return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+    return jax.lax.scan(scan_step, carry, jax.random.split(key, num_steps))
 
 
 class Steps:
@@ -289,8 +289,8 @@ class Steps:
         self._first_returns = functions.first_returns
 
         def act(observation: AnyTree, key: Any, state: AnyTree) -> tuple[Any, Any, Any]:
-            action, results, state = acted(self._policy, policy_params, observation, key, state)
-            return action, checked_extras(results) if extras else None, state
+            action, raw_extras, state = acted(self._policy, policy_params, observation, key, state)
+            return action, checked_extras(raw_extras) if extras else None, state
 
         self._act = jax.jit(act, inline=True)
         # the step is jitted, so that `start` and `take` trace it only once
@@ -311,7 +311,7 @@ class Steps:
         """Begin episodes. A step may be traced to find the dtype of rewards, with `action` or the policy's action."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
-        total = self._first_returns(
+        returns = self._first_returns(
             n,
             lambda: (
                 self._step(key, key, env_state, observation, state)[-1]
@@ -320,7 +320,7 @@ class Steps:
             ),
         )
         length = jnp.zeros(n, jnp.int32)
-        return Carry(env_state, observation, jnp.ones(n, bool), total, length, state, state)
+        return Carry(env_state, observation, jnp.ones(n, bool), returns, length, state, state)
 
     def resumed(self, carry: Carry, key: Any) -> Carry:
         """Check the carry of another rollout. Return it with values for the fields that a user left out.
@@ -329,10 +329,10 @@ class Steps:
             arrayferry.OptionError: the arrays of the carry do not match this environment and policy.
         """
         carry_forms = _forms((carry.env_state, carry.observation))
-        fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
-        if carry_forms != fresh:
+        fresh_forms = _forms(jax.eval_shape(lambda: self._reset(key)))
+        if carry_forms != fresh_forms:
             raise af.OptionError(
-                f"carry does not match {self._name}: its arrays are {', '.join(carry_forms)}, but those of {self._name} are {', '.join(fresh)}",
+                f"carry does not match {self._name}: its arrays are {', '.join(carry_forms)}, but those of {self._name} are {', '.join(fresh_forms)}",
                 remedy="Pass the first result of rollout for this environment and these options, or no carry.",
             )
         if carry.began is None:  # the user called Carry(env_state, observation)
@@ -347,10 +347,10 @@ class Steps:
 
     def take(self, carry: Carry, key: Any) -> tuple[Carry, Trajectory, Any]:
         """Take a step in all environments. Return the next carry, the transition, and the outcome of the step."""
-        acting, stepping = jax.random.split(key)
-        state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
-        action, extras, state, env_state, outcome = self._step(
-            acting, stepping, carry.env_state, carry.observation, state
+        policy_key, step_key = jax.random.split(key)
+        policy_state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
+        action, extras, policy_state, env_state, outcome = self._step(
+            policy_key, step_key, carry.env_state, carry.observation, policy_state
         )
         reward = outcome.reward.astype(carry.episode_return.dtype)
         total = summed(jnp, carry.began, carry.episode_return, reward)
@@ -359,9 +359,11 @@ class Steps:
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
             outcome.final_observation, extras, carry.began, total, length,
         )  # fmt: skip
-        first = carry.first_policy_state
-        after = Carry(env_state, outcome.observation, outcome.ended, total, length, state, first)
-        return after, transition, outcome
+        first_state = carry.first_policy_state
+        next_carry = Carry(
+            env_state, outcome.observation, outcome.ended, total, length, policy_state, first_state
+        )
+        return next_carry, transition, outcome
 
 
 def _forms(tree: AnyTree) -> list[str]:

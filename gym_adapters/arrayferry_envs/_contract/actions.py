@@ -88,13 +88,13 @@ class Actions(Judge):
         Raises:
             arrayferry.ConversionError: the action does not fit the space.
         """
-        space, strict = self._space, self._check == "strict"
+        space, is_strict = self._space, self._check == "strict"
         if self._check == "off":
             is_number = isinstance(action, numbers.Number) and not hasattr(action, "dtype")
             fitted = self._convert(np.asarray(action) if is_number else action)
         else:
             options: Any = {"num_envs": self._n, "passes_on": False, "noun": self._noun}
-            if strict:
+            if is_strict:
                 fitter = Fitter(space, self._convert.target, strict=True, **options)
                 fitted = self._convert(fitter.fit(action))
             else:
@@ -118,17 +118,17 @@ class Actions(Judge):
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
                 return None  # for an integer space, floats need a check that they are whole numbers
-            compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
-            cast = caster(x, space, self._convert, in_numpy=compiled)
-        alone = self._n is None
+            passes_numpy = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
+            cast = caster(x, space, self._convert, in_numpy=passes_numpy)
+        is_single = self._n is None
 
-        def way(next_action: Any) -> Any:
+        def fit_quickly(next_action: Any) -> Any:
             x = np.asarray(next_action) if is_number else next_action
             if x.dtype != dtype:
                 return None
-            return cast(x)[None, ...] if alone else cast(x)
+            return cast(x)[None, ...] if is_single else cast(x)
 
-        return way
+        return fit_quickly
 
 
 _WHOLE = (int, np.int64, np.int32)
@@ -153,10 +153,10 @@ class _ClippingFitter(Fitter):
             if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "the space takes whole numbers")
             if _is_hosted(x):
-                host = x if isinstance(x, _NUMPY) else af.convert(x, "numpy", sparse="dense")
+                numpy_x = x if isinstance(x, _NUMPY) else af.convert(x, "numpy", sparse="dense")
                 # NaN is refused too, since NaN != NaN
-                if (broken := np.floor(host) != host).any():
-                    what = f"{first_wrong(host, broken)} is not a whole number"
+                if (not_whole := np.floor(numpy_x) != numpy_x).any():
+                    what = f"{first_wrong(numpy_x, not_whole)} is not a whole number"
                     raise self._unfit(space, place, what)
         return caster(x, space, self._convert)(x)
 
@@ -167,8 +167,8 @@ SMALL = 64 * 1024
 
 def _is_hosted(x: AnyArray) -> bool:
     """Return whether the values of an array can be read from host memory."""
-    source = af.backend_of(x)
-    return not source.is_traced(x) and source.device_of(x) == "cpu"
+    backend = af.backend_of(x)
+    return not backend.is_traced(x) and backend.device_of(x) == "cpu"
 
 
 def caster(
@@ -188,53 +188,55 @@ def caster(
         convert: the conversion to the library of the environments.
         in_numpy: whether the function may return NumPy arrays, in memory that nothing else uses.
     """
-    backend, source = convert.target, af.backend_of(x)
+    backend, x_backend = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
     source_dtype: Any = dtype_named(kind)
-    fits = np.can_cast(source_dtype, name)
-    narrows = not fits and name != space.dtype.name and _exceeds(space, name)
-    hosted = isinstance(x, np.ndarray) or ((narrows or source is not backend) and _is_hosted(x))
-    in_numpy = in_numpy and hosted
+    can_fit = np.can_cast(source_dtype, name)
+    too_wide = not can_fit and name != space.dtype.name and _exceeds(space, name)
+    is_hosted = isinstance(x, np.ndarray) or (
+        (too_wide or x_backend is not backend) and _is_hosted(x)
+    )
+    in_numpy = in_numpy and is_hosted
     if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
         return convert
-    narrows = narrows and hosted
-    if narrows:
+    too_wide = too_wide and is_hosted
+    if too_wide:
         name = space.dtype.name
-    edges = None if fits else _safe_bounds(space, kind, name)
-    infinite = "float" in kind and edges is not None and bool(np.isinf(bounds_of(space)).any())
-    if hosted:
-        read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
-        plain = not (narrows or infinite or ("float" in kind and wanted.kind in "iu"))
+    bounds = None if can_fit else _safe_bounds(space, kind, name)
+    keeps_inf = "float" in kind and bounds is not None and bool(np.isinf(bounds_of(space)).any())
+    if is_hosted:
+        to_numpy, np_dtype = af.converter("numpy", sparse="dense"), np.dtype(name)
+        is_plain = not (too_wide or keeps_inf or ("float" in kind and np_dtype.kind in "iu"))
         low: Any = None
         high: Any = None
         with np.errstate(over="ignore"):
-            if edges is not None:
-                low, high = (edge.astype(source_dtype) for edge in edges)
+            if bounds is not None:
+                low, high = (bound.astype(source_dtype) for bound in bounds)
 
         def cast_in_numpy(x: AnyArray) -> Any:
-            x = read(x)
+            x = to_numpy(x)
             # on small arrays, np.minimum and np.maximum are much faster than np.clip
             clipped = x if low is None else np.minimum(np.maximum(x, low), high)
-            if plain:
-                x = clipped.astype(wanted)
+            if is_plain:
+                x = clipped.astype(np_dtype)
             else:
-                x = np.where(np.isinf(x), x, clipped) if infinite else clipped
-                x = af.fit_dtype(cast_clipped(x, wanted), backend, "checked")
-            alone = in_numpy and not observers and not _is_guarded()
-            return x if alone or backend.name == "numpy" else convert(x)
+                x = np.where(np.isinf(x), x, clipped) if keeps_inf else clipped
+                x = af.fit_dtype(cast_clipped(x, np_dtype), backend, "checked")
+            stays_numpy = in_numpy and not observers and not _is_guarded()
+            return x if stays_numpy or backend.name == "numpy" else convert(x)
 
         return cast_in_numpy
-    if edges is not None and source.name == "torch" and kind in ("uint16", "uint32", "uint64"):
-        edges = None  # PyTorch cannot clip these dtypes, so `cast_clipped` clips to the new dtype
-    elif edges is not None and edges[0].ndim:
+    if bounds is not None and x_backend.name == "torch" and kind in ("uint16", "uint32", "uint64"):
+        bounds = None  # PyTorch cannot clip these dtypes, so `cast_clipped` clips to the new dtype
+    elif bounds is not None and bounds[0].ndim:
         # give the bounds leading axes of length 1, up to as many axes as x: JAX can be configured
         # to refuse operands with different numbers of axes
-        wide = (None,) * (x.ndim - edges[0].ndim)
-        edges = tuple(af.convert(edge.astype(source_dtype)[wide], like=x) for edge in edges)
-    elif edges is not None:
-        edges = tuple(edge.item() for edge in edges)
-    run = _compiled_cast() if source.name == "jax" else _cast
-    return lambda x: convert(run(x, edges, name, infinite))
+        index = (None,) * (x.ndim - bounds[0].ndim)
+        bounds = tuple(af.convert(bound.astype(source_dtype)[index], like=x) for bound in bounds)
+    elif bounds is not None:
+        bounds = tuple(bound.item() for bound in bounds)
+    cast = _compiled_cast() if x_backend.name == "jax" else _cast
+    return lambda x: convert(cast(x, bounds, name, keeps_inf))
 
 
 def _is_guarded() -> bool:
@@ -287,8 +289,8 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
         clips = [clipper(leaf, backend, device) for leaf, _ in leaves(space)]
 
         def clip_parts(action: AnyTree) -> Any:
-            parts = zip(clips, split(space, action), strict=True)
-            return build(space, (clip(part) for clip, part in parts))
+            pairs = zip(clips, split(space, action), strict=True)
+            return build(space, (clip(part) for clip, part in pairs))
 
         return clip_parts
     dtype = held_dtype(space.dtype, backend)
@@ -299,7 +301,7 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
         maximum, minimum = np.maximum, np.minimum  # on small arrays, much faster than np.clip
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
-        low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))
+        low, high = (backend.from_numpy(bound[None], device) for bound in (low, high))
     elif backend.name != "jax":
         low, high = low.item(), high.item()
     xp = namespace(backend)
@@ -316,12 +318,12 @@ def clipper(space: Any, backend: af.Backend, device: Device) -> Callable[[Any], 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
     """Return the bounds of a space as two NumPy arrays of a dtype, with shape () if all elements have equal bounds."""
-    edges = []
-    for edge in map(np.asarray, bounds_of(space)):
-        if edge.size and np.all(edge == edge.flat[0]):
-            edge = edge.flat[0]
-        edges.append(_edge(edge, dtype))
-    low, high = np.broadcast_arrays(*edges)
+    bounds = []
+    for bound in map(np.asarray, bounds_of(space)):
+        if bound.size and np.all(bound == bound.flat[0]):
+            bound = bound.flat[0]
+        bounds.append(_edge(bound, dtype))
+    low, high = np.broadcast_arrays(*bounds)
     return low.copy(), high.copy()
 
 

@@ -90,15 +90,15 @@ def check_functional_env(
         ...     print(problem.what)
         it asks whether an array is true, by if, while, and, or, not, min or max
     """
-    whole = checked_env(env)
-    functional = whole.base
+    wrapped_env = checked_env(env)
+    functional = wrapped_env.base
     problems = [
         Problem(
             name, first_line(functional, name), "its signature does not match", f"Write {text}.", ()
         )
         for name, text in wrong_signatures(functional)
     ]
-    told: list[str] = []
+    warning_texts: list[str] = []
     dtypes: dict[str, list[tuple[str, str]]] = {}
     if not problems:
         for name in libraries:
@@ -107,12 +107,12 @@ def check_functional_env(
                 continue
             trial = _Trial(functional, backend, params)
             problems += trial.problems()
-            told += trial.warned
+            warning_texts += trial.warned
             dtypes[backend.name] = trial.dtypes
         problems += _different_dtypes(functional, dtypes)
-    for name in dtypes if whole.kernels and not problems else ():
-        problems += _problems_of_kernels(whole, name, params)
-    for text in told if not problems else ():
+    for name in dtypes if wrapped_env.kernels and not problems else ():
+        problems += _problems_of_kernels(wrapped_env, name, params)
+    for text in warning_texts if not problems else ():
         warnings.warn(text, stacklevel=2)
     return Problems(merged(problems))
 
@@ -125,13 +125,13 @@ def _usable(name: str) -> af.Backend | None:
     """
     try:
         backend = af.registry.backend(name)
-    except af.ArrayFerryError as unknown:  # a library without a plugin is found by its module
+    except af.ArrayFerryError as error:  # a library without a plugin is found by its module
         try:
             backend = af.registry.backend(importlib.import_module(name))
         except ImportError:
             if name in LIBRARIES:
                 return None
-            raise unknown from None
+            raise error from None
     return backend if backend.problem() is None else None
 
 
@@ -175,8 +175,8 @@ class _Trial:
             warnings.simplefilter("ignore")
             try:
                 self._try()
-            except _FoundError as found:
-                return list(found.args)
+            except _FoundError as found_error:
+                return list(found_error.args)
         return []
 
     def _try(self) -> None:
@@ -187,39 +187,39 @@ class _Trial:
                 self._check_rows("sample_params", 0)
         state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
-        names = (dtype_name(x.dtype) for x in leaves)
-        self.dtypes = list(zip(layout.paths, names, strict=True))
+        dtype_names = (dtype_name(x.dtype) for x in leaves)
+        self.dtypes = list(zip(layout.paths, dtype_names, strict=True))
         self._env.adopt(state)
         self._dynamics.action_space.seed(0)
-        begun, ages = state, np.zeros(N)
-        rewards, states, ended = [], [state], []
-        for number in range(STEPS):
+        first_state, ages = state, np.zeros(N)
+        rewards, states, ended_flags = [], [state], []
+        for index in range(STEPS):
             arguments = state, self._action()
-            results = {"observe": self._called("observe", number, *arguments)}
-            results["info"] = self._called("info", number, *arguments)
+            results = {"observe": self._called("observe", index, *arguments)}
+            results["info"] = self._called("info", index, *arguments)
             if in_numpy:
                 self._check_observations(results["observe"])
-            results["step"] = state, reward, *_ = self._called("step", number, *arguments)
+            results["step"] = state, reward, *_ = self._called("step", index, *arguments)
             ages += 1
-            over = _ended(results["step"]) | (ages == self._env.limit)
+            is_over = _ended(results["step"]) | (ages == self._env.limit)
             if in_numpy:
-                self._check_rows("reset", number)
-                first = self._called("reset", number)
-                ended.append(_ended(self._called("step", number, first, arguments[1])))
-                for trial_state in (arguments[0], first, self._mixed_in_time([first, *states])):
+                self._check_rows("reset", index)
+                fresh = self._called("reset", index)
+                ended_flags.append(_ended(self._called("step", index, fresh, arguments[1])))
+                for trial_state in (arguments[0], fresh, self._mixed_in_time([fresh, *states])):
                     for method in results:
-                        self._check_rows(method, number, trial_state, arguments[1])
-                self._check_observations(self._called("observe", number, state))
-            if over.any():
-                state = self._env.select(self._backend.from_numpy(over), begun, state)
-                ages[over] = 0
+                        self._check_rows(method, index, trial_state, arguments[1])
+                self._check_observations(self._called("observe", index, state))
+            if is_over.any():
+                state = self._env.select(self._backend.from_numpy(is_over), first_state, state)
+                ages[is_over] = 0
             rewards.append(reward)
             states = [state, *states][:N]
         if in_numpy:
             self._check_not_nan(np.stack(rewards))
             self._check_batched_params(state)
             self._check_image(state)
-            self._warn_of_lengths(np.stack(ended))
+            self._warn_of_lengths(np.stack(ended_flags))
 
     def _found(self, method: str, what: str, remedy: str, line: str | None = None) -> _FoundError:
         """Return the error for a problem. `line` is by default the first line of the method."""
@@ -263,7 +263,7 @@ class _Trial:
         layouts: list[af.TreeSpec] = []
         self._casts = casts = list[tuple[Any, str, str]]()
 
-        def run(rng: Any, leaves: Any) -> Any:
+        def call_method(rng: Any, leaves: Any) -> Any:
             inputs = layout.unflatten(leaves)
             result = _result(self._env, method, make_rng(self._backend, rng), inputs, params.tree)
             result_leaves, layout_of_result = af.flatten(result)
@@ -273,17 +273,19 @@ class _Trial:
         if self._backend.name == "jax":
             import jax
 
-            result_leaves, uncast = jax.jit(run)(jax.random.key(seed), leaves)
+            result_leaves, uncast_arrays = jax.jit(call_method)(jax.random.key(seed), leaves)
         else:
             leaves = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
-            result_leaves, uncast = run(seed, leaves)
-        casts[:] = [(x, dtype, what) for x, (_, dtype, what) in zip(uncast, casts, strict=True)]
+            result_leaves, uncast_arrays = call_method(seed, leaves)
+        casts[:] = [
+            (x, dtype, what) for x, (_, dtype, what) in zip(uncast_arrays, casts, strict=True)
+        ]
         return layouts[-1].unflatten(result_leaves)
 
     def _action(self) -> Any:
         space = self._dynamics.action_space
-        empty: Any = create_empty_array(space, N)
-        batch = concatenate(space, [space.sample() for _ in range(N)], empty)
+        empty_batch: Any = create_empty_array(space, N)
+        batch = concatenate(space, [space.sample() for _ in range(N)], empty_batch)
         return af.convert(batch, self._backend, narrowing="allow")
 
     # Checks of results.
@@ -291,9 +293,9 @@ class _Trial:
     def _check_observations(self, observation: AnyTree) -> None:
         """Check that observations are in their space."""
         space = self._dynamics.observation_space
-        for one in iterate(batch_space(space, N), observation):
-            if not space.contains(one):
-                raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
+        for observation_row in iterate(batch_space(space, N), observation):
+            if not space.contains(observation_row):
+                raise self._found("observe", f"the observation {observation_row!r:.120} is not in the space {space}",
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
     def _check_not_nan(self, rewards: AnyArray) -> None:
@@ -307,17 +309,17 @@ class _Trial:
         Args:
             ended: whether episodes ended in their first step, bool (steps, n).
         """
-        where = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
+        step_location = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
         if ended.all():
-            self.warned.append(f"{where}: every episode ended in its first step. If that is not intended, check terminated.")  # fmt: skip
+            self.warned.append(f"{step_location}: every episode ended in its first step. If that is not intended, check terminated.")  # fmt: skip
         if ended.any() or self._env.limit is not None:
             return
         state = self._called("reset", 0)
-        for number in range(LONG):
-            state, *rest = self._called("step", number, state, self._action())
-            if _ended((state, *rest)).any():
+        for step_index in range(LONG):
+            state, *other_results = self._called("step", step_index, state, self._action())
+            if _ended((state, *other_results)).any():
                 return
-        self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or let "
+        self.warned.append(f"{step_location}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or let "
                            "terminated become true.")  # fmt: skip
 
     def _check_image(self, state: AnyTree) -> None:
@@ -328,8 +330,8 @@ class _Trial:
         except NO_IMAGE:
             return
         if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
-            form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
-            raise self._found("render", f"it returned {form}",
+            found = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
+            raise self._found("render", f"it returned {found}",
                               "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
 
     def _check_batched_params(self, state: AnyTree) -> None:
@@ -337,20 +339,20 @@ class _Trial:
         leaves, layout = af.flatten(self._params.tree, everything=True)
         if not any(type(x) is float for x in leaves):
             return
-        columns = [np.full(N, x) if type(x) is float else x for x in leaves]
-        spread = self._prepared(layout.unflatten(columns))
+        batched_leaves = [np.full(N, x) if type(x) is float else x for x in leaves]
+        batched_params = self._prepared(layout.unflatten(batched_leaves))
         action = self._action()
         for method in ("reset", "step", "observe"):
-            run = partial(self._run, method, 0, state, action)
-            expected, wrong = run(self._params), "the results differ"
+            run_method = partial(self._run, method, 0, state, action)
+            expected, difference = run_method(self._params), "the results differ"
             try:
-                if _agree(expected, run(spread), floats=1e-4, others=False):
+                if _agree(expected, run_method(batched_params), floats=1e-4, others=False):
                     continue
             except Exception as error:
-                wrong = f"{type(error).__name__}: {error}"
-            self._pure(method, partial(run, self._params))
+                difference = f"{type(error).__name__}: {error}"
+            self._pure(method, partial(run_method, self._params))
             raise self._found(method,
-                              f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                              f"with parameters of shape ({N},), one for each environment, {difference:.200}",
                               "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
                               "action[:, 0], and stack them. To combine a parameter x with an array (n, d), use "
                               "xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
@@ -364,8 +366,8 @@ class _Trial:
 
     def _mixed_in_time(self, states: list[Any]) -> Any:
         """Return states whose rows are from different steps, as after resets of only some environments."""
-        parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
-        columns = zip(*parts, strict=True)
+        row_leaves = [self._env.leaves(states[row % len(states)]) for row in range(N)]
+        columns = zip(*row_leaves, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
     def _check_rows(
@@ -373,30 +375,30 @@ class _Trial:
     ) -> None:
         """Check that, given the same random numbers, an environment's results depend only on its own row."""
 
-        def run(rng: NamedRows, index: Any) -> Any:
+        def run_rows(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
             inputs = map_arrays(_frozen, _rows((state, action), index))
             return self._explained(method, lambda: _result(env, method, rng, inputs, params))
 
-        everyone = np.arange(N)
+        all_rows = np.arange(N)
 
-        def again() -> Any:
-            return run(NamedRows(seed, everyone), everyone)
+        def run_all() -> Any:
+            return run_rows(NamedRows(seed, all_rows), all_rows)
 
-        whole = again()
-        for what, index in _BATCHES:
+        result = run_all()
+        for cause, index in _BATCHES:
             rng = NamedRows(seed, index)
-            actual, expected = run(rng, index), _rows(whole, index)
-            if what is None:  # one row was replaced: compare the others
-                others = np.flatnonzero(index == everyone)
-                if not _agree(_rows(actual, others), _rows(expected, others)):
-                    self._pure(method, again)
+            actual, expected = run_rows(rng, index), _rows(result, index)
+            if cause is None:  # one row was replaced: compare the others
+                other_rows = np.flatnonzero(index == all_rows)
+                if not _agree(_rows(actual, other_rows), _rows(expected, other_rows)):
+                    self._pure(method, run_all)
                     raise self._found(method, "the result of an environment depends on the others in its batch",
                                       "Compute each row separately, without sums, means or sorting over axis 0. The "
                                       "number of random numbers must not depend on values.")  # fmt: skip
             elif rng.comparable and not _agree(actual, expected, floats=1e-4):
-                self._pure(method, again)
-                raise self._found(method, f"the result of an environment depends on {what}",
+                self._pure(method, run_all)
+                raise self._found(method, f"the result of an environment depends on {cause}",
                                   "Compute each row from its own state, action, parameters and random numbers, without "
                                   "xp.arange or constant arrays with a row for each environment.")  # fmt: skip
 
@@ -473,8 +475,8 @@ def _rows(tree: AnyTree, index: Any) -> Any:
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
     """Return whether two trees are equal. Floats may differ by `floats`. Without `others`, only floats are compared."""
-    (a, layout), (b, other) = af.flatten(a), af.flatten(b)
-    return layout == other and all(
+    (a, layout), (b, other_layout) = af.flatten(a), af.flatten(b)
+    return layout == other_layout and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)
         if x.dtype.kind == "f"
         else not others or np.array_equal(x, y)
@@ -489,10 +491,10 @@ def _different_dtypes(
 
     JAX is not compared, since its dtypes have 32 bits by default.
     """
-    compared = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
-    for parts in zip(*compared.values(), strict=False):
-        names = dict(zip(compared, (dtype for _, dtype in parts), strict=True))
-        if len(set(names.values())) > 1:
-            text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
+    by_library = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
+    for parts in zip(*by_library.values(), strict=False):
+        dtype_by_library = dict(zip(by_library, (dtype for _, dtype in parts), strict=True))
+        if len(set(dtype_by_library.values())) > 1:
+            text = ", ".join(f"{dtype} in {name}" for name, dtype in dtype_by_library.items())
             yield Problem("reset", first_line(functional, "reset"), f"state{parts[0][0]} is {text}",
-                          "State the dtype, as in xp.zeros((n,), dtype=xp.float32).", tuple(compared))  # fmt: skip
+                          "State the dtype, as in xp.zeros((n,), dtype=xp.float32).", tuple(by_library))  # fmt: skip

@@ -76,9 +76,9 @@ class CheckedEnv:
         self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(functional, self.xp, n)
-        called = {"reset": True, "step": True, "observe": True, "info": self.has_info,
+        is_called = {"reset": True, "step": True, "observe": True, "info": self.has_info,
                   "sample_params": functional._draws_params}  # fmt: skip
-        for method, definition in wrong_signatures(functional, filter(called.get, called)):
+        for method, definition in wrong_signatures(functional, filter(is_called.get, is_called)):
             raise EnvResultError(
                 f"{self._source(method)} does not accept its arguments",
                 remedy=f"Write {definition}.",
@@ -86,17 +86,17 @@ class CheckedEnv:
         self.sampled: SampledParams | None = None
         if functional._draws_params:
             self.sampled = SampledParams(functional, keeps=not self.traces)
-        for part, _ in (*leaves(space), *leaves(functional.action_space)):
-            if not isinstance(part, ARRAYS):
+        for leaf, _ in (*leaves(space), *leaves(functional.action_space)):
+            if not isinstance(leaf, ARRAYS):
                 raise EnvResultError(
-                    f"{self.name} has the space {part}, whose values are not arrays of one shape",
+                    f"{self.name} has the space {leaf}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
         # the dtype, the shape and the path of each array in a batch of observations
         self._casts: list[tuple[Any, tuple[int, ...], str]] = []
-        for part, path in leaves(space):
-            dtype = backend.from_numpy(np.zeros((), held_dtype(part.dtype, backend))).dtype
-            self._casts.append((dtype, (n, *(part.shape or ())), path))
+        for leaf, path in leaves(space):
+            dtype = backend.from_numpy(np.zeros((), held_dtype(leaf.dtype, backend))).dtype
+            self._casts.append((dtype, (n, *(leaf.shape or ())), path))
         self.clip = clipper(functional.action_space, backend, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,7 +170,7 @@ class CheckedEnv:
         if not self.forms:
             self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
         fitted = leaves
-        for index, (path, leaf, (dtype, rest)) in enumerate(
+        for index, (path, leaf, (dtype, row_shape)) in enumerate(
             zip(layout.paths, leaves, self.forms, strict=True)
         ):
             owner = af.registry.kind(leaf).backend
@@ -188,10 +188,10 @@ class CheckedEnv:
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() returned {dtype}",
                     remedy=f"Cast it, for instance by xp.astype(x, xp.{dtype_name(dtype)}).",
                 )
-            if tuple(leaf.shape) != (n, *rest) and index not in self.functional._shared:
+            if tuple(leaf.shape) != (n, *row_shape) and index not in self.functional._shared:
                 raise EnvResultError(
                     f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
-                    f"it must be {(n, *rest)}",
+                    f"it must be {(n, *row_shape)}",
                     remedy="The first axis of each array must be the axis of environments, and shapes must not change.",
                 )
         return state if fitted is leaves else layout.unflatten(fitted)
@@ -212,8 +212,8 @@ class CheckedEnv:
             if observation.dtype == dtype and observation.shape == shape:
                 return observation
             return self._observed(observation, dtype, shape, path)
-        parts = zip(split(space, observation, self._unlike), self._casts, strict=True)
-        return build(space, (self._observed(x, *cast) for x, cast in parts))
+        pairs = zip(split(space, observation, self._unlike), self._casts, strict=True)
+        return build(space, (self._observed(x, *leaf_cast) for x, leaf_cast in pairs))
 
     def _observed(self, x: AnyArray, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
         if not hasattr(x, "dtype"):
@@ -223,12 +223,12 @@ class CheckedEnv:
         return x if x.dtype == dtype else self._results.cast(x, dtype, f"observation{path}")
 
     def _unlike(self, value: AnyTree, path: str, wanted: str) -> EnvResultError:
-        form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        found = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
         remedy = "Its shape must be the number of environments, followed by the shape of the space."
         if isinstance(value, dict):
-            form, remedy = f" with the keys {list(value)}", "Return the structure of the space."
+            found, remedy = f" with the keys {list(value)}", "Return the structure of the space."
         return EnvResultError(
-            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{form}, but its space "
+            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{found}, but its space "
             f"requires {wanted}",
             remedy=remedy,
         )
@@ -266,8 +266,10 @@ class CheckedEnv:
 
     def select(self, mask: AnyArray, new: Any, old: Any) -> Any:
         """Return the states in `new` where the mask is true, and the states in `old` elsewhere."""
-        shared = self.functional._shared
-        return self.join(select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared))
+        shared_indices = self.functional._shared
+        return self.join(
+            select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared_indices)
+        )
 
     def leaves(self, state: AnyTree) -> list[Any]:
         """Return the arrays of states."""

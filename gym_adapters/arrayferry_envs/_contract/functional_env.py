@@ -242,8 +242,8 @@ def checked_env(env: Any) -> FunctionalEnv:
 
 def _meant(env: Any) -> str:
     """Return a remedy for an argument that is not a `FunctionalEnv`."""
-    inner = getattr(env, "unwrapped", None)
-    if isinstance(getattr(inner, "functional", None), FunctionalEnv):
+    unwrapped_env = getattr(env, "unwrapped", None)
+    if isinstance(getattr(unwrapped_env, "functional", None), FunctionalEnv):
         return "It serves a FunctionalEnv: pass its .functional, or its .unwrapped.functional if it is wrapped"
     if isinstance(env, str):
         return (

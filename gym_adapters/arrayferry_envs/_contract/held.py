@@ -17,31 +17,31 @@ _PLAIN = (str, bytes, bool, int, float, type(None), type, types.FunctionType, ty
 def held_arrays(env: Any) -> frozenset[int]:
     """Return the ids of the NumPy arrays in the attributes of an environment and of its classes."""
     ids: set[int] = set()
-    seen: dict[int, Any] = {}
-    todo = [env, *(value for base in type(env).__mro__[:-1] for value in vars(base).values())]
-    while todo:
-        value = todo.pop()
-        if id(value) in seen or isinstance(value, _PLAIN):
+    seen_objects: dict[int, Any] = {}
+    objects_left = [env, *(value for cls in type(env).__mro__[:-1] for value in vars(cls).values())]
+    while objects_left:
+        value = objects_left.pop()
+        if id(value) in seen_objects or isinstance(value, _PLAIN):
             continue
-        seen[id(value)] = value
+        seen_objects[id(value)] = value
         if isinstance(value, np.ndarray):
             ids.add(id(value))
-            todo += [value.base, *(value.flat if value.dtype.hasobject else ())]
+            objects_left += [value.base, *(value.flat if value.dtype.hasobject else ())]
         elif isinstance(value, dict):
-            todo += value.values()
+            objects_left += value.values()
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            todo += value
+            objects_left += value
         else:
-            todo += _attributes(value)
+            objects_left += _attributes(value)
     return frozenset(ids)
 
 
 def _attributes(value: AnyTree) -> list[Any]:
     """Return the attributes of an object, including values of cached properties."""
-    slots = [
-        slot.__get__(value)
-        for base in type(value).__mro__
-        for name, slot in vars(base).items()
-        if type(slot) is types.MemberDescriptorType and hasattr(value, name)
+    slot_values = [
+        descriptor.__get__(value)
+        for cls in type(value).__mro__
+        for name, descriptor in vars(cls).items()
+        if type(descriptor) is types.MemberDescriptorType and hasattr(value, name)
     ]
-    return [*getattr(value, "__dict__", {}).values(), *slots]
+    return [*getattr(value, "__dict__", {}).values(), *slot_values]

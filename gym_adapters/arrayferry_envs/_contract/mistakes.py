@@ -31,11 +31,11 @@ def wrong_signatures(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, correct definition) for each method that cannot be called with its arguments in SIGNATURES."""
     for name in methods:
-        wanted = SIGNATURES[name]
+        argument_names = SIGNATURES[name]
         try:
-            inspect.signature(getattr(functional, name)).bind(*wanted)
+            inspect.signature(getattr(functional, name)).bind(*argument_names)
         except TypeError:
-            yield name, f"def {name}(self, {', '.join(wanted)})"
+            yield name, f"def {name}(self, {', '.join(argument_names)})"
         except ValueError:  # a builtin may have no signature
             continue
 
@@ -55,9 +55,9 @@ def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> s
     """Return, as "file:line", the last line of the author's code in a traceback. If there is none, use `first_line`."""
     codes = {
         function.__code__
-        for kind in type(functional).__mro__
-        if kind is not FunctionalEnv
-        for name, function in vars(kind).items()
+        for cls in type(functional).__mro__
+        if cls is not FunctionalEnv
+        for name, function in vars(cls).items()
         if name in SIGNATURES and inspect.isfunction(function)
     }
     return authors_line(error, codes) or first_line(functional, method)
@@ -67,25 +67,25 @@ def explanation(error: Exception, params: AnyTree) -> tuple[str, str]:
     """Return a description of the mistake that led to an error, and the remedy."""
     if isinstance(error, af.ArrayFerryError):
         return error.reason, error.remedy
-    text, kind = str(error), type(error).__name__
+    message, error_type = str(error), type(error).__name__
     for words, what, remedy in _MISTAKES:
-        if kind in words or any(word in text for word in words):
-            return what.format(text=text.partition("\n")[0]), remedy
+        if error_type in words or any(word in message for word in words):
+            return what.format(text=message.partition("\n")[0]), remedy
     if isinstance(error, (KeyError, AttributeError)):
         # a KeyError does not name its dict. Assume that it is the parameters if the line that
         # raised it contains "params"
         if isinstance(error, KeyError):
             line = traceback.extract_tb(error.__traceback__)[-1].line or ""
-            name, of = error.args[0], params if "params" in line else None
+            name, owner = error.args[0], params if "params" in line else None
         else:
-            name, of = error.name, error.obj
-        if isinstance(name, str) and (of is params or type(of) is type(params)):
+            name, owner = error.name, error.obj
+        if isinstance(name, str) and (owner is params or type(owner) is type(params)):
             fields = ", ".join(map(str, field_names(params))) or "none"
             remedy = f"The parameters are {fields}: see default_params."
             return f"there is no parameter {name!r}", remedy
-        if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
+        if inspect.ismodule(owner) or "namespace" in type(owner).__name__.lower():
             return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
-    return f"{kind}: {text.partition(chr(10))[0]}", ""
+    return f"{error_type}: {message.partition(chr(10))[0]}", ""
 
 
 _MISTAKES = [
@@ -150,8 +150,8 @@ class Problem(NamedTuple):
     libraries: tuple[str, ...]
 
     def __str__(self) -> str:
-        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
-        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
+        libraries_text = f" (in {', '.join(self.libraries)})" if self.libraries else ""
+        return f"{self.method}(), {self.place}: {self.what}{libraries_text}. {self.remedy}".rstrip()
 
 
 class Problems(list[Problem]):
@@ -163,12 +163,12 @@ class Problems(list[Problem]):
 
 def merged(problems: list[Problem]) -> list[Problem]:
     """Merge equal problems into one, which names all libraries in which they were found."""
-    unique: dict[Any, Problem] = {}
+    problems_by_key: dict[Any, Problem] = {}
     for problem in problems:
         # after four words, texts of equal problems may differ, for example in names of libraries
         key = problem.method, problem.place, *problem.what.split()[:4]
-        if key in unique:
-            libraries = dict.fromkeys((*unique[key].libraries, *problem.libraries))
-            problem = unique[key]._replace(libraries=tuple(libraries))
-        unique[key] = problem
-    return list(unique.values())
+        if key in problems_by_key:
+            libraries = dict.fromkeys((*problems_by_key[key].libraries, *problem.libraries))
+            problem = problems_by_key[key]._replace(libraries=tuple(libraries))
+        problems_by_key[key] = problem
+    return list(problems_by_key.values())

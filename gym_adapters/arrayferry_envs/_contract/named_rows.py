@@ -31,15 +31,15 @@ class NamedRows(Random):
     def _draw(self, shape: Any) -> Any:
         """Return uniform numbers from 0 to 1. They depend on the number and the sizes of earlier draws."""
         shape = tuple(shape)
-        of_rows = shape[:1] == (len(self._names),)
-        self.comparable = self.comparable and (of_rows or not shape)
-        row_shape = shape[1:] if of_rows else shape
+        is_per_row = shape[:1] == (len(self._names),)
+        self.comparable = self.comparable and (is_per_row or not shape)
+        row_shape = shape[1:] if is_per_row else shape
         drawn = [
             np.random.default_rng((self._seed, self._count, *name)).random(row_shape)
-            for name in (self._names[:, None] if of_rows else [()])
+            for name in (self._names[:, None] if is_per_row else [()])
         ]
         self._count += 1 + math.prod(row_shape)
-        return np.stack(drawn) if of_rows else drawn[0]
+        return np.stack(drawn) if is_per_row else drawn[0]
 
     def uniform(
         self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"

@@ -47,8 +47,8 @@ class StaticPart:
 
     def join(self, values: Iterable[Any]) -> Any:
         """Make the tree from the static part and the values."""
-        rest = iter(values)
-        return self._build([next(rest) if leaf is DYNAMIC else leaf for leaf in self._leaves])
+        remaining = iter(values)
+        return self._build([next(remaining) if leaf is DYNAMIC else leaf for leaf in self._leaves])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StaticPart) and self.key == other.key
@@ -72,11 +72,11 @@ def partitioned(
     Raises:
         arrayferry.OptionError: a static parameter is an array, or cannot be hashed.
     """
-    parts = zip(layout.paths, leaves, defaults, strict=True)
+    triples = zip(layout.paths, leaves, defaults, strict=True)
     static = tuple(
-        DYNAMIC if is_dynamic(d) else _checked_static(path, d, x) for path, x, d in parts
+        DYNAMIC if is_dynamic(d) else _checked_static(path, d, x) for path, x, d in triples
     )
-    values = [x for x, own in zip(leaves, static, strict=True) if own is DYNAMIC]
+    values = [x for x, leaf in zip(leaves, static, strict=True) if leaf is DYNAMIC]
     return StaticPart(static, layout, layout.unflatten), values
 
 
@@ -131,14 +131,16 @@ class Params:
                 remedy="Integers, booleans and strings are the same for all environments: change them without reset_mask.",
             )
         values, batched = [], []
-        for new, old, news, olds in zip(
+        for new, old, new_batched, old_batched in zip(
             self.values, other.values, self.batched, other.batched, strict=True
         ):
             if new is old or (type(new) is type(old) is float and new == old):
                 values.append(old)
-                batched.append(olds)
+                batched.append(old_batched)
                 continue
-            new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
+            new, old = (
+                _as_rows(x, rows, mask, xp) for x, rows in ((new, new_batched), (old, old_batched))
+            )
             values.append(select(xp, mask, new, old))
             batched.append(True)
         return Params(self.static_part, values, batched, self.pinned)
@@ -186,17 +188,17 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
-    by_default = user_params is base is None
-    if by_default:
+    uses_defaults = user_params is base is None
+    if uses_defaults:
         cached = _PREPARED.get(id(defaults))
         if cached is not None and cached[0] is defaults:
             return cached[1]
     if isinstance(user_params, Params):
         base, user_params = user_params, None
-    names = user_params if isinstance(user_params, Mapping) else ()
-    start = defaults if base is None else base.tree
-    user_params = completed(user_params, start)
-    wanted, layout = af.flatten(defaults, everything=True, prefix="params")
+    passed_names = user_params if isinstance(user_params, Mapping) else ()
+    base_tree = defaults if base is None else base.tree
+    user_params = completed(user_params, base_tree)
+    default_leaves, layout = af.flatten(defaults, everything=True, prefix="params")
     leaves, user_layout = af.flatten(user_params, everything=True, prefix="params")
     if type(user_params) is not type(defaults) or user_layout.paths != layout.paths:
         raise af.OptionError(
@@ -205,28 +207,28 @@ def prepare(
         )
     copy = None if backend.memory == "immutable" else True  # users may later change mutable arrays
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
-    static_part, _ = partitioned(user_layout, leaves, wanted)
+    static_part, _ = partitioned(user_layout, leaves, default_leaves)
     values: list[Any] = []
     batched: list[bool] = []
-    for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
+    for path, default, value in zip(layout.paths, default_leaves, leaves, strict=True):
         if not is_dynamic(default):
             continue
         # a NumPy float is treated as a Python number
         if isinstance(default, (np.floating, np.complexfloating)):
             default = default.item()
         value = _value(path, default, value, convert, backend)
-        shape, single = np.shape(value), np.shape(default)
-        if shape not in (single, (n, *single)):
+        shape, default_shape = np.shape(value), np.shape(default)
+        if shape not in (default_shape, (n, *default_shape)):
             raise af.OptionError(
                 f"{path} has the shape {tuple(shape)}",
-                remedy=f"Pass the shape {single} for all environments, or {(n, *single)} with a row for each environment.",
+                remedy=f"Pass the shape {default_shape} for all environments, or {(n, *default_shape)} with a row for each environment.",
             )
         values.append(value)
-        batched.append(shape != single)
-    pinned = _pinned(layout.paths, leaves, start, names, base) if draws else ()
+        batched.append(shape != default_shape)
+    pinned = _pinned(layout.paths, leaves, base_tree, passed_names, base) if draws else ()
     params = Params(static_part, values, batched, pinned)
     is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
-    if by_default and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
+    if uses_defaults and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
         _PREPARED[id(defaults)] = defaults, params
     return params
 
@@ -235,11 +237,11 @@ def _pinned(
     paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
 ) -> tuple[bool, ...]:
     """Return for each parameter whether the user set it, so that the environment must not draw it. () for none."""
-    before = base.pinned if base is not None and base.pinned else [False] * len(leaves)
-    old = af.flatten(start, everything=True)[0]
+    pinned_before = base.pinned if base is not None and base.pinned else [False] * len(leaves)
+    old_leaves = af.flatten(start, everything=True)[0]
     pinned = tuple(
-        stays or not equal(x, y) or is_named(path, names)
-        for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
+        was_pinned or not equal(x, y) or is_named(path, names)
+        for path, x, y, was_pinned in zip(paths, leaves, old_leaves, pinned_before, strict=True)
     )
     # (), as for default parameters, since a tuple of False would compile the same code again
     return pinned if any(pinned) else ()
@@ -255,15 +257,15 @@ def equal(a: Any, b: Any) -> bool:
         return False
     if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
-    narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+    narrower_dtype = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
     with np.errstate(over="ignore", under="ignore"):
-        return np.array_equal(a.astype(narrow), b.astype(narrow), equal_nan=True)
+        return np.array_equal(a.astype(narrower_dtype), b.astype(narrower_dtype), equal_nan=True)
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
     """Return whether a path belongs to one of the fields in `names`, or to a leaf inside such a field."""
-    fields = [part for name in names for part in (f"params.{name}", f"params[{name!r}]")]
-    return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in fields)
+    fields = [field for name in names for field in (f"params.{name}", f"params[{name!r}]")]
+    return any(path == field or path.startswith((f"{field}.", f"{field}[")) for field in fields)
 
 
 def is_dynamic(default: Any) -> bool:
@@ -297,8 +299,8 @@ def _checked_static(path: str, default: Any, value: AnyTree) -> Any:
     """Check a static parameter, and return it."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
-    fraction = isinstance(default, int) and isinstance(value, (float, np.floating))
-    if fraction or af.registry.kind(value).category in ("array", "objects"):
+    is_fraction = isinstance(default, int) and isinstance(value, (float, np.floating))
+    if is_fraction or af.registry.kind(value).category in ("array", "objects"):
         raise af.OptionError(
             f"{path} is static, since its default {default!r} is not a float, but it was given {value!r:.80}",
             remedy=f"Pass a {type(default).__name__}. To let it differ between environments, make the default a "
@@ -344,7 +346,7 @@ def completed(overrides: Any, defaults: Any) -> Any:
             )
     if isinstance(defaults, Mapping):
         return type(defaults)({**defaults, **overrides})  # type: ignore[call-arg]
-    replace: Any = dataclasses.replace
+    replace_fields: Any = dataclasses.replace
     if not dataclasses.is_dataclass(defaults):
-        replace = type(defaults)._replace
-    return replace(defaults, **overrides)
+        replace_fields = type(defaults)._replace
+    return replace_fields(defaults, **overrides)

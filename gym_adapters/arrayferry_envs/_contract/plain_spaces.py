@@ -29,23 +29,23 @@ def space_in_json(space: Any) -> dict[str, Any]:
         return {"class": "Dict", "spaces": {k: space_in_json(x) for k, x in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
         return {"class": "Tuple", "spaces": [space_in_json(x) for x in space.spaces]}
-    kind = next(name for name in PARTS if isinstance(space, getattr(spaces, name)))
-    parts = {name: plain(getattr(space, name)) for name in PARTS[kind]}
-    return {"class": kind, **parts, "shape": list(space.shape), "dtype": space.dtype.name}
+    class_name = next(name for name in PARTS if isinstance(space, getattr(spaces, name)))
+    args = {name: plain(getattr(space, name)) for name in PARTS[class_name]}
+    return {"class": class_name, **args, "shape": list(space.shape), "dtype": space.dtype.name}
 
 
 def space_of_json(description: dict[str, Any]) -> Space[Any]:
     """Return the space that `space_in_json` described."""
-    kind = description["class"]
-    if kind == "Dict":
+    class_name = description["class"]
+    if class_name == "Dict":
         return spaces.Dict({key: space_of_json(x) for key, x in description["spaces"].items()})
-    if kind == "Tuple":
+    if class_name == "Tuple":
         return spaces.Tuple([space_of_json(x) for x in description["spaces"]])
     dtype: Any = dtype_named(description["dtype"])
-    parts: dict[str, Any] = {name: description[name] for name in PARTS[kind]}
-    if kind == "Box":
-        parts = {k: np.array(x, dtype).reshape(description["shape"]) for k, x in parts.items()}
-        return spaces.Box(**parts, dtype=dtype.type)
-    options: Any = {} if kind == "MultiBinary" else {"dtype": dtype}
-    space: Space[Any] = getattr(spaces, kind)(**parts, **options)
+    args: dict[str, Any] = {name: description[name] for name in PARTS[class_name]}
+    if class_name == "Box":
+        args = {k: np.array(x, dtype).reshape(description["shape"]) for k, x in args.items()}
+        return spaces.Box(**args, dtype=dtype.type)
+    options: Any = {} if class_name == "MultiBinary" else {"dtype": dtype}
+    space: Space[Any] = getattr(spaces, class_name)(**args, **options)
     return space

@@ -56,20 +56,20 @@ def check_arguments(what: str, policy: Any, state: AnyTree) -> None:
     Raises:
         arrayferry.OptionError: the policy does not accept the arguments, or is a class.
     """
-    names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
+    arg_names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
     if not isinstance(policy, type):
         try:
             signature = inspect.signature(policy, follow_wrapped=False)
         except (TypeError, ValueError):  # a builtin may have no signature
             return
         with contextlib.suppress(TypeError):
-            signature.bind(*names)
+            signature.bind(*arg_names)
             return
     name = getattr(getattr(policy, "func", policy), "__qualname__", None) or f"{policy!r:.80}"
     raise af.OptionError(
-        f"{what} calls policy({', '.join(names)}), but {name} does not accept these arguments",
+        f"{what} calls policy({', '.join(arg_names)}), but {name} does not accept these arguments",
         remedy="For a PyTorch agent, pass the module itself. A function must accept these arguments and return "
-        f"({', '.join(('action', 'extras', *names[3:]))}).",
+        f"({', '.join(('action', 'extras', *arg_names[3:]))}).",
     )
 
 

@@ -50,31 +50,31 @@ class SampledParams:
 
         The result for a pinned parameter is its value in each row, with the shape and dtype of sampled values.
         """
-        tree = self._env.sample_params(xp, rng, n, params)
+        drawn = self._env.sample_params(xp, rng, n, params)
         leaves, layout = af.flatten(params, everything=True)
-        by_path = _by_path(tree)
-        if type(tree) is not type(params) or by_path.keys() != set(layout.paths):
-            returned_layout = af.flatten(tree, everything=True)[1]
+        by_path = _by_path(drawn)
+        if type(drawn) is not type(params) or by_path.keys() != set(layout.paths):
+            returned_layout = af.flatten(drawn, everything=True)[1]
             raise EnvResultError(
                 f"{self._name}.sample_params() returned the parameters {returned_layout!r}, but was given {layout!r}",
                 remedy="Return a tree with the same types and fields.",
             )
         sampled: list[Any] = []
         pinned = pinned or (False,) * len(leaves)
-        for path, old, stays in zip(layout.paths, leaves, pinned, strict=True):
+        for path, given, is_pinned in zip(layout.paths, leaves, pinned, strict=True):
             # find values by path, since vmap of JAX changes the order of dicts
-            new = by_path[path]
-            if new is old:
+            leaf = by_path[path]
+            if leaf is given:
                 sampled.append(None)
                 continue
-            shape = tuple(getattr(new, "shape", ()))
-            if not hasattr(new, "dtype") or shape[:1] != (n,):
-                form = f"the shape {shape}" if hasattr(new, "dtype") else f"{new!r:.80}"
+            shape = tuple(getattr(leaf, "shape", ()))
+            if not hasattr(leaf, "dtype") or shape[:1] != (n,):
+                found = f"the shape {shape}" if hasattr(leaf, "dtype") else f"{leaf!r:.80}"
                 raise EnvResultError(
-                    f"{self._name}.sample_params() returned {form} for params{path}",
+                    f"{self._name}.sample_params() returned {found} for params{path}",
                     remedy=f"Return an array whose first axis is that of the {n} environments, or the parameter unchanged.",
                 )
-            sampled.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
+            sampled.append(_rows_like(xp, given, leaf, f"params{path}") if is_pinned else leaf)
         return layout.unflatten(sampled)
 
     def check_pinned(self, state: WithParams, new: Params, before: Params) -> None:
@@ -95,8 +95,8 @@ class SampledParams:
             leaves, layout = af.flatten(params, everything=True)
             sampled = _by_path(state.params)
             pairs = zip(layout.paths, leaves, strict=True)
-            parts = [old if sampled[path] is None else sampled[path] for path, old in pairs]
-            whole = layout.unflatten(parts)
+            all_leaves = [leaf if sampled[path] is None else sampled[path] for path, leaf in pairs]
+            whole = layout.unflatten(all_leaves)
             if self._keeps:
                 self._whole = params, state.params, whole
         return WithParams(state.state, whole)
@@ -119,20 +119,20 @@ class SampledParams:
                 f"the state that was set, {state!r:.80}, has no parameters, but {self._name} draws them",
                 remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
             )
-        passed = _by_path(completed(state.params, self.whole(like, params).params))
+        given_leaves = _by_path(completed(state.params, self.whole(like, params).params))
         leaves, layout = af.flatten(params, everything=True)
-        if passed.keys() != set(layout.paths):
+        if given_leaves.keys() != set(layout.paths):
             raise EnvResultError(
-                f"the state that was set has the parameters {list(passed)}, but {self._name} needs {layout.paths}",
+                f"the state that was set has the parameters {list(given_leaves)}, but {self._name} needs {layout.paths}",
                 remedy="Pass a tree with the fields of envs.params, or a dict of some of them.",
             )
         sampled = _by_path(like.params)
         for path, value in zip(layout.paths, leaves, strict=True):
             if sampled[path] is not None:
-                sampled[path] = passed[path]
-            elif tell and passed[path] is not None and not equal(passed[path], value):
+                sampled[path] = given_leaves[path]
+            elif tell and given_leaves[path] is not None and not equal(given_leaves[path], value):
                 warnings.warn(
-                    f"the state that was set has {passed[path]!r:.60} for params{path}, which {self._name} does not draw. "
+                    f"the state that was set has {given_leaves[path]!r:.60} for params{path}, which {self._name} does not draw. "
                     f'The parameter stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
                     stacklevel=4,
                 )

@@ -89,27 +89,27 @@ class StepResults:
         # None is excluded first, since np.dtype("float64") == None is true
         if self._float is not None and dtype == self._float:
             return reward
-        kind = dtype_name(dtype)
-        if "float" in kind:
+        name = dtype_name(dtype)
+        if "float" in name:
             if self._dtype is not None and self._dtype != dtype:
                 return self.cast(reward, self._dtype, "reward")
             self._float = dtype
             return reward
-        if kind.startswith("complex"):
+        if name.startswith("complex"):
             raise EnvResultError(
-                f"the reward of {self._name}.step() is of dtype {kind}",
+                f"the reward of {self._name}.step() is of dtype {name}",
                 remedy="Return its real part.",
             )
-        if 2 ** _DIGITS.get(kind, 64) > self._exact:
+        if 2 ** _DIGITS.get(name, 64) > self._exact:
             backend = af.backend_of(reward)
-            reads = backend.name != "jax" and not backend.is_traced(reward)
-            if reads and backend.device_of(reward) == "cpu":
+            is_readable = backend.name != "jax" and not backend.is_traced(reward)
+            if is_readable and backend.device_of(reward) == "cpu":
                 values = reward.detach() if backend.name == "torch" else reward
                 self._check_exact(backend.to_numpy(values))
-            elif kind not in self._warned and not getattr(reward, "weak_type", False):
-                self._warned.add(kind)
+            elif name not in self._warned and not getattr(reward, "weak_type", False):
+                self._warned.add(name)
                 warnings.warn(
-                    f"the rewards of {self._name}.step() are of dtype {kind}. They become {self._whole_name}, which is exact up to "
+                    f"the rewards of {self._name}.step() are of dtype {name}. They become {self._whole_name}, which is exact up to "
                     f"{self._exact:,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
                     "never exceed that",
                     stacklevel=2,
@@ -118,11 +118,11 @@ class StepResults:
 
     def _of_another_shape(self, reward: AnyArray) -> EnvResultError:
         """Return the error for a reward whose shape differs from `reward_shape`."""
-        rest, shape = self._shape[1:], np.shape(reward)
+        reward_shape, shape = self._shape[1:], np.shape(reward)
         remedy = f"Return an array of shape {self._shape}."
         if hasattr(reward, "dtype") and shape[:1] == (self._n,):
             remedy = f"Set reward_shape = {tuple(shape[1:])} in the class, or return an array of shape {self._shape}."
-            if shape[1:] == (1,) and not rest:
+            if shape[1:] == (1,) and not reward_shape:
                 remedy = (
                     f"Return one number for each environment, of shape {self._shape}: reward[:, 0]."
                 )
@@ -130,7 +130,7 @@ class StepResults:
         else:
             got = f"is {reward!r:.80}"
         return EnvResultError(
-            f"the reward of {self._name}.step() {got}, but with {self._n} environments and reward_shape = {rest} it must "
+            f"the reward of {self._name}.step() {got}, but with {self._n} environments and reward_shape = {reward_shape} it must "
             f"have the shape {self._shape}",
             remedy=remedy,
         )

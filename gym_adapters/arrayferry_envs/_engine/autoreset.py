@@ -45,15 +45,15 @@ def shaped(engine: Engine, states: AnyTree, state: AnyTree, params: AnyTree) -> 
     dtype = held_dtype(functional.reward_dtype or "float32", env.backend)
     rewards, flags = jnp.zeros((env.n, *functional.reward_shape), dtype), jnp.zeros(env.n, bool)
 
-    def after() -> Any:
-        seen, info = env.observe(state, params), env.inform(state, params)
-        result = Step(seen, rewards, flags, flags, info)
-        return chain.take(jnp, states, states, result, None, seen, True)[0]
+    def states_after_step() -> Any:
+        observation, info = env.observe(state, params), env.inform(state, params)
+        step = Step(observation, rewards, flags, flags, info)
+        return chain.take(jnp, states, states, step, None, observation, True)[0]
 
-    def like(x: AnyArray, y: AnyArray) -> Any:
+    def fit_shape(x: AnyArray, y: AnyArray) -> Any:
         return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
-    return jax.tree.map(like, states, jax.eval_shape(after))
+    return jax.tree.map(fit_shape, states, jax.eval_shape(states_after_step))
 
 
 class AutoReset:
@@ -87,26 +87,26 @@ class AutoReset:
         env = self._env
         if observation is None:
             observation = env.observe(state, self._params)
-        before = tuple(map(without_weak_type, env.leaves(state)))
+        leaves_before = tuple(map(without_weak_type, env.leaves(state)))
 
-        def keep(key: Any) -> Any:
-            return before, observation, key
+        def keep_all(key: Any) -> Any:
+            return leaves_before, observation, key
 
-        def put(count: int, key: Any) -> Any:
+        def reset_rows(count: int, key: Any) -> Any:
             """Draw `count` fresh states, and return all states with the fresh ones where the mask is true."""
             rng = random_of(key)
             fresh = env.leaves(env.reset(rng, count, self._params, self._pinned))
             # if count < n, the i-th environment in the mask receives the i-th fresh state
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
-            chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)
-            leaves = tuple(map(without_weak_type, chosen))
+            selected = select_leaves(jnp, mask, fresh, leaves_before, env.functional._shared, rows)
+            leaves = tuple(map(without_weak_type, selected))
             return leaves, env.observe(env.join(leaves), self._params), rng.key()
 
-        branches = [keep, *(functools.partial(put, count) for count in self._counts)]
-        chosen: Any = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
-        if not isinstance(chosen, jax.core.Tracer):
+        branches = [keep_all, *(functools.partial(reset_rows, count) for count in self._counts)]
+        branch: Any = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
+        if not isinstance(branch, jax.core.Tracer):
             # outside compiled code, a switch with several branches would be compiled in each call,
             # since the branches are new functions
-            branches, chosen = [branches[int(chosen)]], 0
-        leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
+            branches, branch = [branches[int(branch)]], 0
+        leaves, observation, self.key = jax.lax.switch(branch, branches, self.key)
         return env.join(leaves), observation

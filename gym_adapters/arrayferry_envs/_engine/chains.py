@@ -23,8 +23,8 @@ def chain_of(env: FunctionalEnv, limit: int | None, refuse: Any = None) -> Chain
         refuse: as for `Chain`. By default, `refuse_untraceable`.
     """
     base = env.base
-    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
-    return Chain(env.kernels, inside, refuse or refuse_untraceable)
+    inner_spaces = Spaces(base.observation_space, base.action_space, base._limited(limit))
+    return Chain(env.kernels, inner_spaces, refuse or refuse_untraceable)
 
 
 def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
@@ -34,8 +34,8 @@ def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
         EnvResultError: the error means that JAX cannot trace the kernel.
     """
     jax = sys.modules.get("jax")
-    traced = () if jax is None else (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
-    if isinstance(error, (af.TracedValueError, *traced)):
+    tracing_errors = () if jax is None else (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+    if isinstance(error, (af.TracedValueError, *tracing_errors)):
         line = authors_line(error) or line_of(type(kernel).step)
         raise EnvResultError(
             f"the kernel {kernel!r:.80} cannot be compiled by JAX, because of {line}: {str(error).partition(chr(10))[0]}",

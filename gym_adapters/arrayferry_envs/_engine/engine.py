@@ -106,8 +106,10 @@ class Engine:
         observation = env.observe(state, params)
         info = self._info(state, params, observation)
         if kernels:
-            rows = None if before is None else mask
-            kernels, observation = self.chain.begin(xp, kernels, self._fresh(), rows, observation)
+            row_mask = None if before is None else mask
+            kernels, observation = self.chain.begin(
+                xp, kernels, self._fresh(), row_mask, observation
+            )
         return EnvState(state, elapsed, ended, kernels), observation, info
 
     def step(
@@ -141,8 +143,8 @@ class Engine:
         )
         elapsed = env_state.elapsed + 1
         if env.limit is not None:
-            late = elapsed >= min(env.limit, LAST)
-            truncated = late if truncated is None else truncated | late
+            at_limit = elapsed >= min(env.limit, LAST)
+            truncated = at_limit if truncated is None else truncated | at_limit
         elif truncated is None:
             truncated = elapsed < 0  # all false, since elapsed > 0
         masks = rule.masks(env_state.ended, terminated, truncated)
@@ -155,8 +157,8 @@ class Engine:
             terminated, truncated = terminated & masks.valid, truncated & masks.valid
         if masks.reset is not None:
             state, observation = renew(masks.reset, state, final)
-            goes_on = ~masks.reset if masks.valid is None else masks.valid
-            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # a product is faster than `where`
+            continues = ~masks.reset if masks.valid is None else masks.valid
+            elapsed = elapsed * xp.astype(continues, xp.int32)  # a product is faster than `where`
         else:
             observation = env.observe(state, params) if final is None else final
         info = self._info(state, params, observation)
@@ -173,14 +175,14 @@ class Engine:
         self, kernels: Any, outcome: Step, begins: AnyArray
     ) -> tuple[Any, Step, dict[str, Any]]:
         """Apply the kernels to the outcome of a step."""
-        same = RULES[self.mode].same_step
-        seen = outcome.final_observation if same else outcome.observation
-        info: Any = outcome.final_info if same else outcome.info
-        result = outcome._replace(observation=seen, info=info)
+        is_same_step = RULES[self.mode].same_step
+        last_observation = outcome.final_observation if is_same_step else outcome.observation
+        info: Any = outcome.final_info if is_same_step else outcome.info
+        result = outcome._replace(observation=last_observation, info=info)
         # the states of kernels where an episode begins. They are unused if no episode begins
-        fresh = kernels if begins is None else self._fresh()
+        fresh_states = kernels if begins is None else self._fresh()
         kernels, result, observation = self.chain.take(
-            self.env.xp, kernels, fresh, result, begins, outcome.observation, same
+            self.env.xp, kernels, fresh_states, result, begins, outcome.observation, is_same_step
         )
         added = {key: value for key, value in result.info.items() if key not in info}
         outcome = outcome._replace(observation=observation, reward=result.reward)
@@ -214,6 +216,6 @@ def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, 
     if outcome.final_observation is not None:
         final_info = with_masks(env, outcome.final_info) if outcome.final_info else {}
         ended = outcome.terminated | outcome.truncated
-        ends = Episodes.final_infos(outcome.final_observation, final_info, ended)
-        infos = {**infos, **ends} if infos else ends
+        final_infos = Episodes.final_infos(outcome.final_observation, final_info, ended)
+        infos = {**infos, **final_infos} if infos else final_infos
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos

@@ -59,10 +59,10 @@ class JaxStepper(Stepper):
             with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
-            static = params.static_part, params.any_batched, params.pinned, self._generator
-            if static not in self._programs:
-                self._programs[static] = self._made(*static)
-            self._current = params, (self._placed(values), self._programs[static])
+            static_key = params.static_part, params.any_batched, params.pinned, self._generator
+            if static_key not in self._programs:
+                self._programs[static_key] = self._made(*static_key)
+            self._current = params, (self._placed(values), self._programs[static_key])
         return self._current[1]  # type: ignore[no-any-return]
 
     def _placed(self, values: AnyTree) -> Any:
@@ -80,9 +80,9 @@ class JaxStepper(Stepper):
     ) -> tuple[Any, dict[str, Any]]:
         values, (begin, _) = self._prepared(params)
         starts = None if start is None else tuple(map(without_weak_type, self.env.leaves(start)))
-        before = () if mask is None else self._leaves
+        leaves = () if mask is None else self._leaves
         self._leaves, self._kernels, result = begin(
-            before, self._kernels, self.rng.key(), mask, values, starts
+            leaves, self._kernels, self.rng.key(), mask, values, starts
         )
         return result  # type: ignore[no-any-return]
 
@@ -96,19 +96,21 @@ class JaxStepper(Stepper):
             raise gym.error.ResetNeeded(
                 "Call reset(): the last step failed, and the states are lost."
             )
-        values, (_, program) = self._prepared(params)
+        values, (_, compiled) = self._prepared(params)
         if has_tracers(action):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the memory of the states before the step
-        run = program
+        step_function = compiled
         if not self._donates:
-            run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)
-        before, self._leaves = self._leaves, ()  # if the call fails, donated arrays are invalid
-        after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
-        if isinstance(after[-2], jax.core.Tracer):
-            self._leaves = before
-            self.refuse_traced("step()", after)
-        self._leaves, self._kernels, self._keys = after, kernels, keys
+            step_function, action = compiled.__wrapped__, jax.tree.map(jnp.asarray, action)
+        leaves, self._leaves = self._leaves, ()  # if the call fails, donated arrays are invalid
+        new_leaves, kernels, keys, result = step_function(
+            leaves, self._keys, self._kernels, action, values
+        )
+        if isinstance(new_leaves[-2], jax.core.Tracer):
+            self._leaves = leaves
+            self.refuse_traced("step()", new_leaves)
+        self._leaves, self._kernels, self._keys = new_leaves, kernels, keys
         return result  # type: ignore[no-any-return]
 
     def refuse_traced(self, what: str, values: Any = ()) -> None:
@@ -132,8 +134,8 @@ class JaxStepper(Stepper):
     first = staticmethod(jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)))
 
     def __getstate__(self) -> dict[str, Any]:
-        empty = Cache[Any, Any](self.PROGRAMS)
-        return {**self.__dict__, "_programs": empty, "_current": None, "_made_in": None}
+        empty_cache = Cache[Any, Any](self.PROGRAMS)
+        return {**self.__dict__, "_programs": empty_cache, "_current": None, "_made_in": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_made_in": trace_here()})
@@ -142,8 +144,8 @@ class JaxStepper(Stepper):
 def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Return the numbers among values as one array, and the other values with None in place of each number."""
     numbers = [jnp.asarray(x) for x in values if type(x) is float]
-    others = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
-    return jnp.stack(numbers) if numbers else None, others
+    other_values = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
+    return jnp.stack(numbers) if numbers else None, other_values
 
 
 def _packed(env: CheckedEnv, env_state: EnvState) -> tuple[Any, ...]:
@@ -155,8 +157,8 @@ def _packed(env: CheckedEnv, env_state: EnvState) -> tuple[Any, ...]:
 
 
 def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> EnvState:
-    *state, elapsed, ended = leaves
-    return EnvState(env.join(state), elapsed, ended, kernels)
+    *state_leaves, elapsed, ended = leaves
+    return EnvState(env.join(state_leaves), elapsed, ended, kernels)
 
 
 def functions(
@@ -165,41 +167,41 @@ def functions(
     """Return the functions (begin, step) of a stepper before compilation, for keys of the generator `generator`."""
     env = engine.env
 
-    def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:
+    def params_of(values: tuple[Any, tuple[Any, ...]]) -> Any:
         """Return the tree of the parameters from values that `_joined` returned."""
         numbers, others = values
-        rest = iter(() if numbers is None else numbers)
-        return static_part.join(next(rest) if x is None else x for x in others)
+        remaining = iter(() if numbers is None else numbers)
+        return static_part.join(next(remaining) if x is None else x for x in others)
 
-    def placed(env_state: EnvState, result: AnyTree) -> tuple[Any, Any, Any]:
+    def spread_out(env_state: EnvState, result: AnyTree) -> tuple[Any, Any, Any]:
         kernels = jax.tree.map(without_weak_type, env_state.wrappers)
         return spread((_packed(env, env_state), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
 
     def begin(
         leaves: Any, kernels: Any, key: Any, mask: AnyArray, values: AnyTree, starts: Any
     ) -> Any:
-        before = _unpacked(env, leaves, kernels) if leaves else None
-        params = separated(values)
+        env_state_before = _unpacked(env, leaves, kernels) if leaves else None
+        params = params_of(values)
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, pinned)
-        if before is None:
+        if env_state_before is None:
             kernels = shaped(engine, kernels, state, params)
         else:
-            state = env.select(mask, state, before.state)
-        env_state, observation, info = engine.reset(state, params, kernels, before, mask)
-        return placed(env_state, (observation, with_masks(env, info)))
+            state = env.select(mask, state, env_state_before.state)
+        env_state, observation, info = engine.reset(state, params, kernels, env_state_before, mask)
+        return spread_out(env_state, (observation, with_masks(env, info)))
 
     def step(leaves: Any, keys: Any, kernels: Any, action: AnyTree, values: AnyTree) -> Any:
-        params = separated(values)
-        step_key, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
-        rng, autoreset = random_of(step_key), AutoReset(env, fresh, params, pinned, batched)
-        acting = random_of(of_kernels[0]) if of_kernels else None
+        params = params_of(values)
+        step_key, reset_key, *kernel_keys = jax.random.wrap_key_data(keys, impl=generator)
+        rng, autoreset = random_of(step_key), AutoReset(env, reset_key, params, pinned, batched)
+        kernel_rng = random_of(kernel_keys[0]) if kernel_keys else None
         env_state, outcome, added = engine.step(
-            rng, _unpacked(env, leaves, kernels), action, params, autoreset, acting
+            rng, _unpacked(env, leaves, kernels), action, params, autoreset, kernel_rng
         )
-        leaves, kernels, result = placed(env_state, (as_step_result(env, outcome), added))
-        after = [rng.key() if rng.used else step_key, autoreset.key]
-        if acting is not None:
-            after.append(acting.key())
-        return leaves, kernels, jax.random.key_data(jnp.stack(after)), result
+        leaves, kernels, result = spread_out(env_state, (as_step_result(env, outcome), added))
+        next_keys = [rng.key() if rng.used else step_key, autoreset.key]
+        if kernel_rng is not None:
+            next_keys.append(kernel_rng.key())
+        return leaves, kernels, jax.random.key_data(jnp.stack(next_keys)), result
 
     return begin, step

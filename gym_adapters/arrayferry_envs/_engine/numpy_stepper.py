@@ -22,29 +22,29 @@ class NumpyStepper(Stepper):
         result, added = self._advance(action, params)
         observation, reward, terminated, truncated, infos = result
         info = self.first(unmasked(infos)) if infos else infos
-        one = self.first(observation), self.first(reward), terminated[0], truncated[0], info
-        return one, added
+        row_results = self.first(observation), self.first(reward), terminated[0], truncated[0], info
+        return row_results, added
 
     def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
-        env, rows = self.env, mask.nonzero()[0]
-        if not len(rows):
+        env, row_indices = self.env, mask.nonzero()[0]
+        if not len(row_indices):
             return state
         if initial is None:
-            fresh = env.reset(self.rng, len(rows), params.rows(rows), params.pinned)
-            starts = env.leaves(fresh)
+            fresh = env.reset(self.rng, len(row_indices), params.rows(row_indices), params.pinned)
+            fresh_rows = env.leaves(fresh)
         else:
-            starts = [leaf[rows] for leaf in env.leaves(initial)]
+            fresh_rows = [leaf[row_indices] for leaf in env.leaves(initial)]
         leaves = [leaf.copy() for leaf in env.leaves(state)]
-        for leaf, start in zip(leaves, starts, strict=True):
-            leaf[rows] = start
+        for leaf, fresh_row in zip(leaves, fresh_rows, strict=True):
+            leaf[row_indices] = fresh_row
         return env.join(leaves)
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
-        leaves = (*self.env.leaves(state), *params.arrays)
-        ids = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
+        held_leaves = (*self.env.leaves(state), *params.arrays)
+        held_ids = {*self.env.held(), *map(id, held_leaves), *[id(x.base) for x in held_leaves]}
         if self.env_state.wrappers:
-            _hold(self.env_state.wrappers, ids)
-        return _copied_if_held(tree, ids)
+            _hold(self.env_state.wrappers, held_ids)
+        return _copied_if_held(tree, held_ids)
 
     def first(self, tree: AnyTree) -> Any:
         """Return a copy of the first row of each array in a tree of results."""

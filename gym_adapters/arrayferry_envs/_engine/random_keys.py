@@ -61,10 +61,10 @@ def checked_key(key: Any) -> Any:
     # comparing types is faster than comparing dtypes
     if type(key) is _type_of_keys() and key.shape == ():
         return key
-    typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
-    if typed is None:
-        shown = str(key.aval) if isinstance(key, jax.core.Tracer) else repr(key)
+    typed_key = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
+    if typed_key is None:
+        key_text = str(key.aval) if isinstance(key, jax.core.Tracer) else repr(key)
         raise af.OptionError(
-            f"key={shown:.80} is not a JAX key", remedy="Pass jax.random.key(0), for instance."
+            f"key={key_text:.80} is not a JAX key", remedy="Pass jax.random.key(0), for instance."
         )
-    return typed
+    return typed_key

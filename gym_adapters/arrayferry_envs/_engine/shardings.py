@@ -52,7 +52,7 @@ def spread(tree: AnyTree, n: int, sharding: Any) -> Any:
     if sharding is None:
         return tree
 
-    def placed(x: AnyArray) -> Any:
+    def constrained(x: AnyArray) -> Any:
         return jax.lax.with_sharding_constraint(x, sharding) if x.shape[:1] == (n,) else x
 
-    return jax.tree.map(placed, tree)
+    return jax.tree.map(constrained, tree)

@@ -92,15 +92,15 @@ class Stepper:
             mask: which environments to reset, bool (n,). None resets all.
             start: the initial states. None draws them.
         """
-        env, before = self.env, None if mask is None else self.env_state
+        env, env_state_before = self.env, None if mask is None else self.env_state
         env.known = False
         with self._device():
-            if before is not None:
-                state = self._renewed(before.state, mask, params, start)
+            if env_state_before is not None:
+                state = self._renewed(env_state_before.state, mask, params, start)
             else:
                 state = self.fresh(params) if start is None else start
             self.env_state, observation, info = self.engine.reset(
-                state, params.tree, self.kernels, before, mask
+                state, params.tree, self.kernels, env_state_before, mask
             )
             return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
 
@@ -118,15 +118,15 @@ class Stepper:
         return self.first((*results, unmasked(infos))), added
 
     def _advance(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
-        env, tree, env_state = self.env, params.tree, self.env_state
-        acting = self.acting if self.engine.chain.acts else None
+        env, params_tree, env_state = self.env, params.tree, self.env_state
+        kernel_rng = self.acting if self.engine.chain.acts else None
 
         def renew(mask: AnyArray, state: AnyTree, observation: AnyTree) -> Any:
             state = self._renewed(state, mask, params)
-            return state, env.observe(state, tree)
+            return state, env.observe(state, params_tree)
 
         self.env_state, outcome, added = self.engine.step(
-            self.rng, env_state, action, tree, renew, acting
+            self.rng, env_state, action, params_tree, renew, kernel_rng
         )
         return as_step_result(env, outcome), added
 
@@ -144,8 +144,8 @@ class Stepper:
     def _renewed(self, state: AnyTree, mask: AnyArray, params: Params, initial: Any = None) -> Any:
         """Return states, with those of `initial` where the mask is true. If `initial` is None, draw fresh states."""
         env = self.env
-        fresh = self.fresh(params) if initial is None else initial
-        return env.select(mask, fresh, state)
+        fresh_state = self.fresh(params) if initial is None else initial
+        return env.select(mask, fresh_state, state)
 
     def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
         """Return copies of results, unless arrays are immutable. Gradients flow through the copies."""

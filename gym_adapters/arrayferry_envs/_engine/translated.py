@@ -56,17 +56,19 @@ class TranslatedStepper(PickledArrays, JaxStepper):
     def _made(self, *static: Any) -> tuple[Any, Any]:
         begin, step = functions(self.engine, None, *static)
 
-        def begin_by(data: Any, leaves: Any, kernels: Any, *rest: Any) -> Any:
+        def begin_by_key_data(data: Any, leaves: Any, kernels: Any, *rest: Any) -> Any:
             return begin(leaves, kernels, jax.random.wrap_key_data(data, impl=static[-1]), *rest)
 
         options: Any = {"differentiable": self._differentiable}
-        first, second = (translate(each, self.backend, **options) for each in (begin_by, step))
+        translated_begin, translated_step = (
+            translate(function, self.backend, **options) for function in (begin_by_key_data, step)
+        )
 
-        def run(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
+        def begin_by_key(leaves: Any, kernels: Any, key: Any, *rest: Any) -> Any:
             # the first argument determines the device, so it must be an array, as the key is
-            return first(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
+            return translated_begin(self._entered(jax.random.key_data(key)), leaves, kernels, *rest)
 
-        return run, second
+        return begin_by_key, translated_step
 
     def _kept(self, state: AnyTree) -> Any:
         return self._entered(state)

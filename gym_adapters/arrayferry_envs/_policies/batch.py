@@ -47,10 +47,10 @@ class EnvBatch(RewardedBatch):
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. The returned infos contain only "final_obs", the last observations of finished episodes."""
         observations, rewards, terminated, truncated, finals = super().step(actions)
-        final = np.empty(self.num_envs, object)
-        for index, last in finals.items():
-            final[index] = last
-        infos = {"final_obs": final} if finals else {}
+        final_observations = np.empty(self.num_envs, object)
+        for index, final_observation in finals.items():
+            final_observations[index] = final_observation
+        infos = {"final_obs": final_observations} if finals else {}
         return observations, rewards, terminated, truncated, infos
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
@@ -63,5 +63,5 @@ class EnvBatch(RewardedBatch):
             self.infos[env_num] = env_info
             return vector_infos
         # copied, since the environment may overwrite these arrays in later steps
-        last, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
-        return {**vector_infos, env_num: last}
+        final, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
+        return {**vector_infos, env_num: final}

@@ -44,9 +44,9 @@ class JaxPolicy(LibraryPolicy):
 
     def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)
-        states = began, self._first_state, self._state
+        policy_states = began, self._first_state, self._state
         action, extras, self._state = _act(
-            self._frame, self._values, observation, self._key, step, states
+            self._frame, self._values, observation, self._key, step, policy_states
         )
         return action, extras
 
@@ -59,9 +59,9 @@ def _act(
     frame: Any, values: AnyTree, observation: AnyTree, key: Any, step: Any, states: AnyTree
 ) -> Any:
     _, policy, params = frame.join(values)
-    began, first, state = states
-    if first is not None:
-        state = began_anew(began, first, state)
+    began, first_state, state = states
+    if first_state is not None:
+        state = began_anew(began, first_state, state)
 
     def act(observation: AnyTree, key: Any, state: AnyTree) -> Any:
         return acted(policy, params, observation, key, state)

@@ -80,8 +80,8 @@ class LibraryPolicy(ABC):
     def given(self, observation: AnyTree) -> str:
         """Describe the observations that the policy receives, for errors."""
         arrays = af.flatten(self._convert(observation))[0]
-        listed = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
-        return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
+        array_texts = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
+        return f"observations of {self.library}: {array_texts}{', ...' * (len(arrays) > 4)}"
 
     def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
         """Return the actions and extras of a call as NumPy arrays."""
@@ -109,15 +109,15 @@ class FunctionPolicy(LibraryPolicy):
     def _state_of(self, began: AnyArray) -> Any:
         """Return the state of the policy, reset to the initial state where an episode begins."""
         mask = self._convert(began)
-        first, layout = af.flatten(self._first_state)
-        state, other = af.flatten(self._state)
-        if layout != other:
+        initial, layout = af.flatten(self._first_state)
+        state, new_layout = af.flatten(self._state)
+        if layout != new_layout:
             raise af.OptionError(
-                f"the policy received a policy_state of structure {layout}, but returned {other}",
+                f"the policy received a policy_state of structure {layout}, but returned {new_layout}",
                 remedy="Return states of the same structure as policy_state.",
             )
         xp = namespace(self._backend)
-        rows = [select(xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+        rows = [select(xp, mask, x, y) for x, y in zip(initial, state, strict=True)]
         return layout.unflatten(rows)
 
 
@@ -164,13 +164,13 @@ class TorchNumbers:
             shared = _generators(torch, self._device)
             if not self._own:
                 self._own = [torch.Generator(x.device).manual_seed(self._seed) for x in shared]
-            before = [default.get_state() for default in shared]
+            states = [default.get_state() for default in shared]
             try:
                 for default, private in zip(shared, self._own, strict=True):
                     default.set_state(private.get_state())
                 yield
             finally:
-                for default, private, state in zip(shared, self._own, before, strict=True):
+                for default, private, state in zip(shared, self._own, states, strict=True):
                     private.set_state(default.get_state())
                     default.set_state(state)
 
@@ -182,8 +182,8 @@ _drawing = threading.RLock()
 def _generators(torch: Any, device: Device) -> list[Any]:
     """Return PyTorch's default generators of the CPU and of a device."""
     generators = [torch.default_generator]
-    if device is not None and (at := torch.device(device)).type == "cuda":
+    if device is not None and (torch_device := torch.device(device)).type == "cuda":
         torch.cuda.init()
-        index = torch.cuda.current_device() if at.index is None else at.index
+        index = torch.cuda.current_device() if torch_device.index is None else torch_device.index
         generators.append(torch.cuda.default_generators[index])
     return generators

@@ -51,21 +51,21 @@ def library_of(
             `policy_xp` is another library; or the key is invalid.
     """
     check_policy(policy)
-    module = is_module(policy)
-    if not module:
+    is_torch = is_module(policy)
+    if not is_torch:
         check_arguments(what, policy, state)
     if not isinstance(key, numbers.Integral) and not hasattr(key, "dtype"):
         raise af.OptionError(
             f"key={key!r:.80} is not a key", remedy="Pass an integer, or a JAX key."
         )
     library = None if policy_xp is None else af.registry.backend(policy_xp)
-    if module and library is not None and library.name != "torch":
+    if is_torch and library is not None and library.name != "torch":
         raise af.OptionError(
             f"policy_xp={library.name!r}, but the policy is a module of PyTorch",
             remedy="Leave out policy_xp.",
         )
-    if library is None and (module or functional or not isinstance(key, numbers.Integral)):
-        return af.registry.backend("torch" if module else "jax")
+    if library is None and (is_torch or functional or not isinstance(key, numbers.Integral)):
+        return af.registry.backend("torch" if is_torch else "jax")
     return library
 
 
@@ -127,29 +127,29 @@ class Stepping:
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
             obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
-            chosen = self._made(obs_library, observation)
+            policy = self._made(obs_library, observation)
             # with a policy state, observations are copied, since the state may contain observations
             # that the next step would overwrite
-            copies = None if self._run.policy_state is None else True
-            inside = _LeftOpen(envs, obs_library, obs_library, convert_info=False, copy=copies)
-            began, number = np.ones(envs.num_envs, np.bool_), 0
+            copies_obs = None if self._run.policy_state is None else True
+            adapter = _LeftOpen(envs, obs_library, obs_library, convert_info=False, copy=copies_obs)
+            began, index = np.ones(envs.num_envs, np.bool_), 0
             yield None
             while True:
-                action = self._acted(chosen, observation, began, number)
+                action = self._acted(policy, observation, began, index)
                 try:
-                    observation, *results, _ = inside.step(action)
+                    observation, *results, _ = adapter.step(action)
                 except af.ConversionError as error:
                     if is_module(self._run.policy) and isinstance(action, tuple):
                         error.remedy = "Let forward() of the module return actions alone."
                     raise
-                step, number = episodes.step((observation, *TO_HOST(results), {})), number + 1
+                step, index = episodes.step((observation, *TO_HOST(results), {})), index + 1
                 reward = as_rewards(step.reward, envs.num_envs).astype(np.float64)
                 yield step._replace(reward=reward)
                 masks = episodes.masks
                 began = np.zeros_like(began) if masks.reset is None else masks.reset
                 if not episodes.rule.by_itself and masks.done.any():
                     began = masks.done
-                    observation, _ = inside.reset(options={"reset_mask": began})
+                    observation, _ = adapter.reset(options={"reset_mask": began})
                     episodes.begin(began)
                     yield None
 
@@ -230,10 +230,10 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     if is_functional(env):
         return checked_env(env)
     refuse_batch(what, env)
-    meant = "Pass a FunctionalEnv, or an environment from gymnasium.make or make_vec"
+    advice = "Pass a FunctionalEnv, or an environment from gymnasium.make or make_vec"
     if isinstance(env, str):
-        meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
-    raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
+        advice = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
+    raise TypeError(f"{what} was given {env!r:.80}. {advice}.")
 
 
 def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
@@ -250,9 +250,11 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
             )
     if isinstance(env, VectorEnv):
         return env
-    one: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
-    one.metadata = dict(env.metadata or {})  # a copy, since older versions of Gymnasium change it
-    return _BatchOfOne([one], True, AutoresetMode.DISABLED)
+    adapted: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
+    adapted.metadata = dict(
+        env.metadata or {}
+    )  # a copy, since older versions of Gymnasium change it
+    return _BatchOfOne([adapted], True, AutoresetMode.DISABLED)
 
 
 def _served(
@@ -280,18 +282,18 @@ def _wrappers(env: Any) -> Iterator[Any]:
     if isinstance(env, (Wrapper, VectorWrapper)):
         yield from _wrappers(env.env)
     elif isinstance(env, SyncVectorEnv):
-        for one in env.envs:
-            yield from _wrappers(one)
+        for inner_env in env.envs:
+            yield from _wrappers(inner_env)
 
 
 @contextlib.contextmanager
 def frozen(env: Any) -> Iterator[None]:
     """In a block, wrappers do not update statistics. Warn of empty statistics, and of wrappers in other processes."""
-    changed = []
+    frozen_objects = []
     try:
         for wrapper in _wrappers(env):
-            apart = isinstance(wrapper, AsyncVectorEnv)
-            if apart and any(wrapper.call("has_wrapper_attr", "update_running_mean")):
+            is_async = isinstance(wrapper, AsyncVectorEnv)
+            if is_async and any(wrapper.call("has_wrapper_attr", "update_running_mean")):
                 warnings.warn(
                     f"{wrapper!r:.80} has wrappers in other processes, where their statistics are still updated. Put the "
                     "wrappers around the vector environment, or set their update_running_mean to False",
@@ -303,11 +305,11 @@ def frozen(env: Any) -> Iterator[None]:
                     stacklevel=caller_level(),
                 )
             # only kernels of this wrapper, since `_wrappers` also yields environments inside it
-            for part in HasKernels.held_by(wrapper) or [wrapper]:
-                if hasattr(type(part), "update_running_mean") and part.update_running_mean:
-                    part.update_running_mean = False
-                    changed.append(part)
+            for owner in HasKernels.held_by(wrapper) or [wrapper]:
+                if hasattr(type(owner), "update_running_mean") and owner.update_running_mean:
+                    owner.update_running_mean = False
+                    frozen_objects.append(owner)
         yield
     finally:
-        for wrapper in changed:
+        for wrapper in frozen_objects:
             wrapper.update_running_mean = True

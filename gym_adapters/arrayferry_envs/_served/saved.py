@@ -29,8 +29,8 @@ KEPT = ("num_envs", "autoreset_mode", "max_episode_steps")
 
 def save(envs: Any, path: str | os.PathLike[str]) -> None:
     """Write translated environments to a file: their programs, spaces, autoreset mode and step limit."""
-    alone = envs._translated and not envs._differentiable
-    if not alone or not os.fspath(path).endswith(ENDING):
+    is_saveable = envs._translated and not envs._differentiable
+    if not is_saveable or not os.fspath(path).endswith(ENDING):
         raise af.OptionError(
             f"{envs!r:.80} cannot be saved as {os.fspath(path)!r}",
             remedy=f"Make them with translate=True, without differentiable=True, and end the name in {ENDING}.",
@@ -43,33 +43,35 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
     stepper = JaxStepper(engine)
     stepper.seed(0)
     values, _ = stepper._prepared(params)
-    first, keys, first_key = stepper._kernels, stepper._keys, stepper.rng.key()
+    initial_kernels, keys, first_key = stepper._kernels, stepper._keys, stepper.rng.key()
     generator = jax.random.key_impl(first_key)
     begin, step = functions(
         engine, None, params.static_part, params.any_batched, params.pinned, generator
     )
-    leaves, kernels, _ = jax.eval_shape(begin, (), first, first_key, None, values, None)
+    leaves, kernels, _ = jax.eval_shape(begin, (), initial_kernels, first_key, None, values, None)
 
-    def seeded(first: Any, second: Any, small: Any) -> Any:
+    def key_from_seed(first: Any, second: Any, small: Any) -> Any:
         key = jax.random.key(first)
         keys = jax.random.key_data(key), jax.random.key_data(jax.random.fold_in(key, second))
         return jax.numpy.where(small, *keys)
 
-    def split(key: Any) -> Any:
+    def split_key(key: Any) -> Any:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4)
         return jax.random.key_data(keys)
 
-    number, action = np.uint32(0), batch_space(envs._chain.outside.action, n).sample()
-    traced: dict[str, tuple[Any, ...]] = {
-        "seeded": (seeded, number, number, np.bool_(1)),
-        "split": (split, jax.random.key_data(first_key)),
-        "begin": (begin, (), first, first_key, None, values, None),
+    word, action = np.uint32(0), batch_space(envs._chain.outside.action, n).sample()
+    traced_calls: dict[str, tuple[Any, ...]] = {
+        "seeded": (key_from_seed, word, word, np.bool_(1)),
+        "split": (split_key, jax.random.key_data(first_key)),
+        "begin": (begin, (), initial_kernels, first_key, None, values, None),
         "begin_some": (begin, leaves, kernels, first_key, np.zeros(n, bool), values, None),
         "step": (step, leaves, keys, kernels, action, values),
-        "held": (lambda: (first, values),),
+        "held": (lambda: (initial_kernels, values),),
     }
-    programs = {name: translate(run, "jax").program(*args) for name, (run, *args) in traced.items()}
-    about = {
+    programs = {
+        name: translate(call, "jax").program(*args) for name, (call, *args) in traced_calls.items()
+    }
+    metadata = {
         "name": envs.suite_id or engine.env.name,
         "num_envs": n,
         "autoreset_mode": envs.autoreset_mode.value,
@@ -78,7 +80,7 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
         "observation_space": space_in_json(envs._chain.outside.observation),
         "action_space": space_in_json(envs._chain.outside.action),
     }
-    save_all(path, programs, about)
+    save_all(path, programs, metadata)
 
 
 class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
@@ -104,19 +106,19 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         self, path: str | os.PathLike[str], num_envs: int, *, xp: Target = "numpy", device: Device = None,
         check_actions: Any = "fit", **fixed: Any,
     ) -> None:  # fmt: skip
-        programs, about = read_all(path)
+        programs, metadata = read_all(path)
         try:
-            count, self._name = about["num_envs"], about["name"]
-            described = about["observation_space"], about["action_space"]
-            observation, action = map(space_of_json, described)
-            self.autoreset_mode = autoreset_mode_of(about["autoreset_mode"])
-            self._limit, self._acts = about["max_episode_steps"], about["acts"]
+            count, self._name = metadata["num_envs"], metadata["name"]
+            space_jsons = metadata["observation_space"], metadata["action_space"]
+            observation, action = map(space_of_json, space_jsons)
+            self.autoreset_mode = autoreset_mode_of(metadata["autoreset_mode"])
+            self._limit, self._acts = metadata["max_episode_steps"], metadata["acts"]
         except (AttributeError, LookupError, TypeError, ValueError):
             raise ProgramError(
                 f"{os.fspath(path)} contains no environments",
                 remedy="Save some by make_vec(..., translate=True).save(path).",
             ) from None
-        saved_options = {name: about[name] for name in KEPT} | {"translate": True}
+        saved_options = {name: metadata[name] for name in KEPT} | {"translate": True}
         for name, option in {"num_envs": num_envs, **fixed}.items():
             if name not in saved_options:
                 raise af.OptionError(
@@ -150,9 +152,9 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         return stream.pop()
 
     def _stream(self, seed: int | None) -> list[Any]:
-        small = seed is not None and seed < 2**32
-        words = [seed, 0] if small else np.random.SeedSequence(seed).generate_state(2)
-        key = self._programs["seeded"](*map(np.uint32, words), np.bool_(small))
+        is_small = seed is not None and seed < 2**32
+        seed_words = [seed, 0] if is_small else np.random.SeedSequence(seed).generate_state(2)
+        key = self._programs["seeded"](*map(np.uint32, seed_words), np.bool_(is_small))
         return [self._entered(key)]
 
     def _seed(self, seed: Any) -> None:
@@ -177,11 +179,11 @@ class SavedVectorEnv(PickledArrays, ServesFunctional, VectorEnv[Any, Any, Any]):
         self.closed = False
         key = self._key(self._random)
         if mask is not None and self._leaves:
-            run, before = self._programs["begin_some"], self._leaves
+            program, leaves = self._programs["begin_some"], self._leaves
         else:
-            run, before, mask = self._programs["begin"], (), None
-        results = run(before, self._kernels, key, mask, self._values, None)
-        self._leaves, self._kernels, result = results
+            program, leaves, mask = self._programs["begin"], (), None
+        outputs = program(leaves, self._kernels, key, mask, self._values, None)
+        self._leaves, self._kernels, result = outputs
         return result  # type: ignore[no-any-return]
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -100,33 +100,35 @@ class Served(ServesFunctional):
         backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
-        shown = showing(backend, device)
-        held_on = None if device is None else backend.devices.name_of(device)
-        portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
+        convert_space = showing(backend, device)
+        agent_device = None if device is None else backend.devices.name_of(device)
+        runs_anywhere = not differentiable and all(kernel.any_library for kernel in chain.kernels)
         if translate and env.library not in (None, "jax"):
             raise af.OptionError(
                 f"translate=True is for environments in JAX, but {type(self.functional).__name__} "
                 f"computes in {env.library}",
                 remedy="Leave it out: only environments in JAX can be translated.",
             )
-        needed = None if translate else env.library
-        computing = _computing(needed, backend, held_on, differentiable, portable and not translate)
-        traced = usable(af.registry.backend("jax")) if translate else computing
+        needed_library = None if translate else env.library
+        computing_backend = _computing(
+            needed_library, backend, agent_device, differentiable, runs_anywhere and not translate
+        )
+        traced_backend = usable(af.registry.backend("jax")) if translate else computing_backend
         # whether the states and parameters are in another library than observations and actions
-        self._converts = computing is not backend
-        if self._converts and computing.name == "numpy":
-            held_on = "cpu"
+        self._converts = computing_backend is not backend
+        if self._converts and computing_backend.name == "numpy":
+            agent_device = "cpu"
         device = None if self._converts else device
-        traced_on = None if translate else device
-        checked = CheckedEnv(self.functional, traced, n, limit, traced_on)
+        traced_device = None if translate else device
+        checked = CheckedEnv(self.functional, traced_backend, n, limit, traced_device)
         self._params = prepare(
-            params, env.default_params, n, traced, traced_on, draws=env._draws_params
+            params, env.default_params, n, traced_backend, traced_device, draws=env._draws_params
         )
         self._device = device if sharding is None else sharding
         self._traced_on = None if translate else self._device
         self._actions = Actions(
             checked.name, chain.outside.action, n if isinstance(self, VectorEnv) else None,
-            computing, self._device, check=self.check_actions,
+            computing_backend, self._device, check=self.check_actions,
         )  # fmt: skip
         engine = Engine(checked, mode, chain, tells_masks=True)
         if translate:
@@ -137,10 +139,10 @@ class Served(ServesFunctional):
             )
         else:
             self._stepper = _stepper(engine, sharding)
-        self._held_on = held_on
-        self._to_agent = af.converter(backend, device=held_on)
+        self._held_on = agent_device
+        self._to_agent = af.converter(backend, device=agent_device)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
-        self._set_spaces(shown)
+        self._set_spaces(convert_space)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Add the infos of kernels to the infos of the step."""
@@ -160,14 +162,14 @@ class Served(ServesFunctional):
         """
         stepper = self._stepper
         mask, new_params, state = known_options("reset()", options, "reset_mask", "params", "state")
-        rows = mask
+        numpy_mask = mask
         stepper.refuse_traced("reset()", (seed, mask, new_params, state))
         if mask is not None:
             try:
-                rows = reset_mask_of(mask, self._n)
+                numpy_mask = reset_mask_of(mask, self._n)
             except af.TracedValueError:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
-            mask = af.convert(rows, stepper.backend, device=self._device)
+            mask = af.convert(numpy_mask, stepper.backend, device=self._device)
         seed = seed_of(seed, self._n)
         params = self._params if new_params is None else self._changed_params(new_params, mask)
         if seed is not None or stepper.rng is None:
@@ -178,7 +180,7 @@ class Served(ServesFunctional):
         if new_params is not None:
             self._params = params
         self._begun = True
-        self._note_reset(rows)
+        self._note_reset(numpy_mask)
         return result
 
     def _for_agent(self, tree: AnyTree) -> Any:
@@ -186,17 +188,17 @@ class Served(ServesFunctional):
         return self._to_agent(tree) if self._converts else tree
 
     def _changed_params(self, new_params: Any, mask: AnyArray) -> Params:
-        env, before, defaults = self._stepper.env, self._params, self.functional.default_params
-        new = prepare(
+        env, current, defaults = self._stepper.env, self._params, self.functional.default_params
+        params = prepare(
             new_params, defaults, self._n, env.backend, self._traced_on,
-            base=before if isinstance(new_params, dict) else None, draws=env.sampled is not None,
+            base=current if isinstance(new_params, dict) else None, draws=env.sampled is not None,
         )  # fmt: skip
         env_state = self._stepper.env_state
         if mask is not None and env_state is not None:
             if env.sampled is not None:
-                env.sampled.check_pinned(self._stepper.state, new, before)
-            new = new.where(af.convert(mask, env.backend), before, env.xp)
-        return new
+                env.sampled.check_pinned(self._stepper.state, params, current)
+            params = params.where(af.convert(mask, env.backend), current, env.xp)
+        return params
 
     def _fitted(self, actions: AnyTree) -> Any:
         """Check actions, and return them as the arrays that the environments need."""
@@ -222,9 +224,9 @@ class Served(ServesFunctional):
     def __repr__(self) -> str:
         if self.suite_id:
             return described(self, self.suite_id, self.xp, self._held_on, self._limit)
-        count = f", num_envs={self._n}" if isinstance(self, VectorEnv) else ""
-        text = f"{type(self).__name__}({self._env!r}{count}, xp={self.xp!r})"
-        return text if count else f"<{text}>"
+        num_envs_text = f", num_envs={self._n}" if isinstance(self, VectorEnv) else ""
+        text = f"{type(self).__name__}({self._env!r}{num_envs_text}, xp={self.xp!r})"
+        return text if num_envs_text else f"<{text}>"
 
     def __str__(self) -> str:
         return repr(self)
@@ -301,22 +303,22 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
 
 def _stepper(engine: Engine, sharding: Any) -> Stepper:
     """Make the stepper for the library of a batch of environments."""
-    name = engine.env.backend.name
-    if name == "jax":
+    library = engine.env.backend.name
+    if library == "jax":
         from arrayferry_envs._engine.jax_stepper import JaxStepper
 
         return JaxStepper(engine, sharding)
-    return (NumpyStepper if name == "numpy" else Stepper)(engine)
+    return (NumpyStepper if library == "numpy" else Stepper)(engine)
 
 
 def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:
     """Return a function that converts spaces to the agent's library."""
     libraries = Libraries({}, "numpy", backend, None, device)
 
-    def shown(space: Space[Any], observed: bool = True) -> Any:
+    def converted(space: Space[Any], observed: bool = True) -> Any:
         return space if backend.name == "numpy" else converted_space(space, libraries, observed)
 
-    return shown
+    return converted
 
 
 def set_spaces(
@@ -342,16 +344,16 @@ def _computing(
         portable: whether environments may compute in NumPy for an agent in PyTorch.
     """
     if needed is not None:
-        computing = usable(af.registry.backend(needed))
-        if gradients and computing.name != agent.name:
+        computing_backend = usable(af.registry.backend(needed))
+        if gradients and computing_backend.name != agent.name:
             raise af.OptionError(
                 f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",
                 remedy=f"Use xp={needed!r}, or step them in a function that is decorated with "
                 f'arrayferry.agnostic("{needed}", differentiable=True).',
             )
-        return agent if computing.name == agent.name else computing
-    by_numpy = agent.name == "torch" and device in (None, "cpu") and portable
-    return af.registry.backend("numpy") if by_numpy else agent
+        return agent if computing_backend.name == agent.name else computing_backend
+    uses_numpy = agent.name == "torch" and device in (None, "cpu") and portable
+    return af.registry.backend("numpy") if uses_numpy else agent
 
 
 def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | None) -> str:
@@ -364,11 +366,11 @@ def described(env: Any, suite_id: str, xp: str, device: Device, limit: int | Non
         device: the device of observations, or None for the library's default.
         limit: the number of steps after which episodes are truncated.
     """
-    parts: dict[str, Any] = {"xp": xp, "device": None if device is None else str(device)}
+    shown_options: dict[str, Any] = {"xp": xp, "device": None if device is None else str(device)}
     if isinstance(env, VectorEnv):
         mode = env.metadata["autoreset_mode"].value
-        parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": mode}
-    parts["max_episode_steps"] = limit
-    shown = ", ".join(f"{key}={x!r}" for key, x in parts.items())
-    text = f"{type(env).__name__}({suite_id!r}, {shown})"
+        shown_options = {"num_envs": env.num_envs, **shown_options, "autoreset_mode": mode}
+    shown_options["max_episode_steps"] = limit
+    options_text = ", ".join(f"{key}={x!r}" for key, x in shown_options.items())
+    text = f"{type(env).__name__}({suite_id!r}, {options_text})"
     return text if isinstance(env, VectorEnv) else f"<{text}>"

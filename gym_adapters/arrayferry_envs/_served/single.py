@@ -79,9 +79,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         )  # fmt: skip
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
-        observation, action, _ = self._chain.outside
-        self.observation_space = shown(observation)
-        self.action_space = shown(action, observed=False)
+        observation_space, action_space, _ = self._chain.outside
+        self.observation_space = shown(observation_space)
+        self.action_space = shown(action_space, observed=False)
         self._in_numpy = self._to_agent.target.name == "numpy"
         self._discrete = self._in_numpy and any(
             isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)
@@ -99,23 +99,23 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
                 in the attribute `state`.
         """
         observation, infos = self._reset_batch(seed, options)
-        one = self._for_agent(self._stepper.first((observation, unmasked(infos))))
-        result = self._plain(*one)
-        number = seed_of(seed, 1)
-        gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
+        agent_results = self._for_agent(self._stepper.first((observation, unmasked(infos))))
+        result = self._plain(*agent_results)
+        seeds = seed_of(seed, 1)
+        gym.Env.reset(self, seed=seeds[0] if isinstance(seeds, list) else seeds)
         return result
 
     def step(self, action: AnyTree) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        row = self._actions.discrete_row(action) if self._begun else None
-        if row is None:
-            row = self._fitted(action)
-        result, added = self._stepper.step_one(row, self._params)
+        action_row = self._actions.discrete_row(action) if self._begun else None
+        if action_row is None:
+            action_row = self._fitted(action)
+        result, added = self._stepper.step_one(action_row, self._params)
         observation, reward, terminated, truncated, info = result
         if added:
-            told: dict[str, Any] = {}
-            self._tell(told, added)
-            info = {**info, **self._stepper.first(unmasked(told))}
+            told_infos: dict[str, Any] = {}
+            self._tell(told_infos, added)
+            info = {**info, **self._stepper.first(unmasked(told_infos))}
         if not reward.ndim and not self._differentiable:
             reward = float(reward)
         if self._converts:
@@ -140,9 +140,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
 def _numbered(space: Space[Any], observation: AnyTree) -> Any:
     """Return an observation whose Discrete parts are Python integers."""
-    parts = zip(leaves(space), split(space, observation), strict=True)
+    pairs = zip(leaves(space), split(space, observation), strict=True)
     return build(
-        space, (x.item() if isinstance(leaf, spaces.Discrete) else x for (leaf, _), x in parts)
+        space, (x.item() if isinstance(leaf, spaces.Discrete) else x for (leaf, _), x in pairs)
     )
 
 

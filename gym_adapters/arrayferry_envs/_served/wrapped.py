@@ -70,13 +70,13 @@ class WrappedServed(HasKernels):
     def _set_up(self, *args: Any, **options: Any) -> None:
         super()._set_up(*args, **options)  # type: ignore[misc]
         stepper, chain = self._stepper, self._stepper.engine.chain
-        numbers = range(len(chain.kernels))
-        kernels = (EngineKernel(stepper, index, self._to_agent) for index in numbers)
+        indices = range(len(chain.kernels))
+        kernels = (EngineKernel(stepper, index, self._to_agent) for index in indices)
         self._show(kernels, vector=isinstance(self, FunctionalVectorEnv))
         portable = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
-        rounding = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
+        rescalers = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
         # compiled kernels cannot raise an error for NaN, so `_fitted` refuses NaN in actions
-        self._rounding = rounding if self._stepper.env.traces else []
+        self._rounding = rescalers if self._stepper.env.traces else []
 
     def _fitted(self, actions: AnyTree) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]

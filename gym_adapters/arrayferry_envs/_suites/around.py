@@ -27,13 +27,13 @@ class Named:
 
     @never_raises
     def __repr__(self: Any) -> str:
-        inner = self.env.envs if isinstance(self.env, OneEnv) else self.env
-        singles = getattr(inner, "envs", inner)  # `envs` of a SyncVectorEnv is a list
-        one = singles[0] if isinstance(singles, list) else singles
-        limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
-        name = "_max_episode_steps"  # an attribute of TimeLimit, which may be an inner wrapper
-        if limit is None and isinstance(one, gym.Env) and one.has_wrapper_attr(name):
-            limit = one.get_wrapper_attr(name)
+        inner_envs = self.env.envs if isinstance(self.env, OneEnv) else self.env
+        single_envs = getattr(inner_envs, "envs", inner_envs)  # `envs` of a SyncVectorEnv is a list
+        env = single_envs[0] if isinstance(single_envs, list) else single_envs
+        limit = getattr(env, "max_episode_steps", getattr(env.spec, "max_episode_steps", None))
+        attr = "_max_episode_steps"  # an attribute of TimeLimit, which may be an inner wrapper
+        if limit is None and isinstance(env, gym.Env) and env.has_wrapper_attr(attr):
+            limit = env.get_wrapper_attr(attr)
         return described(
             self, self.suite_id or str(self.env), self.target_backend.name, self.device, limit
         )
@@ -54,8 +54,8 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
     """Put an adapter around environments, for agents of any library. `options` are options of the adapter."""
     if not isinstance(envs, VectorEnv):
         return SuiteEnv(envs, **options)
-    final = RULES[envs.metadata["autoreset_mode"]].tells_final
-    return SuiteVectorEnv(envs, stack_final=final, **options)
+    stacks_final = RULES[envs.metadata["autoreset_mode"]].tells_final
+    return SuiteVectorEnv(envs, stack_final=stacks_final, **options)
 
 
 class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -114,8 +114,8 @@ class OneEnv(gym.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode. If the last episode is over, and no seed or options are passed, a step resets the batch."""
         super().reset(seed=seed)
-        over, self._over = self._over, None
-        if over and seed is None and not options:
+        was_over, self._over = self._over, None
+        if was_over and seed is None and not options:
             observation, *_, infos = self.envs.step(self.envs.action_space.sample())
         else:
             observation, infos = self.envs.reset(seed=seed, options=options)
@@ -127,8 +127,8 @@ class OneEnv(gym.Env[Any, Any]):
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
         self._over = None  # remains None if the step raises an error
-        batch: Any = create_empty_array(self.action_space, n=1)
-        results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
+        empty_batch: Any = create_empty_array(self.action_space, n=1)
+        results = _first(self.envs.step(concatenate(self.action_space, [action], empty_batch)))
         observation, reward, terminated, truncated, info = results
         self._over = bool(terminated | truncated)
         return observation, float(reward), bool(terminated), bool(truncated), info
@@ -148,14 +148,14 @@ class OneEnv(gym.Env[Any, Any]):
 
 def _first(results: AnyTree) -> tuple[Any, ...]:
     """Return the results of the first environment of a batch, without the masks in infos."""
-    *rest, infos = results
-    return *map_arrays(lambda x: x[0], rest), _first_info(infos)
+    *array_results, infos = results
+    return *map_arrays(lambda x: x[0], array_results), _first_info(infos)
 
 
 def _first_info(infos: AnyTree) -> Any:
     if isinstance(infos, dict):
-        kept = (x for x in infos if f"_{x}" in infos or not str(x).startswith("_"))
-        return {name: _first_info(infos[name]) for name in kept}
+        kept_names = (x for x in infos if f"_{x}" in infos or not str(x).startswith("_"))
+        return {name: _first_info(infos[name]) for name in kept_names}
     if isinstance(infos, np.ndarray):  # map_arrays would map over an array of objects
         return infos[0]
     return map_arrays(lambda x: x[0] if x.ndim else x, infos)

@@ -57,7 +57,7 @@ def suites(name: str | None = None) -> Any:
     if name is None:
         return all_suites()
     suite = named_suite(name, name)
-    return [f"{name}/{each}" for each in sorted(suite.listed())]
+    return [f"{name}/{env_name}" for env_name in sorted(suite.listed())]
 
 
 def make_functional(
@@ -217,22 +217,24 @@ def _served(
         options |= {} if mode is None else {"autoreset_mode": mode.value}
         options |= {} if seeds is None else {"seeds": seeds}
         return SavedVectorEnv(env_id, count, xp=xp, device=device, **options)
-    chosen: Any = AutoresetMode.NEXT_STEP if mode is None else mode
+    chosen_mode: Any = AutoresetMode.NEXT_STEP if mode is None else mode
     entry = find_id(env_id)
     # a suite that gives "env" may have options with the names in BATCH
     if count is None and entry.suite.gives != "env":
         _refuse(f"make({env_id!r})", BATCH, options, "Use make_vec.")
     seeds = None if seeds is None else checked_seeds(seeds)
     if entry.suite.gives == "functional":
-        served = {name: options.pop(name) for name in SERVED if name in options}
+        serving_options = {name: options.pop(name) for name in SERVED if name in options}
         env = _functional(entry, seeds, options)
-        call: Any = (
-            env.make if count is None else partial(env.make_vec, count, autoreset_mode=chosen)
+        make_env: Any = (
+            env.make if count is None else partial(env.make_vec, count, autoreset_mode=chosen_mode)
         )
-        envs = call(xp=xp, device=device, **served)
+        envs = make_env(xp=xp, device=device, **serving_options)
     else:
-        checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
-        one = partial(with_levels, partial(entry.load, **options), seeds)
+        adapter_options = {
+            name: options.pop(name) for name in ("check_actions",) if name in options
+        }
+        make_single = partial(with_levels, partial(entry.load, **options), seeds)
         if entry.suite.gives == "vector":
             if seeds is not None:
                 raise af.OptionError(
@@ -240,18 +242,18 @@ def _served(
                     "cannot have these seeds",
                     remedy="Leave out seeds, or use a suite with functional or single environments.",
                 )
-            envs = entry.load(count or 1, autoreset_mode=chosen, **options)
-            if (envs.metadata or {}).get("autoreset_mode") is not chosen:
+            envs = entry.load(count or 1, autoreset_mode=chosen_mode, **options)
+            if (envs.metadata or {}).get("autoreset_mode") is not chosen_mode:
                 raise af.PluginError(
-                    f"load of {entry.suite!r} was called with the mode {chosen.name}, but metadata['autoreset_mode'] of "
+                    f"load of {entry.suite!r} was called with the mode {chosen_mode.name}, but metadata['autoreset_mode'] of "
                     f"{envs!r:.80} is another mode, or is missing. Set it to the mode that load received"
                 )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:
-            envs = one()
+            envs = make_single()
         else:
-            autoreset_mode_of(chosen, AutoresetMode, "batches of Gymnasium")
-            envs = RewardedBatch([one] * count, autoreset_mode=chosen)
-        envs = around(envs, target_xp=xp, target_device=device, **checks)
+            autoreset_mode_of(chosen_mode, AutoresetMode, "batches of Gymnasium")
+            envs = RewardedBatch([make_single] * count, autoreset_mode=chosen_mode)
+        envs = around(envs, target_xp=xp, target_device=device, **adapter_options)
     envs.suite_id = env_id
     return envs

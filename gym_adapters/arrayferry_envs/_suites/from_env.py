@@ -50,10 +50,10 @@ def from_env(env: Any, params: AnyTree = None, **options: Any) -> Any:
         >>> envs.reset(seed=1)[0].shape
         torch.Size([3, 4])
     """
-    owners = {path: suite for suite in all_suites().values() for path in suite.env_types or ()}
-    owners |= {resolve_type(path): suite for path, suite in owners.items()}
+    by_type = {path: suite for suite in all_suites().values() for path in suite.env_types or ()}
+    by_type |= {resolve_type(path): suite for path, suite in by_type.items()}
     for cls in type(env).__mro__:
-        suite = owners.get(cls, owners.get(f"{cls.__module__}.{cls.__qualname__}"))
+        suite = by_type.get(cls, by_type.get(f"{cls.__module__}.{cls.__qualname__}"))
         if suite is not None:
             arguments = options if params is None else {"params": params, **options}
             if (mode := arguments.get("autoreset_mode")) is not None:

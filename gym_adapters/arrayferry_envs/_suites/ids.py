@@ -58,18 +58,18 @@ class EnvId(NamedTuple):
             except af.PluginError:
                 names = [self.name]
             # of a name such as "module:Env-v0", only the part after the colon is listed
-            listed = self.name.rpartition(":")[2] in names
-            if not listed and not isinstance(error, af.BackendUnavailableError):
-                near = difflib.get_close_matches(self.name, names, 1)
+            is_listed = self.name.rpartition(":")[2] in names
+            if not is_listed and not isinstance(error, af.BackendUnavailableError):
+                near_names = difflib.get_close_matches(self.name, names, 1)
                 raise _unknown(
                     f"{self.text!r} cannot be made ({describe_error(error)}), and the suite {self.suite.name!r} does not "
                     "list it",
                     self.text,
-                    [f"{self.suite.name}/{each}" for each in near],
+                    [f"{self.suite.name}/{near_name}" for near_name in near_names],
                     f"suites({self.suite.name!r}) lists its ids.",
                 ) from error
-            with_options = f" with {', '.join(options)}" if options else ""
-            error.add_note(f"This happened when {self.text!r} was made{with_options}.")
+            options_text = f" with {', '.join(options)}" if options else ""
+            error.add_note(f"This happened when {self.text!r} was made{options_text}.")
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,15 +89,15 @@ def find_id(env_id: Any) -> EnvId:
             f'the id of an environment is needed, such as "gymnax/CartPole-v1", but got {env_id!r:.80}. '
             "A FunctionalEnv itself has make() and make_vec(); from_env converts environments of other libraries."
         )
-    name, slash, rest = env_id.partition("/")
-    if not slash or not rest:
-        guess = [f"gymnasium/{env_id}"] if env_id in gym.registry else []
+    suite_name, separator, env_name = env_id.partition("/")
+    if not separator or not env_name:
+        guesses = [f"gymnasium/{env_id}"] if env_id in gym.registry else []
         reason, remedy = "names no suite", 'Write the suite first: "gymnax/CartPole-v1".'
-        if name in all_suites():
+        if suite_name in all_suites():
             reason = "names a suite, but none of its environments"
-            remedy = f"Add a slash and a name. suites({name!r}) lists its ids."
-        raise _unknown(f"{env_id!r} {reason}", env_id, guess, remedy)
-    return EnvId(env_id, named_suite(name, env_id), rest)
+            remedy = f"Add a slash and a name. suites({suite_name!r}) lists its ids."
+        raise _unknown(f"{env_id!r} {reason}", env_id, guesses, remedy)
+    return EnvId(env_id, named_suite(suite_name, env_id), env_name)
 
 
 def named_suite(name: str, env_id: str) -> Suite:
@@ -116,17 +116,17 @@ def named_suite(name: str, env_id: str) -> Suite:
         suite: Suite = suites[name]
         suite.needed()
         return suite
-    near = difflib.get_close_matches(name, suites, 1)
-    guess = [near[0] + env_id.removeprefix(name)] if near else []
+    near_names = difflib.get_close_matches(name, suites, 1)
+    guesses = [near_names[0] + env_id.removeprefix(name)] if near_names else []
     if env_id in gym.registry:
-        guess = [f"gymnasium/{env_id}"]
+        guesses = [f"gymnasium/{env_id}"]
     remedy = f"The suites are {', '.join(suites) or 'none'}."
     if PLUGIN not in (chosen_plugins() or [PLUGIN]):
         remedy = f"{PLUGINS_VARIABLE} leaves out the plugin {PLUGIN!r}, which has the suites of arrayferry. {remedy}"
-    raise _unknown(f"there is no suite {name!r}", env_id, guess, remedy)
+    raise _unknown(f"there is no suite {name!r}", env_id, guesses, remedy)
 
 
 def _unknown(reason: str, name: str, nearest: Iterable[str], remedy: str) -> UnknownEnvError:
     guesses = tuple(nearest)
-    meant = f"Did you mean {guesses[0]!r}? " if guesses else ""
-    return UnknownEnvError(reason, remedy=f"{meant}{remedy}", name=name, nearest=guesses)
+    hint = f"Did you mean {guesses[0]!r}? " if guesses else ""
+    return UnknownEnvError(reason, remedy=f"{hint}{remedy}", name=name, nearest=guesses)

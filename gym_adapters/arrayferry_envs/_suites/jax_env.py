@@ -53,16 +53,16 @@ class JaxState(NamedTuple):
             for leaf in leaves
         )
         pairs = zip(leaves, generators, strict=True)
-        numbers = tuple(x if kind is None else jax.random.key_data(x) for x, kind in pairs)
-        return cls(numbers, _Structure((structure, generators)))
+        raw_leaves = tuple(x if impl is None else jax.random.key_data(x) for x, impl in pairs)
+        return cls(raw_leaves, _Structure((structure, generators)))
 
     @property
     def tree(self) -> Any:
         """The states in the library's structure, with arrays (n, ...)."""
         structure, generators = self.structure.value
-        leaves = zip(self.leaves, generators, strict=True)
+        pairs = zip(self.leaves, generators, strict=True)
         return structure.unflatten(
-            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves]
+            [x if impl is None else jax.random.wrap_key_data(x, impl=impl) for x, impl in pairs]
         )
 
 
@@ -70,19 +70,19 @@ def _parts_of(value: AnyTree) -> Hashable | None:
     """Return the parts that represent a value in comparisons: `parts_of`, extended to JAX arrays and plain objects."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
         is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
-        data = np.asarray(jax.random.key_data(value) if is_key else value)
-        return str(value.dtype), value.weak_type, value.sharding, data
+        raw_numbers = np.asarray(jax.random.key_data(value) if is_key else value)
+        return str(value.dtype), value.weak_type, value.sharding, raw_numbers
     parts = parts_of(value)
     cls: Any = type(value)
     if parts is None and cls.__eq__ is object.__eq__:
         try:
-            reduced: Any = object.__reduce_ex__(value, 2)
+            pickled: Any = object.__reduce_ex__(value, 2)
         except TypeError:  # values such as functions have no state to copy
             return None
-        if reduced[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
+        if pickled[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
             # an object with __deepcopy__ may copy attributes that it does not pickle, so all
             # attributes are compared
-            return reduced[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
+            return pickled[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return parts
 
 
@@ -114,18 +114,18 @@ class JaxEnv(FunctionalEnv):
     def __init__(self, env: Any, params: AnyTree = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        observed = jax.eval_shape(lambda state: self._observed(state, self.default_params), example)
-        self.observation_space = self._space(self.observations(observed), "observations")
+        obs_form = jax.eval_shape(lambda state: self._observed(state, self.default_params), example)
+        self.observation_space = self._space(self.observations(obs_form), "observations")
         self.action_space = self._space(self.actions(example), "actions")
-        self._check_observation(observed)
+        self._check_observation(obs_form)
         try:
-            after, reward, *flags = self._after(example)
+            next_state, reward, *flags = self._after(example)
         except TypeError:  # in 64-bit JAX, a few libraries fail without int64 actions
             self._takes_int64 = True
-            after, reward, *flags = self._after(example)
+            next_state, reward, *flags = self._after(example)
         self._check_order(reward, *flags)
         self.reward_shape: tuple[int, ...] = tuple(reward.shape)
-        self._dtypes = _lasting_dtypes(example, after)
+        self._dtypes = _lasting_dtypes(example, next_state)
         self._shared = self.shared(example)
 
     # the methods that adapters of libraries implement, for one environment
@@ -180,7 +180,7 @@ class JaxEnv(FunctionalEnv):
     def _check_observation(self, observed: Any) -> None:
         """Check that the structure and the shapes of an observation are those of the space."""
 
-        def unlike(part: Any, path: str, wanted: str) -> EnvResultError:
+        def mismatch(part: Any, path: str, wanted: str) -> EnvResultError:
             found = (
                 f"shape {tuple(part.shape)}"
                 if hasattr(part, "shape")
@@ -192,25 +192,25 @@ class JaxEnv(FunctionalEnv):
             )  # fmt: skip
 
         space = self.observation_space
-        for part, (leaf, path) in zip(split(space, observed, unlike), leaves(space), strict=True):
+        for part, (leaf, path) in zip(split(space, observed, mismatch), leaves(space), strict=True):
             if hasattr(part, "shape") and tuple(part.shape) != (leaf.shape or ()):
-                raise unlike(part, path, f"shape {leaf.shape}")
+                raise mismatch(part, path, f"shape {leaf.shape}")
 
     def _check_order(self, reward: Any, *flags: Any) -> None:
         """Check that the results of `advance` are in the right order."""
-        order = "Return, in this order: the library's state, the reward, terminated and truncated."
+        remedy = "Return, in this order: the library's state, the reward, terminated and truncated."
         for name, flag in zip(("terminated", "truncated"), flags, strict=True):
             if flag.shape:
-                raise self._wrong("advance", f"{name} of shape {flag.shape}, not one bool", order)
+                raise self._wrong("advance", f"{name} of shape {flag.shape}, not one bool", remedy)
             if reward.dtype == bool and jnp.issubdtype(flag.dtype, jnp.floating):
-                kinds = f"a reward of dtype bool, but {flag.dtype} for {name}"
-                raise self._wrong("advance", kinds, order)
+                reason = f"a reward of dtype bool, but {flag.dtype} for {name}"
+                raise self._wrong("advance", reason, remedy)
 
     def _after(self, first: Any) -> Any:
         """Return the shapes and dtypes of the results of a step."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
-        rest = action, self.default_params
-        return jax.eval_shape(lambda state: self._advanced(jax.random.key(0), state, *rest), first)
+        args = action, self.default_params
+        return jax.eval_shape(lambda state: self._advanced(jax.random.key(0), state, *args), first)
 
     def _advanced(self, key: Any, state: Any, action: AnyTree, params: AnyTree) -> Any:
         """Take a step of one environment.
@@ -237,7 +237,7 @@ class JaxEnv(FunctionalEnv):
             return state
         triples = zip(state.leaves, state.structure.value[1], self._dtypes, strict=True)
         return state._replace(
-            leaves=tuple(x.astype(dtype) if kind is None else x for x, kind, dtype in triples)
+            leaves=tuple(x.astype(dtype) if impl is None else x for x, impl, dtype in triples)
         )
 
     # the methods of a `FunctionalEnv`
@@ -249,14 +249,16 @@ class JaxEnv(FunctionalEnv):
         defaults = af.flatten(self.default_params, everything=True)[0]
         pairs = zip(leaves, defaults, strict=True)
         batched = [hasattr(x, "shape") and x.shape == (n, *np.shape(old)) for x, old in pairs]
-        rows = [x for x, own in zip(leaves, batched, strict=True) if own]
+        batched_leaves = [x for x, has_rows in zip(leaves, batched, strict=True) if has_rows]
 
-        def one(rows: AnyArray, *arguments: Any) -> Any:
-            rest = iter(rows)
-            values = [next(rest) if each else x for x, each in zip(leaves, batched, strict=True)]
+        def call_one(rows: AnyArray, *arguments: Any) -> Any:
+            row_iterator = iter(rows)
+            values = [
+                next(row_iterator) if each else x for x, each in zip(leaves, batched, strict=True)
+            ]
             return function(*arguments, layout.unflatten(values) if leaves else params)
 
-        return jax.vmap(one)(rows, *arguments)
+        return jax.vmap(call_one)(batched_leaves, *arguments)
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> JaxState:
         """Begin episodes."""
@@ -268,13 +270,13 @@ class JaxEnv(FunctionalEnv):
     ) -> tuple[JaxState, Any, Any, Any]:
         """Take a step."""
         keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
-        after, reward, terminated, truncated = self._mapped(
+        next_state, reward, terminated, truncated = self._mapped(
             self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(reward.dtype, jnp.integer):
             # without this cast, a warning would ask the environment's author for float rewards
             reward = reward.astype(jnp.float32)
-        return self._kept(after), reward, terminated.astype(bool), truncated.astype(bool)
+        return self._kept(next_state), reward, terminated.astype(bool), truncated.astype(bool)
 
     def observe(self, xp: Namespace, state: JaxState, params: AnyTree) -> Any:
         """Return the observations."""
@@ -293,16 +295,16 @@ class JaxEnv(FunctionalEnv):
             raise self._wrong("info_of", f"{type(info).__name__}, not a dict", "Return a dict.")
         for path, value in jax.tree_util.tree_flatten_with_path(info)[0]:
             if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float)):
-                place = jax.tree_util.keystr(path)
+                key_text = jax.tree_util.keystr(path)
                 raise self._wrong(
-                    "info_of", f"{value!r:.80} for {place}", "Return numbers and arrays."
+                    "info_of", f"{value!r:.80} for {key_text}", "Return numbers and arrays."
                 )
         return info
 
     def render(self, state: JaxState, index: int) -> Any:
         """Draw environment `index` with the code of the library that it comes from."""
-        pairs = enumerate(state.leaves)
-        leaves = tuple(jnp.asarray(x if i in self._shared else x[index]) for i, x in pairs)
+        indexed = enumerate(state.leaves)
+        leaves = tuple(jnp.asarray(x if i in self._shared else x[index]) for i, x in indexed)
         return np.asarray(self.image_of(state._replace(leaves=leaves).tree))[..., :3]
 
     def __repr__(self) -> str:
@@ -326,7 +328,7 @@ def as_builtin(value: AnyTree) -> Any:
 
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
     """Return the dtypes of a state's arrays that can store the values both before and after a step."""
-    dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
+    dtypes = [[x.dtype for x in jax.tree.leaves(state)] for state in (first, after)]
     # if the states have different structures, a later check raises an error that names the array
     if len(dtypes[0]) != len(dtypes[1]):
         return ()

@@ -91,8 +91,8 @@ class Suite(Part):
             return version(self._top)
         except (PackageNotFoundError, ValueError):
             # the distribution has another name than the package, or does not exist
-            names = packages_distributions().get(self._top)
-            return version(names[0]) if names else None
+            distributions = packages_distributions().get(self._top)
+            return version(distributions[0]) if distributions else None
 
     @property
     def install_line(self) -> str:
@@ -132,10 +132,10 @@ class Suite(Part):
             names = list(self.ids())
         except Exception as error:
             raise af.PluginError(f"ids() of {self!r} failed: {describe_error(error)}") from error
-        wrong = [name for name in names if not isinstance(name, str)]
-        if wrong:
+        wrong_names = [name for name in names if not isinstance(name, str)]
+        if wrong_names:
             raise af.PluginError(
-                f"ids() of {self!r} returned {wrong[0]!r:.80}, but names must be strings"
+                f"ids() of {self!r} returned {wrong_names[0]!r:.80}, but names must be strings"
             )
         return names
 
@@ -160,10 +160,10 @@ class Suite(Part):
             return
         parameters = [*signature.parameters.values()]
         names = [x.name for x in parameters[positional:] if x.kind is not x.VAR_POSITIONAL]
-        unknown = [name for name in options if name not in names]
-        if unknown and all(x.kind is not x.VAR_KEYWORD for x in parameters):
+        unknown_options = [name for name in options if name not in names]
+        if unknown_options and all(x.kind is not x.VAR_KEYWORD for x in parameters):
             raise af.OptionError(
-                f"{unknown[0]} was passed, but {whose or f'the suite {self.name!r}'} has no such option",
+                f"{unknown_options[0]} was passed, but {whose or f'the suite {self.name!r}'} has no such option",
                 remedy=f"The options are {', '.join(names)}." if names else "Leave it out.",
             )
 

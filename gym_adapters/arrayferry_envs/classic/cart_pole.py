@@ -77,8 +77,8 @@ class CartPole(ClassicEnv):
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> CartPoleState:
         """Return states near 0, in which the pole is nearly upright."""
-        numbers = rng.uniform((4, n), -params.start, params.start)
-        return CartPoleState(numbers[0, :], numbers[1, :], numbers[2, :], numbers[3, :])
+        state_rows = rng.uniform((4, n), -params.start, params.start)
+        return CartPoleState(state_rows[0, :], state_rows[1, :], state_rows[2, :], state_rows[3, :])
 
     def step(
         self, xp: Namespace, rng: Any, state: CartPoleState, action: AnyTree, params: AnyTree
@@ -91,22 +91,22 @@ class CartPole(ClassicEnv):
         center_of_mass = params.pole_mass * params.half_length / total_mass
         cosine, sine = xp.cos(angle), xp.sin(angle)
         # the acceleration of the cart if the pole turned at a constant rate
-        uncoupled = (
+        uncoupled_acceleration = (
             xp.astype(action, xp.float32) * (2 * thrust)
             - thrust
             + center_of_mass * (angular_velocity * angular_velocity) * sine
         )
         coupling = center_of_mass * cosine
-        angular_acceleration = (params.gravity * sine - cosine * uncoupled) / (
+        angular_acceleration = (params.gravity * sine - cosine * uncoupled_acceleration) / (
             params.half_length * (4.0 / 3.0) - coupling * cosine
         )
-        acceleration = uncoupled - coupling * angular_acceleration
-        step = params.time_step
+        acceleration = uncoupled_acceleration - coupling * angular_acceleration
+        time_step = params.time_step
         state = CartPoleState(
-            position + step * velocity,
-            velocity + step * acceleration,
-            angle + step * angular_velocity,
-            angular_velocity + step * angular_acceleration,
+            position + time_step * velocity,
+            velocity + time_step * acceleration,
+            angle + time_step * angular_velocity,
+            angular_velocity + time_step * angular_acceleration,
         )
-        fallen = xp.abs(state.angle) > params.angle_limit
-        return state, 1.0, fallen | (xp.abs(state.position) > params.position_limit)
+        has_fallen = xp.abs(state.angle) > params.angle_limit
+        return state, 1.0, has_fallen | (xp.abs(state.position) > params.position_limit)

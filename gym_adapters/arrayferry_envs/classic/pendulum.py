@@ -70,9 +70,9 @@ class Pendulum(ClassicEnv):
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> PendulumState:
         """Return states with random angles and angular velocities."""
-        numbers = rng.uniform((2, n), -1.0, 1.0)
+        uniforms = rng.uniform((2, n), -1.0, 1.0)
         return PendulumState(
-            numbers[0, :] * params.start_angle, numbers[1, :] * params.start_angular_velocity
+            uniforms[0, :] * params.start_angle, uniforms[1, :] * params.start_angular_velocity
         )
 
     def step(
@@ -82,13 +82,13 @@ class Pendulum(ClassicEnv):
         angle, angular_velocity = state
         torque = xp.clip(action[:, 0], -params.max_torque, params.max_torque)
         # the angle from upright, in [-pi, pi)
-        upright = angle + math.pi
-        upright = upright - 2 * math.pi * xp.floor(upright / (2 * math.pi)) - math.pi
-        squared = angular_velocity * angular_velocity
-        cost = upright * upright + 0.1 * squared + 0.001 * (torque * torque)
-        by_gravity = (1.5 * params.gravity / params.length) * xp.sin(angle)
-        by_torque = (3.0 / (params.mass * params.length * params.length)) * torque
-        angular_acceleration = by_gravity + by_torque
+        from_upright = angle + math.pi
+        from_upright = from_upright - 2 * math.pi * xp.floor(from_upright / (2 * math.pi)) - math.pi
+        speed_squared = angular_velocity * angular_velocity
+        cost = from_upright * from_upright + 0.1 * speed_squared + 0.001 * (torque * torque)
+        gravity_acceleration = (1.5 * params.gravity / params.length) * xp.sin(angle)
+        torque_acceleration = (3.0 / (params.mass * params.length * params.length)) * torque
+        angular_acceleration = gravity_acceleration + torque_acceleration
         angular_velocity = xp.clip(
             angular_velocity + angular_acceleration * params.time_step,
             -params.max_angular_velocity,
