@@ -101,8 +101,8 @@ def check_vector_env(
     """
     steps = count_of("steps", steps)
     seed = count_of("seed", seed, "an integer of 0 or more", least=0)
-    makes = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
-    make: Any = envs if makes else None
+    is_maker = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
+    make: Any = envs if is_maker else None
     if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
         raise TypeError(
             f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
@@ -249,59 +249,59 @@ class BridgeContract:
         """
         problems = self._problems(self.steps)
         if not problems and self.num_envs > 1:
-            single = copy.copy(self)
-            single.num_envs = 1
-            bridge = single.make()
-            shape = np.shape(to_numpy(single.reset(bridge, 0)))
-            single.close(bridge)
-            if shape != (self.num_envs, 2):
-                problems = single._problems(24)
+            single_contract = copy.copy(self)
+            single_contract.num_envs = 1
+            bridge = single_contract.make()
+            observation_shape = np.shape(to_numpy(single_contract.reset(bridge, 0)))
+            single_contract.close(bridge)
+            if observation_shape != (self.num_envs, 2):
+                problems = single_contract._problems(24)
         assert not problems, "\n".join(map(str, ["", *problems]))
 
     def _problems(self, steps: int) -> list[VectorProblem]:
-        make = functools.partial(_BridgedProbes, self)
-        also = {
+        make_probes = functools.partial(_BridgedProbes, self)
+        more_checks = {
             self._wrong: "Return what the probe returns. At a time limit, set truncated, and not terminated."
         }
-        return Audit(None, make, steps, 0, together=self.together, also=also).problems
+        return Audit(None, make_probes, steps, 0, together=self.together, also=more_checks).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
         """Compare a run with results computed from the rules of `Probe`. Yield the first difference."""
-        acted = self.spaces(run.envs.bridge)[1]
-        if acted not in (None, spaces.Discrete(3)):
-            yield None, None, f"the space of actions is {acted}, not Discrete(3)"
-        start, count, drawn = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
+        action_space = self.spaces(run.envs.bridge)[1]
+        if action_space not in (None, spaces.Discrete(3)):
+            yield None, None, f"the space of actions is {action_space}, not Discrete(3)"
+        starts, counts, drawn_starts = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
         for call in run.calls:
-            seen, began = np.stack(call.observations), call.began
+            observations, began = np.stack(call.observations), call.began
             if call.actions is not None:
-                count, actions = count + 1, np.array(call.actions)
-                terminated, truncated = actions == 1, count >= LIMIT
+                counts, actions = counts + 1, np.array(call.actions)
+                terminated, truncated = actions == 1, counts >= LIMIT
                 if self.together:
                     terminated[:] = terminated.any()
                 began = terminated | truncated
-                pairs = zip(seen, call.finals, strict=True)
-                last = np.stack([x if y is None else y for x, y in pairs])
-                expected = np.stack([start, count], axis=1).astype(np.float32)
+                final_pairs = zip(observations, call.finals, strict=True)
+                finals = np.stack([x if y is None else y for x, y in final_pairs])
+                expected_last = np.stack([starts, counts], axis=1).astype(np.float32)
                 truncated = truncated & ~(terminated & self.exclusive)
-                right = expected, count + actions / 2, terminated, truncated
+                expected = expected_last, counts + actions / 2, terminated, truncated
                 names = "the last observation", *PARTS[1:4]
-                for name, x, wanted in zip(names, (last, *call.seen[1:4]), right, strict=True):
-                    for env in range(run.n):
-                        if not np.array_equal(x[env], wanted[env]):
-                            after = f"after step {count[env]} of an episode with the action {actions[env]}"
-                            yield env, call, f"{name} is {x[env]}, not {wanted[env]}, {after}"
+                for name, x, wanted in zip(names, (finals, *call.seen[1:4]), expected, strict=True):
+                    for row in range(run.n):
+                        if not np.array_equal(x[row], wanted[row]):
+                            step_text = f"after step {counts[row]} of an episode with the action {actions[row]}"
+                            yield row, call, f"{name} is {x[row]}, not {wanted[row]}, {step_text}"
                             return
-            for env in np.flatnonzero(began & (seen[:, 1] != 0)).tolist():
+            for row in np.flatnonzero(began & (observations[:, 1] != 0)).tolist():
                 yield (
-                    env,
+                    row,
                     call,
-                    f"an episode begins with the observation {seen[env]}, but its second number must be 0",
+                    f"an episode begins with the observation {observations[row]}, but its second number must be 0",
                 )
                 return
-            drawn += seen[began, 0].tolist()
-            start, count = np.where(began, seen[:, 0], start), np.where(began, 0, count)
-        if np.array_equal(np.array(drawn, np.float16), drawn):
-            yield None, None, f"observations are rounded to float16: {drawn[:3]}"
+            drawn_starts += observations[began, 0].tolist()
+            starts, counts = np.where(began, observations[:, 0], starts), np.where(began, 0, counts)
+        if np.array_equal(np.array(drawn_starts, np.float16), drawn_starts):
+            yield None, None, f"observations are rounded to float16: {drawn_starts[:3]}"
 
 
 class _Actions(spaces.Discrete):
@@ -330,11 +330,11 @@ class _BridgedProbes:
         return self.contract.reset(self.bridge, seed), {}
 
     def step(self, actions: AnyTree) -> tuple[Any, ...]:
-        *results, final = self.contract.step(self.bridge, actions)
-        if final is None:
+        *results, final_obs = self.contract.step(self.bridge, actions)
+        if final_obs is None:
             return *results, {}
         _, _, *flags, _ = in_numpy((*results, None))
-        return *results, {"final_obs": final, "_final_obs": np.logical_or(*flags).astype(bool)}
+        return *results, {"final_obs": final_obs, "_final_obs": np.logical_or(*flags).astype(bool)}
 
     def close(self) -> None:
         self.contract.close(self.bridge)

@@ -77,18 +77,18 @@ class Audit:
         except UnreadableError as error:
             self.problems.append(error.args[0])
         finally:
-            for batch in reversed(self._made):
-                _close(batch)
+            for made_envs in reversed(self._made):
+                _close(made_envs)
 
     def _audit(self, envs: Any, steps: int, also: Mapping[Any, str]) -> None:
         """Record a run, check it, and repeat it."""
-        stated = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        stated_mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         try:
-            self._mode = autoreset_mode_of(stated)
+            self._mode = autoreset_mode_of(stated_mode)
         except af.OptionError:
             self._mode = AutoresetMode.NEXT_STEP
-            what = "metadata['autoreset_mode'] is missing or is not an autoreset mode, so NEXT_STEP is assumed"
-            self._add("modes_are_stated", what, "Set it to a gymnasium.vector.AutoresetMode.")
+            message = "metadata['autoreset_mode'] is missing or is not an autoreset mode, so NEXT_STEP is assumed"
+            self._add("modes_are_stated", message, "Set it to a gymnasium.vector.AutoresetMode.")
         self._first = Recorder(envs, self._mode)
         self._table = self._first.drawn(self._seed, steps)
         calls: list[Call] = []
@@ -109,23 +109,25 @@ class Audit:
     def _repeat(self) -> None:
         """Repeat the run with one change each time, and add the problems."""
         self._until("ended", self._seed + 1, self._table)
-        again = self._compared(self._first)
-        new = None if self._make is None else self._beside()
-        if again is None:
+        repeat_diff = self._compared(self._first)
+        new_diff = None if self._make is None else self._beside()
+        if repeat_diff is None:
             self._seeds()
         else:
-            what = "the same seed and actions gave other results after a reset that followed the end of an episode"
-            self._add("seeds_decide_all", what, SEED, again)
-        if new is not None:
-            what = "new environments gave other results while further environments were made, stepped and closed"
-            self._add("nothing_is_shared", what, f"Share nothing between environments. {SEED}", new)
-        first = len(self.problems)
-        if again is None:
+            fault = "the same seed and actions gave other results after a reset that followed the end of an episode"
+            self._add("seeds_decide_all", fault, SEED, repeat_diff)
+        if new_diff is not None:
+            fault = "new environments gave other results while further environments were made, stepped and closed"
+            self._add(
+                "nothing_is_shared", fault, f"Share nothing between environments. {SEED}", new_diff
+            )
+        num_problems = len(self.problems)
+        if repeat_diff is None:
             self._hidden_resets()
-        if again is None or (self._make is not None and new is None):
-            self._variations(self._new if again else lambda: self._first)
+        if repeat_diff is None or (self._make is not None and new_diff is None):
+            self._variations(self._new if repeat_diff else lambda: self._first)
         # list the problems of `_hidden_resets` and `_variations` first, since they cause other problems
-        self.problems = self.problems[first:] + self.problems[:first]
+        self.problems = self.problems[num_problems:] + self.problems[:num_problems]
         self.problems.sort(key=lambda problem: problem.check != "infos_are_those_of_the_mode")
 
     def _made_now(self) -> Any:
@@ -164,72 +166,72 @@ class Audit:
             overwrites: as for `Recorder.run`.
         """
         calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
-        for before, now in zip(self._run.calls, calls, strict=False):
-            rows = now.began | True if look is None else look(before, now)
-            if rows is None:
+        for first_call, call in zip(self._run.calls, calls, strict=False):
+            row_mask = call.began | True if look is None else look(first_call, call)
+            if row_mask is None:
                 return None
-            for env in np.flatnonzero(rows).tolist():
-                if before.rows[env] != now.rows[env]:
-                    return env, now.step
+            for row in np.flatnonzero(row_mask).tolist():
+                if first_call.rows[row] != call.rows[row]:
+                    return row, call.step
         return None
 
     def _beside(self) -> Difference:
         """Repeat the run in new environments. Meanwhile, step a second new batch, and close this batch halfway."""
-        main, other = self._new(), self._new()
-        half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
+        main_recorder, other_recorder = self._new(), self._new()
+        half, other_calls = len(self._table) // 2, other_recorder.run(self._seed + 1, self._table)
 
-        def look(before: Call, now: Call) -> Any:
+        def rows_to_compare(before: Call, now: Call) -> Any:
             if now.step < half:
-                next(others)
+                next(other_calls)
             elif now.step == half and now.actions is not None:
-                _close(self._made.pop())  # the last environments made are those of `other`
+                _close(self._made.pop())  # the last environments made are those of `other_recorder`
             return now.began | True
 
-        return self._compared(main, None, look)
+        return self._compared(main_recorder, None, rows_to_compare)
 
     def _seeds(self) -> None:
         """Run with other seeds, and check that first observations depend on the seed and differ between episodes."""
-        first, run, rows = self._first, self._run, 1 if self._together else self._first.n
-        other = Run(first, list(first.run(self._seed + 1000, self._table)))
-        self._limits([*run.truncated, *other.truncated])
-        seeded = [run.calls[0].firsts, other.calls[0].firsts]
-        seeded += [first.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
+        recorder, run, rows = self._first, self._run, 1 if self._together else self._first.n
+        rerun = Run(recorder, list(recorder.run(self._seed + 1000, self._table)))
+        self._limits([*run.truncated, *rerun.truncated])
+        seeded = [run.calls[0].firsts, rerun.calls[0].firsts]
+        seeded += [recorder.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
         unseeded = [call.firsts for call in run.calls if call.is_reset]
-        later = [(env, x) for one in (run, other) for env in range(rows) for x in _later(one, env)]
-        if all(x == seeded[0] for x in seeded):
-            alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][env] for env, x in later]
-            if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
-                what = "other seeds gave the same run, although its episodes begin with different observations"
-                self._add("seeds_differ", what, SEED)
+        later = [(row, x) for one in (run, rerun) for row in range(rows) for x in _later(one, row)]
+        if all(firsts == seeded[0] for firsts in seeded):
+            alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][row] for row, x in later]
+            if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in rerun.calls]:
+                message = "other seeds gave the same run, although its episodes begin with different observations"
+                self._add("seeds_differ", message, SEED)
             return
-        if rows > 1 and all(len(set(x)) == 1 for x in seeded):
-            what = "with one seed, all environments begin with the same observation"
-            self._add("seeds_differ", what, f"{DRAW} {OWN}")
-        rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
-        starts = {
-            "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
-            "automatic resets": [x for _, x in later],
+        if rows > 1 and all(len(set(firsts)) == 1 for firsts in seeded):
+            message = "with one seed, all environments begin with the same observation"
+            self._add("seeds_differ", message, f"{DRAW} {OWN}")
+        all_differ = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
+        firsts_by_reset = {
+            "resets without a seed": [first for firsts in unseeded for first in firsts[:rows]],
+            "automatic resets": [first for _, first in later],
         }
         # if the first observations of different seeds differ, those of later episodes should differ too
-        for how, firsts in starts.items() if rarely else ():
-            count, unique = len(firsts), len(set(firsts))
-            if count > 5 and 3 * unique <= 2 * count:
+        for reset_text, firsts in firsts_by_reset.items() if all_differ else ():
+            num_firsts, num_unique = len(firsts), len(set(firsts))
+            if num_firsts > 5 and 3 * num_unique <= 2 * num_firsts:
                 self._add(
                     "seeds_differ",
-                    f"{count} {how} returned only {unique} different observations",
+                    f"{num_firsts} {reset_text} returned only {num_unique} different observations",
                     DRAW,
                 )
-        seeds = [self._seed + 10 * env for env in range(first.n)]
+        seeds = [self._seed + 10 * row for row in range(recorder.n)]
         try:
             # three seeds for the last environment, since two seeds may give equal first observations by chance
-            lasts = seeds[-1], 99_999, 77_777
-            one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
+            new_seeds = seeds[-1], 99_999, 77_777
+            digests, *others = (recorder.reset(0, [*seeds[:-1], seed]).firsts for seed in new_seeds)
         except UnreadableError:  # many environments refuse a list of seeds, which is no problem
             return
-        changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
-        if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
-            what = "its seed changes the observation of another environment, or does not change its own"
-            self._add("seeds_differ", what, OWN, (first.n - 1, 0))
+        is_changed = [set(x) != {digests[row]} for row, x in enumerate(zip(*others, strict=True))]
+        if not all(is_changed) and (any(is_changed[:-1]) or (all_differ and not is_changed[-1])):
+            message = "its seed changes the observation of another environment, or does not change its own"
+            self._add("seeds_differ", message, OWN, (recorder.n - 1, 0))
 
     def _limits(self, truncated: list[Episode]) -> None:
         """Check that later episodes are truncated after as many steps as the first episodes after a full reset."""
@@ -237,13 +239,13 @@ class Audit:
         later = [each for each in truncated if not each.is_first and each.length not in limits]
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             episode, limit = later[0], limits.pop()
-            what = (
+            message = (
                 f"a later episode is truncated after {episode.length} steps, but the first episodes "
                 f"after reset() are truncated after {limit}"
             )
-            place = episode.env, episode.last.step
+            env_and_step = episode.env, episode.last.step
             remedy = "Count the steps of each episode separately."
-            self._add("limits_are_of_each_episode", what, remedy, place)
+            self._add("limits_are_of_each_episode", message, remedy, env_and_step)
 
     def _hidden_resets(self) -> None:
         """Find environments that were reset in a step whose flags end no episode.
@@ -251,19 +253,19 @@ class Audit:
         Runs with other actions stop at the first automatic reset. An observation that depends on the seed, but not on
         the actions, is the first observation after a reset.
         """
-        seen, table = self._run, self._table
-        tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
+        run, table = self._run, self._table
+        num_tries = len(table) // run.episodes[0].last.step if run.episodes and run.unique else 0
         runs = [
-            [self._until("began", seed, table[k:] + table[:k])[-3:] for k in range(tries)]
+            [self._until("began", seed, table[k:] + table[:k])[-3:] for k in range(num_tries)]
             for seed in (self._seed, self._seed + 1000)
         ]
-        for env, late in product(range(seen.n), (True, False)):
-            ends = [[x for x in run if len(x) > 2 and x[-1].began[env] == late] for run in runs]
-            moves = [{x[1 - late].firsts[env]: x[2 - late].firsts[env] for x in y} for y in ends]
-            one, two = (set(x.values()) for x in moves)
-            if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
-                what = "it was reset in a step that sets neither terminated nor truncated"
-                self._add("resets_are_told", what, TELL, (env, None))
+        for row, late in product(range(run.n), (True, False)):
+            ends = [[x for x in run if len(x) > 2 and x[-1].began[row] == late] for run in runs]
+            moves = [{x[1 - late].firsts[row]: x[2 - late].firsts[row] for x in y} for y in ends]
+            digests, others = (set(x.values()) for x in moves)
+            if min(map(len, moves)) > 2 and len(digests) == len(others) == 1 and digests != others:
+                message = "it was reset in a step that sets neither terminated nor truncated"
+                self._add("resets_are_told", message, TELL, (row, None))
                 return
 
     def _variations(self, new: Callable[[], Recorder]) -> None:
@@ -273,74 +275,74 @@ class Audit:
         change.
         """
         run = self._run
-        drawn = self._first.drawn(self._seed + 1, len(self._table))
+        other_actions = self._first.drawn(self._seed + 1, len(self._table))
 
-        def of_some(recorder: Recorder, some: Any) -> Difference:
+        def change_some(recorder: Recorder, some: Any) -> Difference:
             """Change the actions of the environments in a mask, and compare the results of all others.
 
             Stop where an episode ends at another step, since environments that share a generator draw other numbers
             from then on.
             """
-            apart = False
+            has_diverged = False
 
-            def look(before: Call, now: Call) -> Any:
-                nonlocal apart
-                if apart:
+            def rows_to_compare(before: Call, now: Call) -> Any:
+                nonlocal has_diverged
+                if has_diverged:
                     return None
-                apart = bool((before.ended != now.ended)[some].any())
-                return ~some & ~(before.began & now.began) if apart else ~some
+                has_diverged = bool((before.ended != now.ended)[some].any())
+                return ~some & ~(before.began & now.began) if has_diverged else ~some
 
-            rows = some.tolist()
-            table = [
-                [y if changes else x for changes, x, y in zip(rows, *both, strict=True)]
-                for both in zip(self._table, drawn, strict=False)
+            changed = some.tolist()
+            actions = [
+                [y if is_changed else x for is_changed, x, y in zip(changed, *both, strict=True)]
+                for both in zip(self._table, other_actions, strict=False)
             ]
-            return self._compared(recorder, table, look)
+            return self._compared(recorder, actions, rows_to_compare)
 
-        def of_resets(recorder: Recorder) -> Difference:
-            table = list(self._table)
-            for index, call in enumerate(run.steps):
-                choices = zip(call.counts, self._table[index], drawn[index], strict=True)
-                table[index] = [x if counts else y for counts, x, y in choices]
-            return self._compared(recorder, table)
+        def change_resets(recorder: Recorder) -> Difference:
+            actions = list(self._table)
+            for step, call in enumerate(run.steps):
+                choices = zip(call.counts, self._table[step], other_actions[step], strict=True)
+                actions[step] = [x if is_counted else y for is_counted, x, y in choices]
+            return self._compared(recorder, actions)
 
-        written = (
+        writing_text = (
             "the results depend on what the agent writes to arrays that it has passed or received"
         )
-        resetting = f"the action affects a step that only resets ({self._mode.name})"
-        effects: dict[Any, tuple[str, str, str]] = {}
-        for some in [] if self._together else _parts(run.n):
-            which = ", ".join(map(str, rows_in(some)))
-            what = f"its results depend on the actions of environment {which:.60}"
+        resetting_text = f"the action affects a step that only resets ({self._mode.name})"
+        variations: dict[Any, tuple[str, str, str]] = {}
+        for mask in [] if self._together else _parts(run.n):
+            env_names = ", ".join(map(str, rows_in(mask)))
+            message = f"its results depend on the actions of environment {env_names:.60}"
             remedy = "Compute each environment separately, and return rows in their order."
-            effects[partial(of_some, some=some)] = "rows_are_independent", what, remedy
-        of_writing = partial(self._compared, overwrites=True)
+            variations[partial(change_some, some=mask)] = "rows_are_independent", message, remedy
+        overwrite_arrays = partial(self._compared, overwrites=True)
         remedy = "Copy actions that are stored, and arrays that are read later."
-        effects[of_writing] = "arrays_are_free", written, remedy
+        variations[overwrite_arrays] = "arrays_are_free", writing_text, remedy
         if not all(call.counts.all() for call in run.steps):
             remedy = "Ignore the action; or state SAME_STEP, if the step that ends an episode also resets."
-            effects[of_resets] = "actions_of_resets_do_not_count", resetting, remedy
-        for effect, (check, what, remedy) in effects.items():
-            difference = effect(new())
-            if difference is not None and effect(new()) == difference:
-                self._add(check, what, remedy, difference)
+            variations[change_resets] = "actions_of_resets_do_not_count", resetting_text, remedy
+        for variation, (check, message, remedy) in variations.items():
+            difference = variation(new())
+            if difference is not None and variation(new()) == difference:
+                self._add(check, message, remedy, difference)
             elif difference is not None:
-                what = "the same seed and actions gave other results"
-                self._add("seeds_decide_all", what, SEED, difference)
+                message = "the same seed and actions gave other results"
+                self._add("seeds_decide_all", message, SEED, difference)
                 return
 
 
 def _parts(n: int) -> list[Any]:
     """Return a few masks (n,). For any two environments, at least one mask has the first but not the second."""
-    size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
-    codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
-    parts = [np.array([part in code for code in codes]) for part in range(size)]
-    return [part for part in parts[::-1] if part.any()]
+    count = next(count for count in itertools.count(1) if math.comb(count, count // 2) >= n)
+    codes = [*itertools.islice(itertools.combinations(range(count), count // 2), n)]
+    masks = [np.array([index in code for code in codes]) for index in range(count)]
+    return [mask for mask in masks[::-1] if mask.any()]
 
 
 def _later(run: Run, env: int) -> list[Any]:
     """Return digests of the observations of an environment after automatic resets, for at most `SEEDS` resets."""
-    return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
+    return [call.firsts[env] for call in run.calls if call.began[env] and not call.is_reset][:SEEDS]
 
 
 def _close(envs: Any) -> None:

@@ -31,33 +31,33 @@ Check = Callable[[Run], Iterator[Found]]
 
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
     for name in ("observation_space", "action_space"):
-        batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
-        has, needs = ([leaf.shape for leaf, _ in leaves(space)] for space in (batch, wanted))
-        if has != needs or not hasattr(run.envs, f"single_{name}"):
-            yield None, None, f"{name} is not batch_space(single_{name}, {run.n}): {batch}"
+        own_space, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
+        shapes, needs = ([leaf.shape for leaf, _ in leaves(space)] for space in (own_space, wanted))
+        if shapes != needs or not hasattr(run.envs, f"single_{name}"):
+            yield None, None, f"{name} is not batch_space(single_{name}, {run.n}): {own_space}"
 
 
 def observations_are_in_their_space(run: Run) -> Iterator[Found]:
     for call in run.calls:
         _, backend = af.first_array(call.given[0])
-        for name, rows in (("the observation", call.observations), ("final_obs", call.finals)):
-            for env, row in enumerate(rows):
-                what = None if row is None else _unfit(run.observed, row, backend or "numpy")
-                if what is not None:
-                    yield env, call, f"{name}{what}"
+        for name, batch in (("the observation", call.observations), ("final_obs", call.finals)):
+            for env_index, obs in enumerate(batch):
+                mismatch = None if obs is None else _unfit(run.observed, obs, backend or "numpy")
+                if mismatch is not None:
+                    yield env_index, call, f"{name}{mismatch}"
 
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
     """Return how an observation differs from its space, as words after "the observation", or None if it fits."""
 
-    def unlike(value: AnyTree, path: str, needed: str) -> TypeError:
+    def mismatch_error(value: AnyTree, path: str, needed: str) -> TypeError:
         return TypeError(f"{path} is not {needed}")
 
     try:
-        parts = split(space, observation, unlike)
+        leaf_values = split(space, observation, mismatch_error)
     except TypeError as error:
         return str(error)
-    for (leaf, path), x in zip(leaves(space), parts, strict=True):
+    for (leaf, path), x in zip(leaves(space), leaf_values, strict=True):
         if isinstance(leaf, ARRAYS):
             x, dtype = np.asarray(x), held_dtype(leaf.dtype, backend)
             if (str(x.dtype), x.shape) != (dtype, leaf.shape):
@@ -85,18 +85,18 @@ def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
 
 
 def results_are_of_one_library(run: Run) -> Iterator[Found]:
-    first: Any = None
+    first_library: Any = None
     for call in run.calls:
-        for name, part in zip(PARTS[:4], call.given[:4], strict=True):
-            array, backend = af.first_array(part)
+        for name, result in zip(PARTS[:4], call.given[:4], strict=True):
+            array, backend = af.first_array(result)
             if backend is not None and not isinstance(array, np.generic):
-                place = f"{backend.name} on {backend.device_of(array)}"
-                first = first or place
-                if place != first:
+                library = f"{backend.name} on {backend.device_of(array)}"
+                first_library = first_library or library
+                if library != first_library:
                     yield (
                         None,
                         call,
-                        f"{name} is an array of {place}, but the first observation is an array of {first}",
+                        f"{name} is an array of {library}, but the first observation is an array of {first_library}",
                     )
 
 
@@ -106,27 +106,27 @@ def infos_have_masks(run: Run) -> Iterator[Found]:
             yield None, call, f"infos are a {type(call.seen[4]).__name__}, not a dict"
         arrays = {key: x for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}
         for key, x in arrays.items():
-            masked, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
-            paired = masked or (is_mask and str(key)[1:] in arrays)
-            if (is_mask and x.dtype != bool) or (paired and len(x) != run.n):
+            has_mask, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
+            has_pair = has_mask or (is_mask and str(key)[1:] in arrays)
+            if (is_mask and x.dtype != bool) or (has_pair and len(x) != run.n):
                 yield None, call, f"the info {key!r} has a wrong dtype or number of rows"
-            elif len(x) == run.n and not masked and not is_mask:
+            elif len(x) == run.n and not has_mask and not is_mask:
                 yield None, call, f"the info {key!r} has no mask"
 
 
 def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
     for call in () if run.rule.tells_final else run.calls:
-        told = sorted(Episodes.FINAL & call.infos.keys())
-        if told:
-            yield None, call, f"infos have {told}, which do not belong in the mode {run.mode.name}"
+        keys = sorted(Episodes.FINAL & call.infos.keys())
+        if keys:
+            yield None, call, f"infos have {keys}, which do not belong in the mode {run.mode.name}"
 
 
 def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
-    for before, call in run.pairs:
-        for env in rows_in(~call.began) if call.actions is None else ():
-            if call.firsts[env] != before.firsts[env]:
+    for previous, call in run.pairs:
+        for row in rows_in(~call.began) if call.actions is None else ():
+            if call.firsts[row] != previous.firsts[row]:
                 yield (
-                    env,
+                    row,
                     call,
                     "the reset of other environments by reset_mask changed its observation",
                 )
@@ -134,48 +134,48 @@ def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
     """Find observations that change in all steps except those in which another environment resets."""
-    still: dict[bool, list[Any]] = {True: [], False: []}
-    for before, call, env in run.usual:
-        same = before.firsts[env] == call.firsts[env]
-        still[bool(call.began.any())].append((env, call) if same else None)
-    unchanged = [each for each in still[True] if each is not None]
-    if len(unchanged) > 2 and len(still[False]) > 20 and not any(still[False]):
-        where = f"in {len(unchanged)} of {len(still[True])} steps in which another environment resets, but in no other"
-        yield *unchanged[0], f"its observation stays the same {where}"
+    steps_by_reset: dict[bool, list[Any]] = {True: [], False: []}
+    for previous, call, row in run.usual:
+        is_same = previous.firsts[row] == call.firsts[row]
+        steps_by_reset[bool(call.began.any())].append((row, call) if is_same else None)
+    unchanged = [step for step in steps_by_reset[True] if step is not None]
+    if len(unchanged) > 2 and len(steps_by_reset[False]) > 20 and not any(steps_by_reset[False]):
+        occasions = f"in {len(unchanged)} of {len(steps_by_reset[True])} steps in which another environment resets, but in no other"
+        yield *unchanged[0], f"its observation stays the same {occasions}"
 
 
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
-    for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
-        told = [str(x[env]) for x in call.seen[1:4]]
-        if any(np.any(x[env]) for x in call.seen[1:4]):
-            what = f"this step only resets ({run.mode.name}), but it returns the reward and flags "
-            yield env, call, what + ", ".join(told)
+    for call, row in [(step, row) for step in run.steps for row in rows_in(~step.counts)]:
+        result_texts = [str(result[row]) for result in call.seen[1:4]]
+        if any(np.any(result[row]) for result in call.seen[1:4]):
+            intro = f"this step only resets ({run.mode.name}), but it returns the reward and flags "
+            yield row, call, intro + ", ".join(result_texts)
 
 
 def ends_have_last_observations(run: Run) -> Iterator[Found]:
     for call in run.steps if run.rule.tells_final else ():
         has_final = call.infos.get("_final_obs", call.ended)
-        for env in range(run.n):
-            if call.ended[env] and (not has_final[env] or call.finals[env] is None):
+        for row in range(run.n):
+            if call.ended[row] and (not has_final[row] or call.finals[row] is None):
                 yield (
-                    env,
+                    row,
                     call,
                     "its episode ended without 'final_obs', so the last observation is lost",
                 )
-            elif has_final[env] and not call.ended[env]:
-                yield env, call, "'_final_obs' is true, but its episode has not ended"
+            elif has_final[row] and not call.ended[row]:
+                yield row, call, "'_final_obs' is true, but its episode has not ended"
 
 
 def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
-    finals = [(each, each.last.finals[each.env]) for each in run.episodes]
-    ends = [(each, digest(final)) for each, final in finals if final is not None]
-    moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
-    if not run.rule.same_step or not any(moves):
+    finals = [(episode, episode.last.finals[episode.env]) for episode in run.episodes]
+    ends = [(episode, digest(final)) for episode, final in finals if final is not None]
+    has_moved = [previous.firsts[row] != call.firsts[row] for previous, call, row in run.usual]
+    if not run.rule.same_step or not any(has_moved):
         return
-    seen = {first for call in run.steps for first in call.firsts}
-    often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
+    seen_digests = {first_digest for call in run.steps for first_digest in call.firsts}
+    moves_often = len(ends) > 2 and sum(has_moved) > 0.5 * len(has_moved)
     zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
-    several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
+    is_vector = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
     matches = {
         "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
         "that of another environment in this step": [
@@ -184,23 +184,23 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     }
     # a terminated episode may correctly end with zeros, or by an action without effect, so terminated
     # episodes count only if no episode is truncated and all episodes end in this way
-    none_cut = not any(each.is_cut for each, _ in ends)
+    none_is_cut = not any(episode.is_cut for episode, _ in ends)
 
-    def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
-        counts = none_cut and run.unique and all(same) and is_likely(run)
-        return [x and (counts or each.is_cut) for x, (each, _) in zip(same, ends, strict=True)]
+    def counted_matches(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
+        may_count = none_is_cut and run.unique and all(same) and is_likely(run)
+        return [x and (may_count or each.is_cut) for x, (each, _) in zip(same, ends, strict=True)]
 
-    stale = [x == each.before.firsts[each.env] for each, x in ends]
-    empty = [several and zeros not in seen and x == zeros for _, x in ends]
-    matches["the observation before the last step"] = told(stale, _always_moves)
-    matches["all zeros"] = told(empty, _zeros_are_usual)
-    for what, same in matches.items():
-        if any(same) and (run.unique or (often and all(same))):
-            end, _ = ends[same.index(True)]
+    stale_matches = [final == episode.before.firsts[episode.env] for episode, final in ends]
+    zero_matches = [is_vector and zeros not in seen_digests and final == zeros for _, final in ends]
+    matches["the observation before the last step"] = counted_matches(stale_matches, _always_moves)
+    matches["all zeros"] = counted_matches(zero_matches, _zeros_are_usual)
+    for source, end_matches in matches.items():
+        if any(end_matches) and (run.unique or (moves_often and all(end_matches))):
+            episode, _ = ends[end_matches.index(True)]
             yield (
-                end.env,
-                end.last,
-                f"final_obs is {what}, at {sum(same)} of {len(ends)} ends of episodes",
+                episode.env,
+                episode.last,
+                f"final_obs is {source}, at {sum(end_matches)} of {len(ends)} ends of episodes",
             )
 
 
@@ -210,23 +210,23 @@ def _always_moves(run: Run) -> bool:
     The result is False if no last action of an episode occurs inside episodes, unless all last actions differ. It is
     also False if more than 20 episodes end, all with the same action, and other actions occur inside episodes.
     """
-    moved = [
-        _flat(run, _after(x, env)) != _flat(run, before.observations[env])
-        for before, x, env in run.usual
+    has_moved = [
+        _flat(run, _after(call, row)) != _flat(run, previous.observations[row])
+        for previous, call, row in run.usual
     ]
-    ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
-    last = [digest(_action(x.last, x.env)) for x in ends]
-    usual = {digest(_action(call, env)) for _, call, env in run.usual}
+    episodes = [episode for episode in run.episodes if episode.last.finals[episode.env] is not None]
+    last_acts = [digest(_action(episode.last, episode.env)) for episode in episodes]
+    usual_acts = {digest(_action(call, row)) for _, call, row in run.usual}
     # if all of many episodes end with one action, and other actions occur inside episodes, that action ends episodes
-    is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
-    happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
-    return bool(np.all(moved)) and happens and not is_chosen
+    ends_episodes = len({*last_acts}) == 1 < len(usual_acts) and len(last_acts) > 20
+    is_accidental = len({*last_acts}) == len(last_acts) > 1 or not usual_acts.isdisjoint(last_acts)
+    return bool(np.all(has_moved)) and is_accidental and not ends_episodes
 
 
 def _zeros_are_usual(run: Run) -> bool:
     """Return whether each number of the observation has values below 0 and values above 0 within episodes."""
-    usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
-    return bool(((usual.min(0) < 0) & (usual.max(0) > 0)).all())
+    observations = np.stack([_flat(run, _after(call, row)) for _, call, row in run.usual])
+    return bool(((observations.min(0) < 0) & (observations.max(0) > 0)).all())
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
@@ -235,30 +235,30 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     Also find last observations whose standard deviation over episodes differs from that of previous observations. A
     step at a time limit should change observations and their standard deviation no more than other steps.
     """
-    ends = [x for x in run.episodes if x.is_cut and x.last.finals[x.env] is not None]
+    ends = [end for end in run.episodes if end.is_cut and end.last.finals[end.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
 
-    def pair(before: Call, call: Call, env: int) -> Any:
+    def flat_pair(before: Call, call: Call, env: int) -> Any:
         return _flat(run, before.observations[env]), _flat(run, _after(call, env))
 
-    most: Any = 0.0
-    last = np.array([pair(x.before, x.last, x.env) for x in ends])
+    largest_change: Any = 0.0
+    last_pairs = np.array([flat_pair(end.before, end.last, end.env) for end in ends])
     with np.errstate(invalid="ignore", divide="ignore"):
         for step in run.usual:
-            most = np.maximum(most, abs(np.subtract(*pair(*step))))
-        far = abs(last[:, 1] - last[:, 0]).min(0) > 2 * most
-        spread = last.std(0)
-        ratio = spread[1] / spread[0]
-    ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
-    how = None
-    if far.any():
-        how = "its distance from the previous observation is larger than in any other step"
-    elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
-        how = "its standard deviation differs by a factor of more than 2.5"
-    if how is not None:
-        what = f"final_obs is unlike other observations, at {len(ends)} ends of truncated episodes"
-        yield ends[0].env, ends[0].last, f"{what}: {how}"
+            largest_change = np.maximum(largest_change, abs(np.subtract(*flat_pair(*step))))
+        is_far = abs(last_pairs[:, 1] - last_pairs[:, 0]).min(0) > 2 * largest_change
+        std = last_pairs.std(0)
+        std_ratio = std[1] / std[0]
+    std_ratio = std_ratio[np.isfinite(std_ratio)] if len(ends) > 9 else std_ratio[:0]
+    reason = None
+    if is_far.any():
+        reason = "its distance from the previous observation is larger than in any other step"
+    elif std_ratio.size and ((std_ratio < 0.4).all() or (std_ratio > 2.5).all()):
+        reason = "its standard deviation differs by a factor of more than 2.5"
+    if reason is not None:
+        intro = f"final_obs is unlike other observations, at {len(ends)} ends of truncated episodes"
+        yield ends[0].env, ends[0].last, f"{intro}: {reason}"
 
 
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
@@ -267,37 +267,37 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     Find elements that have one value after every `reset`, but another value after automatic resets. Also find elements
     that are far outside of their range after `reset`.
     """
-    resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
+    reset_obs = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
     if len(run.begins) < 3 or len(run.usual) < 10:
         return
-    low, high = np.min(resets, 0), np.max(resets, 0)
-    fixed = low == high
-    for _, call, env in run.usual:
-        fixed &= _flat(run, _after(call, env)) != low
-    x = np.stack([_flat(run, call.observations[env]) for _, call, env in run.begins])
+    low, high = np.min(reset_obs, 0), np.max(reset_obs, 0)
+    is_fixed = low == high
+    for _, call, row in run.usual:
+        is_fixed &= _flat(run, _after(call, row)) != low
+    x = np.stack([_flat(run, call.observations[row]) for _, call, row in run.begins])
     with np.errstate(invalid="ignore"):
-        far = 2 * (high - low)
-        out = (x < low - far) | (x > high + far)
-    often = (fixed & (out.sum(0) > 2)) | ((low < high) & run.unique & (out.mean(0) > 0.5))
-    for element in rows_in(often)[:1]:
-        row = int(np.argmax(out[:, element]))
-        least, most = f"{low[element]:.6g}", f"{high[element]:.6g}"
-        ways = f"{least} to {most}" if low[element] < high[element] else least
-        what = f"{x[row, element]:.6g} in element {element} of the observation"
-        _, call, env = run.begins[row]
+        margin = 2 * (high - low)
+        is_out = (x < low - margin) | (x > high + margin)
+    faulty = (is_fixed & (is_out.sum(0) > 2)) | ((low < high) & run.unique & (is_out.mean(0) > 0.5))
+    for element in rows_in(faulty)[:1]:
+        index = int(np.argmax(is_out[:, element]))
+        low_text, high_text = f"{low[element]:.6g}", f"{high[element]:.6g}"
+        range_text = f"{low_text} to {high_text}" if low[element] < high[element] else low_text
+        number_text = f"{x[index, element]:.6g} in element {element} of the observation"
+        _, call, row = run.begins[index]
         yield (
-            env,
+            row,
             call,
-            f"an episode begins with {what}, but episodes after reset() begin with {ways}",
+            f"an episode begins with {number_text}, but episodes after reset() begin with {range_text}",
         )
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
     """Find rewards that are 0 in all steps that truncate an episode, and in no other step."""
-    usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
-    lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
-    if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
-        where = f"all {len(lost)} steps that truncate an episode, and in no step inside an episode"
+    nonzero = [np.any(call.seen[1][row]) for _, call, row in run.usual]
+    zeros = [not np.any(episode.last.seen[1][episode.env]) for episode in run.truncated]
+    if len(zeros) > 2 and all(zeros) and len(nonzero) > 9 and all(nonzero) and _rewards_jump(run):
+        where = f"all {len(zeros)} steps that truncate an episode, and in no step inside an episode"
         yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
 
 
@@ -307,12 +307,12 @@ def _rewards_jump(run: Run) -> bool:
     If not, the reward may fall to 0 gradually, because it depends on the time left.
     """
 
-    def change(before: Call, call: Call, env: int) -> Any:
-        first = before.actions is None or before.ended[env] or not before.counts[env]
-        return 0.0 if first else np.abs(np.subtract(call.seen[1][env], before.seen[1][env])).max()
+    def jump(before: Call, call: Call, env: int) -> Any:
+        is_new = before.actions is None or before.ended[env] or not before.counts[env]
+        return 0.0 if is_new else np.abs(np.subtract(call.seen[1][env], before.seen[1][env])).max()
 
-    most = max(change(*each) for each in run.usual)
-    return any(change(x.before, x.last, x.env) > 1.001 * most for x in run.truncated)
+    largest = max(jump(*step) for step in run.usual)
+    return any(jump(each.before, each.last, each.env) > 1.001 * largest for each in run.truncated)
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
@@ -321,21 +321,21 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
     Numbers that `reset` returns too are ignored. Large observations such as images are not checked, since two images
     may share numbers by chance.
     """
-    resets = [
-        np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
-        for env in range(run.n)
+    reset_numbers = [
+        np.concatenate([_flat(run, call.observations[row]) for call in run.calls if call.is_reset])
+        for row in range(run.n)
     ]
-    leaks, count = [], len(run.begins)
-    for before, call, env in run.begins if run.unique and len(resets[0]) < 2**10 else ():
-        x = _flat(run, call.observations[env])
-        last = before.observations[env] if call.finals[env] is None else call.finals[env]
-        leaked = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
-        if leaked.any():
-            leaks.append((env, call, x[leaked][0], int(np.argmax(leaked))))
-    if len(leaks) > max(2, count / 2):
-        env, call, number, element = leaks[0]
-        what = f"{len(leaks)} of {count} episodes begin with numbers of the previous episode: {number:.6g} in element {element}"
-        yield env, call, f"{what} of the observation"
+    leaks, num_begins = [], len(run.begins)
+    for previous, call, row in run.begins if run.unique and len(reset_numbers[0]) < 2**10 else ():
+        x = _flat(run, call.observations[row])
+        last_obs = previous.observations[row] if call.finals[row] is None else call.finals[row]
+        is_leaked = np.isin(x, _flat(run, last_obs)) & ~np.isin(x, reset_numbers[row])
+        if is_leaked.any():
+            leaks.append((row, call, x[is_leaked][0], int(np.argmax(is_leaked))))
+    if len(leaks) > max(2, num_begins / 2):
+        row, call, number, element = leaks[0]
+        message = f"{len(leaks)} of {num_begins} episodes begin with numbers of the previous episode: {number:.6g} in element {element}"
+        yield row, call, f"{message} of the observation"
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
@@ -344,26 +344,28 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
     These are lengths that are too small, and lengths or returns that are sums over several episodes.
     """
     for key in ("l", "r"):
-        before: dict[int, Any] = {}
-        sums, later = [], 0
+        told_before: dict[int, Any] = {}
+        sum_problems, num_later = [], 0
         for episode in run.episodes:
-            env, told_by = episode.env, episode.last.infos
-            infos: Any = told_by if "episode" in told_by else told_by.get("final_info")
-            info = infos.get("episode") if isinstance(infos, dict) else None
-            values = info.get(key) if isinstance(info, dict) else None
-            if values is None or not infos.get("_episode", episode.last.ended)[env]:
+            row, last_infos = episode.env, episode.last.infos
+            infos: Any = last_infos if "episode" in last_infos else last_infos.get("final_info")
+            statistics = infos.get("episode") if isinstance(infos, dict) else None
+            told_rows = statistics.get(key) if isinstance(statistics, dict) else None
+            if told_rows is None or not infos.get("_episode", episode.last.ended)[row]:
                 continue
-            told, own = values[env], episode.length if key == "l" else episode.total
-            what = f"infos['episode'][{key!r}] of an episode is {told}, not {own}"
-            if key == "l" and told < own:
-                yield env, episode.last, what
-            elif env in before:
-                later += 1
-                is_sum = np.allclose(told, before[env] + own, 1e-3) and not np.allclose(told, own)
-                sums += [(env, episode.last, what)] * is_sum
-            before[env] = told
-        if len(sums) > max(2, later / 2):
-            yield sums[0]
+            told_value, own_value = told_rows[row], episode.length if key == "l" else episode.total
+            message = f"infos['episode'][{key!r}] of an episode is {told_value}, not {own_value}"
+            if key == "l" and told_value < own_value:
+                yield row, episode.last, message
+            elif row in told_before:
+                num_later += 1
+                is_sum = np.allclose(
+                    told_value, told_before[row] + own_value, 1e-3
+                ) and not np.allclose(told_value, own_value)
+                sum_problems += [(row, episode.last, message)] * is_sum
+            told_before[row] = told_value
+        if len(sum_problems) > max(2, num_later / 2):
+            yield sum_problems[0]
 
 
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
@@ -372,36 +374,38 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     The check uses only infos that have the same value after each reset, such as a count of 0, but other values within
     episodes.
     """
-    resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
-    usual = [_infos(call, env) for _, call, env in run.usual]
-    inside = "final_info" if run.rule.same_step else None
-    begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
+    reset_infos = [_infos(call, row) for call in run.calls if call.is_reset for row in range(run.n)]
+    usual_infos = [_infos(call, row) for _, call, row in run.usual]
+    final_key = "final_info" if run.rule.same_step else None
+    at_reset = {key: {infos.get(key) for infos in reset_infos} for key in reset_infos[0]}
     # a discount is left out, since it is correctly 0 at the end of an episode
-    begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
-    last = [_infos(call, env, inside) for call in run.steps for env in rows_in(call.ended)]
+    at_reset = {key: seen for key, seen in at_reset.items() if len(seen) == 1 and key != "discount"}
+    finals = [_infos(call, row, final_key) for call in run.steps for row in rows_in(call.ended)]
     # an info may return to its first value at the end of every episode, which is no fault
-    told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
-    for key, first in begun.items():
-        if len(usual) < 10 or any(infos.get(key) in first for infos in usual):
+    ends_differ = any(
+        infos.get(key, next(iter(x))) not in x for infos in finals for key, x in at_reset.items()
+    )
+    for key, first_values in at_reset.items():
+        if len(usual_infos) < 10 or any(infos.get(key) in first_values for infos in usual_infos):
             continue
         for call in run.steps:
-            for env in rows_in(call.began):
-                if _infos(call, env).get(key, next(iter(first))) not in first:
-                    yield env, call, f"the info {key!r} does not belong to the episode that begins"
-            for env in () if told else rows_in(call.ended):
-                if _infos(call, env, inside).get(key) in first:
+            for row in rows_in(call.began):
+                if _infos(call, row).get(key, next(iter(first_values))) not in first_values:
+                    yield row, call, f"the info {key!r} does not belong to the episode that begins"
+            for row in () if ends_differ else rows_in(call.ended):
+                if _infos(call, row, final_key).get(key) in first_values:
                     yield (
-                        env,
+                        row,
                         call,
                         f"the info {key!r} of the last step has the value that it has after a reset",
                     )
-    always = set.intersection(*map(set, usual)) if usual else set()
-    what = f"its episode has ended, but final_info lacks {sorted(always, key=str)}"
-    for episode in run.episodes if inside and always else ():
+    common_keys = set.intersection(*map(set, usual_infos)) if usual_infos else set()
+    message = f"its episode has ended, but final_info lacks {sorted(common_keys, key=str)}"
+    for episode in run.episodes if final_key and common_keys else ():
         # report only a `final_info` that is missing, since single keys may be missing at the end of every episode
         infos = episode.last.infos
-        if inside not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
-            yield episode.env, episode.last, what
+        if final_key not in infos or not infos.get("_final_info", episode.last.ended)[episode.env]:
+            yield episode.env, episode.last, message
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
@@ -418,18 +422,18 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     by_key = {}
     for key, x in infos.items():
         has_rows = isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape
-        told = has_rows and key not in Episodes.FINAL and str(key)[:1] != "_"
-        if told and infos.get(f"_{key}", call.ended | True)[env]:
+        is_row_info = has_rows and key not in Episodes.FINAL and str(key)[:1] != "_"
+        if is_row_info and infos.get(f"_{key}", call.ended | True)[env]:
             by_key[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
     return by_key
 
 
 def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
     """Find truncated episodes that also terminate, if all truncated episodes do, and episodes differ in length."""
-    both = [each for each in run.truncated if each.last.seen[2][each.env]]
-    if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
-        what = f"all {len(both)} truncated episodes were also terminated in the same step"
-        yield both[0].env, both[0].last, what
+    doubles = [episode for episode in run.truncated if episode.last.seen[2][episode.env]]
+    if 2 < len(doubles) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
+        message = f"all {len(doubles)} truncated episodes were also terminated in the same step"
+        yield doubles[0].env, doubles[0].last, message
 
 
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
@@ -438,30 +442,30 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     Such terminations are frequent in episodes of the greatest length and rare in shorter episodes. The observations at
     such terminations also occur within episodes.
     """
-    longest = max((each.length for each in run.episodes), default=0)
-    if longest < 2 or run.truncated:
+    max_length = max((episode.length for episode in run.episodes), default=0)
+    if max_length < 2 or run.truncated:
         return
-    usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
-    low, high = usual.min(0), usual.max(0)
-    ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
-    same = np.stack([x for n, x in ends if n == longest])
-    clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
+    usual_obs = np.stack([_flat(run, _after(call, row)) for _, call, row in run.usual])
+    low, high = usual_obs.min(0), usual_obs.max(0)
+    last_obs = [(each.length, _flat(run, _after(each.last, each.env))) for each in run.episodes]
+    finals = np.stack([x for length, x in last_obs if length == max_length])
+    is_clock = (finals == finals[0]).all(0) & ((finals[0] < low) | (finals[0] > high))
     # ignore elements that show the time, unless all episodes are equally long, which suggests that
     # time is part of the task
-    if len({n for n, _ in ends}) > 1:
-        usual, low, high = (x[..., ~clock] for x in (usual, low, high))
-        ends = [(n, x[~clock]) for n, x in ends]
-    seen = {x.tobytes() for x in usual}
-    within = [(n, x) for n, x in ends if ((low <= x) & (x <= high)).all()]
-    lengths = Counter(n for n, x in within if run.unique or x.tobytes() in seen)
-    count, others = lengths.pop(longest, 0), max(lengths.values(), default=0)
+    if len({length for length, _ in last_obs}) > 1:
+        usual_obs, low, high = (x[..., ~is_clock] for x in (usual_obs, low, high))
+        last_obs = [(length, x[~is_clock]) for length, x in last_obs]
+    seen_bytes = {x.tobytes() for x in usual_obs}
+    ends_within = [(length, x) for length, x in last_obs if ((low <= x) & (x <= high)).all()]
+    counts = Counter(length for length, x in ends_within if run.unique or x.tobytes() in seen_bytes)
+    num_longest, most_others = counts.pop(max_length, 0), max(counts.values(), default=0)
     limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
-    is_game = not run.unique and longest <= FEW
-    if longest == limit or (count > 2 + 3 * others and not is_game):
-        episode = next(each for each in run.episodes if each.length == longest)
-        of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
-        told = f"{of} terminated after {longest} steps, the greatest length, and no episode was truncated"
-        yield episode.env, episode.last, f"{told}: this seems to be a time limit"
+    is_game = not run.unique and max_length <= FEW
+    if max_length == limit or (num_longest > 2 + 3 * most_others and not is_game):
+        episode = next(episode for episode in run.episodes if episode.length == max_length)
+        share_text = f"{sum(n == max_length for n, _ in last_obs)} of {len(last_obs)} episodes"
+        message = f"{share_text} terminated after {max_length} steps, the greatest length, and no episode was truncated"
+        yield episode.env, episode.last, f"{message}: this seems to be a time limit"
 
 
 def _action(call: Call, env: int) -> Any:
@@ -477,8 +481,8 @@ def _after(call: Call, env: int) -> Any:
 
 def _flat(run: Run, observation: AnyTree) -> Any:
     """Return all numbers of an observation as a one-dimensional float64 array."""
-    parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
-    arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
+    leaf_pairs = zip(leaves(run.observed), split(run.observed, observation), strict=True)
+    arrays = [np.ravel(x) for (leaf_space, _), x in leaf_pairs if isinstance(leaf_space, ARRAYS)]
     return np.concatenate([[], *arrays])
 
 
@@ -490,11 +494,11 @@ def actions_are_not_changed(run: Run) -> Iterator[Found]:
 
 def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
     for call in run.calls:
-        for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
-            if digest(now) != digest(then):
-                if name == PARTS[4] and isinstance(now, dict) and now.keys() == then.keys():
-                    keys = [key for key in now if digest(now[key]) != digest(then[key])]
-                    name = f"infos[{keys[0]!r}]" if keys else name
+        for name, given, seen in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
+            if digest(given) != digest(seen):
+                if name == PARTS[4] and isinstance(given, dict) and given.keys() == seen.keys():
+                    changed_keys = [key for key in given if digest(given[key]) != digest(seen[key])]
+                    name = f"infos[{changed_keys[0]!r}]" if changed_keys else name
                 yield None, call, f"{name} was overwritten by a later step or reset"
 
 
@@ -526,14 +530,14 @@ CHECKS: dict[Check, str] = {
 
 def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
     """Run the checks. For each check and kind of problem, return the first problem, and count the problems."""
-    kinds: dict[Any, VectorProblem] = {}
+    problems: dict[Any, VectorProblem] = {}
     for check, remedy in checks.items():
-        for env, call, what in _made(check, run):
-            kind, step = (check, *what.split()[:4]), None if call is None else call.step
-            new = VectorProblem(env, step, what, remedy, 0, check.__name__)
-            before = kinds.get(kind, new)
-            kinds[kind] = before._replace(times=before.times + 1)
-    return list(kinds.values())
+        for env_index, call, message in _made(check, run):
+            problem_key, step = (check, *message.split()[:4]), None if call is None else call.step
+            problem = VectorProblem(env_index, step, message, remedy, 0, check.__name__)
+            known_problem = problems.get(problem_key, problem)
+            problems[problem_key] = known_problem._replace(times=known_problem.times + 1)
+    return list(problems.values())
 
 
 def _made(check: Check, run: Run) -> Iterator[Found]:
@@ -541,5 +545,5 @@ def _made(check: Check, run: Run) -> Iterator[Found]:
     try:
         yield from check(run)
     except Exception as error:
-        name, told = check.__name__.replace("_", " "), f"{type(error).__name__}: {error!s:.200}"
-        yield None, None, f"it could not be checked whether {name}: {told}"
+        name, reason = check.__name__.replace("_", " "), f"{type(error).__name__}: {error!s:.200}"
+        yield None, None, f"it could not be checked whether {name}: {reason}"

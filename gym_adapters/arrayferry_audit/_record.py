@@ -46,13 +46,13 @@ class VectorProblem(NamedTuple):
     @property
     def place(self) -> str:
         """The environment and the step as text, such as "environment 0, step 3"."""
-        env = "all environments" if self.env is None else f"environment {self.env}"
-        step = f"step {self.step}" if self.step else "reset"
-        return env if self.step is None else f"{env}, {step}"
+        env_text = "all environments" if self.env is None else f"environment {self.env}"
+        step_text = f"step {self.step}" if self.step else "reset"
+        return env_text if self.step is None else f"{env_text}, {step_text}"
 
     def __str__(self) -> str:
-        again = f" ({self.times} times)" if self.times > 1 else ""
-        return f"{self.place}: {self.what}{again}. {self.remedy}".rstrip()
+        times_text = f" ({self.times} times)" if self.times > 1 else ""
+        return f"{self.place}: {self.what}{times_text}. {self.remedy}".rstrip()
 
 
 class UnreadableError(Exception):
@@ -128,10 +128,10 @@ class Recorder:
         Raises:
             UnreadableError: the environments raised an error, or results do not have a row for each environment.
         """
-        steps = len(table) - 2 * REST
+        num_steps = len(table) - 2 * REST
         yield self.reset(0, seed)
         for step, actions in enumerate(table, 1):
-            if step in (steps + 1, steps + REST + 1):
+            if step in (num_steps + 1, num_steps + REST + 1):
                 yield self.reset(step - 1)
             call = self.step(step, actions, overwrites)
             yield call
@@ -147,14 +147,14 @@ class Recorder:
             seed: the seed, or None.
             mask: the environments to reset, bool (n,), or None.
         """
-        nowhere = np.zeros(self.n, bool)
-        began = ~nowhere if mask is None else mask
+        no_rows = np.zeros(self.n, bool)
+        began = ~no_rows if mask is None else mask
         self.episodes.begin(mask)
         with _reading(step):
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
             results = (observation, None, None, None, infos)
-            call = self._call(step, None, results, in_numpy(results), (began, nowhere, nowhere))
+            call = self._call(step, None, results, in_numpy(results), (began, no_rows, no_rows))
         return call._replace(is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
@@ -166,9 +166,9 @@ class Recorder:
             overwrites: as for `run`.
         """
         with _reading(step):
-            batch = self._batch(actions)
-            before = digest(to_numpy(batch))
-            observation, reward, terminated, truncated, infos = self.envs.step(batch)
+            action_batch = self._batch(actions)
+            digest_before = digest(to_numpy(action_batch))
+            observation, reward, terminated, truncated, infos = self.envs.step(action_batch)
             results = (observation, reward, terminated, truncated, infos)
             seen = in_numpy(results)
             shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
@@ -176,20 +176,20 @@ class Recorder:
                 raise ValueError(
                     f"reward, terminated and truncated have the shapes {shapes}, but need {self.n} rows"
                 )
-            taken, nowhere = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
+            outcome, no_rows = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
             began = self.episodes.masks.reset
-            counts = ~nowhere if taken.valid is None else taken.valid
-            masks = nowhere if began is None else began, counts, taken.ended
+            counts = ~no_rows if outcome.valid is None else outcome.valid
+            masks = no_rows if began is None else began, counts, outcome.ended
             call = self._call(step, actions, results, seen, masks)
-            call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
+            call = call._replace(keeps_actions=digest(to_numpy(action_batch)) == digest_before)
             if overwrites:
-                _overwrite((batch, results))
+                _overwrite((action_batch, results))
         return call
 
     def _batch(self, actions: list[Any]) -> Any:
         """Return a list of actions as a batch, in the library of `action_space.sample()`."""
-        empty: Any = create_empty_array(self.acted, self.n)
-        batch = concatenate(self.acted, actions, empty)
+        empty_batch: Any = create_empty_array(self.acted, self.n)
+        batch = concatenate(self.acted, actions, empty_batch)
         _, backend = af.first_array(self.envs.action_space.sample())
         return batch if backend is None else af.convert(batch, backend, narrowing="allow")
 
@@ -199,14 +199,14 @@ class Recorder:
         final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
         finals: list[Any] = [None] * self.n
         if final is not None and ended.any():
-            apart = isinstance(final, list) or getattr(final, "dtype", None) == np.dtype(object)
-            finals = list(final) if apart else self._split(final)
-            finals = [x if end else None for x, end in zip(finals, ended, strict=True)]
+            is_list = isinstance(final, list) or getattr(final, "dtype", None) == np.dtype(object)
+            finals = list(final) if is_list else self._split(final)
+            finals = [x if is_ended else None for x, is_ended in zip(finals, ended, strict=True)]
         firsts = [digest(observation) for observation in observations]
-        rest = [[digest(np.asarray(y)) for y in x] for x in seen[1:4] if x is not None]
-        rows = list(zip(firsts, map(digest, finals), *rest, strict=True))
-        shown = results, seen, observations, finals, firsts, rows
-        return Call(step, actions, began, counts, ended, *shown)
+        digests = [[digest(np.asarray(x)) for x in part] for part in seen[1:4] if part is not None]
+        rows = list(zip(firsts, map(digest, finals), *digests, strict=True))
+        call_fields = results, seen, observations, finals, firsts, rows
+        return Call(step, actions, began, counts, ended, *call_fields)
 
     def _split(self, observation: AnyTree) -> list[Any]:
         """Return a batch of observations as a list of one observation for each environment."""
@@ -270,42 +270,44 @@ class Run:
         """All episodes that have ended."""
         episodes: list[Episode] = []
         rewards: list[list[Any]] = [[] for _ in range(self.n)]
-        first = np.ones(self.n, bool)
-        for before, call in self.pairs:
-            for env in rows_in(call.counts):
-                rewards[env].append(call.seen[1][env])
-            for env in rows_in(call.ended):
-                past = rewards[env]
-                episodes.append(Episode(env, len(past), sum(past), bool(first[env]), before, call))
-            for env in rows_in(call.ended | call.began):
-                rewards[env] = []
-            first = first & ~call.ended | call.is_reset
+        is_first = np.ones(self.n, bool)
+        for previous, call in self.pairs:
+            for row in rows_in(call.counts):
+                rewards[row].append(call.seen[1][row])
+            for row in rows_in(call.ended):
+                earned = rewards[row]
+                episodes.append(
+                    Episode(row, len(earned), sum(earned), bool(is_first[row]), previous, call)
+                )
+            for row in rows_in(call.ended | call.began):
+                rewards[row] = []
+            is_first = is_first & ~call.ended | call.is_reset
         return episodes
 
     @property
     def truncated(self) -> list[Episode]:
         """The episodes that were truncated, including those that were also terminated."""
-        return [each for each in self.episodes if each.last.seen[3][each.env]]
+        return [episode for episode in self.episodes if episode.last.seen[3][episode.env]]
 
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
         """The steps that do not end their episode, as tuples (previous call, call, environment)."""
         return [
-            (x, call, env) for x, call in self.pairs for env in rows_in(call.counts & ~call.ended)
+            (x, call, row) for x, call in self.pairs for row in rows_in(call.counts & ~call.ended)
         ]
 
     @cached_property
     def begins(self) -> list[tuple[Call, Call, int]]:
         """The starts of episodes without a reset of all environments, as tuples (previous call, call, environment)."""
-        calls = [(before, call) for before, call in self.pairs if not call.is_reset]
-        return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
+        pairs = [(previous, call) for previous, call in self.pairs if not call.is_reset]
+        return [(previous, call, row) for previous, call in pairs for row in rows_in(call.began)]
 
     @cached_property
     def unique(self) -> bool:
         """Whether observations rarely recur in the run, as is usual for continuous observations."""
-        seen = [first for call in self.steps for first in call.firsts]
-        moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
-        return moves and len(set(seen)) > 0.7 * len(seen)
+        first_digests = [first_digest for call in self.steps for first_digest in call.firsts]
+        all_move = all(before.firsts[row] != call.firsts[row] for before, call, row in self.usual)
+        return all_move and len(set(first_digests)) > 0.7 * len(first_digests)
 
 
 @contextmanager
@@ -314,13 +316,13 @@ def _reading(step: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        what = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
-        what, line = what.rstrip(". "), authors_line(error)
+        message = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
+        message, line = message.rstrip(". "), authors_line(error)
         remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv requires."
         if line is not None:
-            what, remedy = f"{what}, at {line}", ""
+            message, remedy = f"{message}, at {line}", ""
         raise UnreadableError(
-            VectorProblem(None, step, what, remedy, check="calls_can_be_read")
+            VectorProblem(None, step, message, remedy, check="calls_can_be_read")
         ) from error
 
 
@@ -331,8 +333,8 @@ def space_of(envs: Any, name: str) -> Any:
 
 def in_numpy(results: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return copies of the results of a call in NumPy."""
-    observation, *rest, infos = to_numpy(results)
-    return observation, *(None if x is None else np.asarray(x) for x in rest), infos
+    observation, *arrays, infos = to_numpy(results)
+    return observation, *(None if x is None else np.asarray(x) for x in arrays), infos
 
 
 def digest(value: AnyTree) -> Any:

@@ -81,8 +81,8 @@ class SuiteContract:
         """The ids of the environments to test."""
         names = self.sample
         if names is None:
-            listed = self.stated.listed()
-            names = listed[:: max(1, len(listed) // SAMPLE)][:SAMPLE]
+            listed_names = self.stated.listed()
+            names = listed_names[:: max(1, len(listed_names) // SAMPLE)][:SAMPLE]
         return [f"{self.suite}/{name}" for name in names]
 
     def _made(self, env_id: str, mode: Any = AutoresetMode.SAME_STEP, xp: Target = "numpy") -> Any:
@@ -101,17 +101,17 @@ class SuiteContract:
 
     def test_it_states_what_it_has(self) -> None:
         """The name of the suite, `gives`, `seeds` and the list of ids are as `Suite` requires."""
-        suite, text = self.stated, f"the suite {self.suite!r}"
-        assert "/" not in suite.name, f"{text} has a slash in its name"
+        suite, suite_text = self.stated, f"the suite {self.suite!r}"
+        assert "/" not in suite.name, f"{suite_text} has a slash in its name"
         suite.needed()  # raises an error if `gives` or `package` is wrong
         assert suite.seeds in ("reset", "construction"), (
-            f"seeds of {text} must be 'reset' or 'construction', not {suite.seeds!r}"
+            f"seeds of {suite_text} must be 'reset' or 'construction', not {suite.seeds!r}"
         )
-        listed = suite.listed()
-        assert listed, f"{text} lists no ids"
-        assert len(listed) == len({*listed}), f"{text} lists an id twice"
+        listed_ids = suite.listed()
+        assert listed_ids, f"{suite_text} lists no ids"
+        assert len(listed_ids) == len({*listed_ids}), f"{suite_text} lists an id twice"
         for name in self.sample or ():
-            assert name in listed, f"{name} is not in the list of {text}"
+            assert name in listed_ids, f"{name} is not in the list of {suite_text}"
 
     def test_the_types_of_environments_exist(self) -> None:
         """If the suite has `env_types`, at least one of the classes that `env_types` names exists."""
@@ -125,34 +125,34 @@ class SuiteContract:
         """An unknown name raises an error that suggests the nearest name."""
         env_id = self.ids[0]
         try:
-            made = make_vec(f"{env_id}x-", 2)
+            made_envs = make_vec(f"{env_id}x-", 2)
         except UnknownEnvError as error:
-            raised = error
+            raised_error = error
         else:
             pytest.fail(
-                f"make_vec('{env_id}x-') returned {made!r:.200}, but load must raise an error for an unknown name"
+                f"make_vec('{env_id}x-') returned {made_envs!r:.200}, but load must raise an error for an unknown name"
             )
-        assert env_id in raised.nearest, str(raised)
+        assert env_id in raised_error.nearest, str(raised_error)
 
     def test_environments_are_right(self) -> None:
         """`check_functional_env` and the audit of vector environments find no problem."""
         problems = []
         for env_id in self.ids:
-            functional = self.stated.gives == "functional"
-            if functional:
+            is_functional = self.stated.gives == "functional"
+            if is_functional:
                 env = make_functional(env_id)
                 assert isinstance(env, FunctionalEnv), (
                     f"{env_id} is a {type(env).__name__}, not a FunctionalEnv"
                 )
-                problems += [f"{env_id}: {each}" for each in check_functional_env(env)]
+                problems += [f"{env_id}: {problem}" for problem in check_functional_env(env)]
             # audit functional environments in one mode: they share one engine, whose modes have
             # tests of their own, and each mode of each environment would be compiled again
-            for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
+            for mode in [AutoresetMode.SAME_STEP] if is_functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
-                envs, fresh = (make_batch(), None) if functional else (None, make_batch)
+                envs, audit_make = (make_batch(), None) if is_functional else (None, make_batch)
                 with warnings.catch_warnings(action="ignore"):
-                    audit = Audit(envs, fresh, self.steps, 0)
-                problems += [f"{env_id}, {mode.name}: {each}" for each in audit.problems]
+                    audit = Audit(envs, audit_make, self.steps, 0)
+                problems += [f"{env_id}, {mode.name}: {problem}" for problem in audit.problems]
         assert not problems, "\n".join(["", *problems])
 
     def test_seeds_spaces_and_libraries(self) -> None:
@@ -164,8 +164,10 @@ class SuiteContract:
                     envs = self._made(env_id, xp=xp)
                     runs.append(self._run(envs, env_id))
                     envs.close()
-                for one, two in zip(*runs, strict=True):
-                    assert _same(one, two), f"{env_id} in {xp}: a seed gives two different runs"
+                for result, other_result in zip(*runs, strict=True):
+                    assert _same(result, other_result), (
+                        f"{env_id} in {xp}: a seed gives two different runs"
+                    )
             env = make(env_id, xp=self.libraries[0], **self.options)
             observation, _ = env.reset(seed=1)
             assert env.observation_space.contains(observation), (
@@ -176,15 +178,15 @@ class SuiteContract:
 
     def _run(self, envs: Any, env_id: str) -> list[Any]:
         """Return the results of a reset and ten steps, except infos. Check that the space contains the observations."""
-        seen = [envs.reset(seed=3)[0]]
+        results = [envs.reset(seed=3)[0]]
         envs.action_space.seed(4)
         for _ in range(10):
-            assert envs.observation_space.contains(seen[-1]), (
-                f"{env_id}: an observation is outside of its space: {seen[-1]!r:.200}"
+            assert envs.observation_space.contains(results[-1]), (
+                f"{env_id}: an observation is outside of its space: {results[-1]!r:.200}"
             )
             observations, rewards, *flags, _ = envs.step(envs.action_space.sample())
-            seen += [(rewards, *flags), observations]
-        return seen
+            results += [(rewards, *flags), observations]
+        return results
 
     def test_copies(self) -> None:
         """An unpickled copy continues as the original does. If `pickles` is False, pickling raises an error."""
@@ -197,8 +199,8 @@ class SuiteContract:
                 with pytest.raises(Exception, match=r"\w"):
                     pickle.dumps(envs)
                 continue
-            copy = pickle.loads(pickle.dumps(envs))
-            assert _same(envs.step(actions)[:4], copy.step(actions)[:4]), (
+            copied_envs = pickle.loads(pickle.dumps(envs))
+            assert _same(envs.step(actions)[:4], copied_envs.step(actions)[:4]), (
                 f"{env_id}: an unpickled copy returns other results. Set pickles = False if copies cannot continue"
             )
 

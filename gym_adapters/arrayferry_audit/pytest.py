@@ -28,11 +28,11 @@ NAMES = (*(check.__name__ for check in CHECKS), *OTHER_CHECKS)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options `--vector-env`, `--vector-env-steps` and `--vector-env-xfail`."""
-    option = parser.getgroup("vector environments").addoption
-    option("--vector-env", metavar="MODULE:MAKE", help="audit environments of this function")
-    option("--vector-env-steps", type=int, default=300, help="the number of steps of a run")
-    xfail = {"help": "a check that is known to fail; repeat it for several", "choices": NAMES}
-    option("--vector-env-xfail", action="append", default=[], metavar="CHECK", **xfail)
+    add_option = parser.getgroup("vector environments").addoption
+    add_option("--vector-env", metavar="MODULE:MAKE", help="audit environments of this function")
+    add_option("--vector-env-steps", type=int, default=300, help="the number of steps of a run")
+    xfail_args = {"help": "a check that is known to fail; repeat it for several", "choices": NAMES}
+    add_option("--vector-env-xfail", action="append", default=[], metavar="CHECK", **xfail_args)
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
@@ -45,12 +45,12 @@ def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -
     """Add a test for each check. The first test that runs also runs the audit. All tests use its result."""
     if (name := config.getoption("vector_env")) is None:
         return
-    make, steps = _function(name), config.getoption("vector_env_steps")
-    problems = cache(lambda: check_vector_env(make, steps=steps))
-    for check in NAMES:
-        items.append(_Check.from_parent(session, name=check, nodeid=f"{name}::{check}"))
-        items[-1].problems = problems
-        if check in config.getoption("vector_env_xfail"):
+    make, num_steps = _function(name), config.getoption("vector_env_steps")
+    find_problems = cache(lambda: check_vector_env(make, steps=num_steps))
+    for check_name in NAMES:
+        items.append(_Check.from_parent(session, name=check_name, nodeid=f"{name}::{check_name}"))
+        items[-1].problems = find_problems
+        if check_name in config.getoption("vector_env_xfail"):
             items[-1].add_marker(pytest.mark.xfail(strict=True))
 
 
@@ -66,16 +66,16 @@ def _function(name: str) -> Any:
         reason = f"it returns {envs!r:.80}, which is not a vector environment"
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-    what = "does not name a function that makes vector environments"
-    raise pytest.UsageError(f"--vector-env {name} {what}: {reason}. Write MODULE:FUNCTION")
+    message = "does not name a function that makes vector environments"
+    raise pytest.UsageError(f"--vector-env {name} {message}: {reason}. Write MODULE:FUNCTION")
 
 
 class _Check(pytest.Item):
     problems: Callable[[], Any]
 
     def runtest(self) -> None:
-        if texts := [str(each) for each in self.problems() if each.check == self.name]:
-            pytest.fail("\n".join(texts), pytrace=False)
+        if messages := [str(problem) for problem in self.problems() if problem.check == self.name]:
+            pytest.fail("\n".join(messages), pytrace=False)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         return self.path, None, self.nodeid

@@ -59,6 +59,6 @@ class WorkerSetupError(DistributedEnvError, ImportError):
     """A worker lacks a module or function that the environments need."""
 
 
-for _public in [value for value in globals().values() if isinstance(value, type)]:
+for _public in [member for member in globals().values() if isinstance(member, type)]:
     if issubclass(_public, DistributedEnvError):
         _public.__module__ = "arrayferry_cluster"

@@ -55,8 +55,8 @@ def load(
             f"{name} of ALE is for two players", remedy="Use a game for one player."
         )
     if max_episode_steps != 0:
-        steps = max_episode_steps or NO_LIMIT
-        options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)
+        limit = max_episode_steps or NO_LIMIT
+        options["max_num_frames_per_episode"] = min(limit * options.get("frameskip", 4), NO_LIMIT)
     make = import_module("ale_py.vector_env").AtariVectorEnv
     envs = make(name, num_envs, autoreset_mode=autoreset_mode, **options)
     envs.metadata = {**envs.metadata, "autoreset_mode": autoreset_mode}

@@ -53,8 +53,8 @@ class BraxEnv(JaxEnv):
         params = None
         if randomization_fn is not None:
             model = _model(env)
-            drawn = _drawn(randomization_fn, model, jax.random.key(0))
-            params = {path: x for path, x in _by_path(model).items() if path in drawn}
+            drawn_values = _drawn(randomization_fn, model, jax.random.key(0))
+            params = {path: x for path, x in _by_path(model).items() if path in drawn_values}
         super().__init__(env, params)
         config = vars(self.env).get("_config")
         if limit is None and config is not None:  # MuJoCo Playground has the limit in this config
@@ -68,21 +68,21 @@ class BraxEnv(JaxEnv):
 
         Most environments of Brax and MuJoCo Playground scale actions from -1 to 1 to the range of the actuators.
         """
-        count = int(self.env.action_size)
-        scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
+        action_size = int(self.env.action_size)
+        unit_box = spaces.Box(-1.0, 1.0, (action_size,), np.float32)
         actuators = getattr(getattr(self.env, "sys", None), "actuator", None)
         limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
-        if limits.shape != (count, 2):
-            return scaled
-        ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
-        return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
+        if limits.shape != (action_size, 2):
+            return unit_box
+        own_box = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+        return own_box if own_box == unit_box or _passes_on(self.env, example, limits) else unit_box
 
     def shared(self, example: AnyTree) -> frozenset[int]:
         """Return the indices of arrays in the state without an axis of environments, such as MuJoCo Warp's contacts."""
         keys = jax.random.split(jax.random.PRNGKey(0), 2)
-        many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
-        pairs = zip(jax.tree.leaves(example), many, strict=True)
-        return frozenset(i for i, (one, two) in enumerate(pairs) if one.ndim == two.ndim)
+        batched_leaves = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
+        pairs = zip(jax.tree.leaves(example), batched_leaves, strict=True)
+        return frozenset(i for i, (leaf, batched) in enumerate(pairs) if leaf.ndim == batched.ndim)
 
     @property
     def _draws_params(self) -> bool:
@@ -91,10 +91,10 @@ class BraxEnv(JaxEnv):
     def sample_params(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> Any:
         """Draw the randomized values of the physical models, for `n` new episodes."""
 
-        def one(key: Any, params: AnyTree) -> Any:
+        def draw_one(key: Any, params: AnyTree) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
 
-        return self._mapped(one, params, jax.random.split(rng.key(), n))
+        return self._mapped(draw_one, params, jax.random.split(rng.key(), n))
 
     def _with(self, params: AnyTree) -> Any:
         """Return the environment, with these parameters in its model."""
@@ -151,17 +151,17 @@ class _Reached(Exception):  # noqa: N818
 def _passes_on(env: Any, example: AnyTree, limits: Any) -> bool:
     """Return whether actions within the limits reach the actuators unchanged, or True if this is unknown."""
 
-    def reach(state: AnyTree, action: AnyTree) -> None:
+    def stop_step(state: AnyTree, action: AnyTree) -> None:
         raise _Reached(np.asarray(action))
 
-    stopped = _replaced(env, "pipeline_step", reach)
+    stopping_env = _replaced(env, "pipeline_step", stop_step)
     state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     low, high = np.clip(limits, -2, 2).T
-    for part in (0.3, 0.8):
-        action = low + part * (high - low)
+    for fraction in (0.3, 0.8):
+        action = low + fraction * (high - low)
         try:
             with jax.disable_jit():
-                stopped.step(state, jnp.asarray(action))
+                stopping_env.step(state, jnp.asarray(action))
         except _Reached as reached:
             if not np.allclose(reached.args[0], action, atol=1e-6):
                 return False
@@ -208,10 +208,10 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
     """
     models, axes = randomization_fn(model, jax.random.key_data(key)[None])
 
-    def first(axis: Any, part: Any) -> Any:
+    def take_first(axis: Any, part: Any) -> Any:
         return None if axis is None else jax.tree.map(lambda x: jnp.take(x, 0, axis), part)
 
-    return _by_path(jax.tree.map(first, axes, models, is_leaf=lambda axis: axis is None))
+    return _by_path(jax.tree.map(take_first, axes, models, is_leaf=lambda axis: axis is None))
 
 
 def ids() -> list[str]:

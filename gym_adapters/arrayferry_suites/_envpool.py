@@ -47,10 +47,10 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(self, pool: Any, autoreset_mode: AutoresetMode) -> None:
         config, mode = pool.config, autoreset_mode
-        self.num_envs = count = int(config["num_envs"])
+        self.num_envs = num_envs = int(config["num_envs"])
         if not isinstance(pool, VectorEnv):
             _refuse(pool, "lacks Gymnasium's interface", 'Make it with env_type="gymnasium".')
-        if config["batch_size"] not in (0, count):
+        if config["batch_size"] not in (0, num_envs):
             _refuse(pool, "steps only some of its environments at a time", "Leave batch_size out.")
         if config.get("max_num_players", 1) != 1:
             _refuse(pool, "has several players, with a reward each", "Use the suite pgx for games.")
@@ -66,11 +66,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         with warnings.catch_warnings(action="ignore"):  # EnvPool's spaces warn about their bounds
             self.single_observation_space = _with_true_bounds(pool.single_observation_space)
             self.single_action_space = pool.single_action_space
-            self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
-        self._ignored: Any = create_empty_array(self.single_action_space, count)
+            self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._ignored: Any = create_empty_array(self.single_action_space, num_envs)
         self._pool: Any = pool
-        self._all = np.arange(count, dtype=np.int32)
+        self._all = np.arange(num_envs, dtype=np.int32)
         self._last: Any = None
         """None before the first reset, and False after a failed step. Otherwise the last results in DISABLED mode, and
         True in other modes."""
@@ -93,8 +93,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
             observations, infos = self._ordered(self._pool.reset())
-            off = np.zeros(self.num_envs, bool)
-            self._keep(observations, off.astype(np.float32), off, off, infos)
+            no_flags = np.zeros(self.num_envs, bool)
+            self._keep(observations, no_flags.astype(np.float32), no_flags, no_flags, infos)
             return observations, with_masks(infos)
         if self._rule.by_itself or seed is not None:
             _refuse(
@@ -105,9 +105,9 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         rows = np.flatnonzero(mask).astype(np.int32)
         if len(rows):
             observations, infos = self._ordered(self._pool.reset(rows))
-            off = np.zeros(len(rows), bool)
-            begun = observations, off.astype(np.float32), off, off, infos
-            self._last = _merged(self._last, rows, begun)
+            no_flags = np.zeros(len(rows), bool)
+            reset_results = observations, no_flags.astype(np.float32), no_flags, no_flags, infos
+            self._last = _merged(self._last, rows, reset_results)
         observations, *_, infos = map_arrays(np.copy, self._last)
         return observations, with_masks(infos)
 
@@ -118,26 +118,26 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
                 "Call reset() before the first step, and after an error in a step."
             )
         rule, actions = self._rule, np.asarray(actions)
-        last, self._last = self._last, False
-        if not rule.by_itself and (last[2] | last[3]).any():
-            return self._step_rest(last, actions)
+        last_results, self._last = self._last, False
+        if not rule.by_itself and (last_results[2] | last_results[3]).any():
+            return self._step_rest(last_results, actions)
         results = self._ordered(self._pool.step(actions, self._all))
         observations, rewards, terminated, truncated, infos = results
-        done, ends = terminated | truncated, {}
+        done, final_infos = terminated | truncated, {}
         if rule.tells_final and done.any():
-            ends = Episodes.final_infos(observations, with_masks(infos), done)
+            final_infos = Episodes.final_infos(observations, with_masks(infos), done)
         if rule.same_step and done.any():
             rows = np.flatnonzero(done).astype(np.int32)
-            first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
-            observations, infos = _merged((observations, infos), rows, (first, begun))
+            first_obs, *_, reset_infos = self._ordered(self._pool.step(self._ignored[rows], rows))
+            observations, infos = _merged((observations, infos), rows, (first_obs, reset_infos))
         self._keep(*results)
-        return observations, rewards, terminated, truncated, with_masks(infos) | ends
+        return observations, rewards, terminated, truncated, with_masks(infos) | final_infos
 
     def _step_rest(self, last: Any, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environments whose episodes have not ended."""
-        over = last[2] | last[3]
-        last[1][over] = 0
-        rows = np.flatnonzero(~over).astype(np.int32)
+        is_over = last[2] | last[3]
+        last[1][is_over] = 0
+        rows = np.flatnonzero(~is_over).astype(np.int32)
         if len(rows):
             last = _merged(last, rows, self._ordered(self._pool.step(actions[rows], rows)))
         self._last = last
@@ -146,12 +146,12 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _ordered(self, results: AnyTree) -> Any:
         """Return results in the order of the environments, and observations in the dtypes of their space."""
-        observations, *others, infos = results
-        ids = infos["env_id"]
+        observations, *other_results, infos = results
+        env_ids = infos["env_id"]
         infos = {key: x for key, x in infos.items() if key not in ("env_id", "players")}
-        results = _cast(self.single_observation_space, observations), *others, infos
-        if (ids[1:] < ids[:-1]).any():
-            order = np.argsort(ids)
+        results = _cast(self.single_observation_space, observations), *other_results, infos
+        if (env_ids[1:] < env_ids[:-1]).any():
+            order = np.argsort(env_ids)
             results = map_arrays(lambda x: x[order], results)
         return results
 
@@ -163,15 +163,15 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Replace the batch by a new batch with this seed, unless the seed is None."""
         if seed is None:
             return
-        several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
-        if None in several or max(several) > LIMIT:
+        env_seeds = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
+        if None in env_seeds or max(env_seeds) > LIMIT:
             _refuse(self._pool, f"refuses seed={seed!r:.40}", f"Pass integers from 0 to {LIMIT}.")
-        old, kind = self._pool, type(self._pool.spec)
-        config = {**old.config, "seed": several[0], "env_seed": several}
+        old_pool, spec_type = self._pool, type(self._pool.spec)
+        config = {**old_pool.config, "seed": env_seeds[0], "env_seed": env_seeds}
         with warnings.catch_warnings(action="ignore"):
-            self._pool = type(old)(kind(kind.gen_config(**config)))
-        shown = {name: x for name, x in vars(old).items() if name.startswith("_render")}
-        vars(self._pool).update(shown)
+            self._pool = type(old_pool)(spec_type(spec_type.gen_config(**config)))
+        render_vars = {name: x for name, x in vars(old_pool).items() if name.startswith("_render")}
+        vars(self._pool).update(render_vars)
 
     def render(self) -> Any:
         """Return an image of each environment, or None without a render mode."""
@@ -199,7 +199,7 @@ def _refuse(pool: Any, why: str, remedy: str) -> NoReturn:
 def _cast(space: Space[Any], x: AnyArray) -> Any:
     """Cast a batch of observations to the dtypes of their space. For Discrete, EnvPool returns int32."""
     if isinstance(space, spaces.Dict):
-        return {key: _cast(part, x[key]) for key, part in space.items()}
+        return {key: _cast(member, x[key]) for key, member in space.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(map(_cast, space, x))
     return x if x.dtype == space.dtype else x.astype(space.dtype)
@@ -208,12 +208,12 @@ def _cast(space: Space[Any], x: AnyArray) -> Any:
 def _with_true_bounds(space: Space[Any]) -> Space[Any]:
     """Return a space with the bounds -inf and inf where EnvPool states the smallest and the largest positive float."""
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
+        return spaces.Dict({key: _with_true_bounds(member) for key, member in space.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return space
-    numbers = np.finfo(space.dtype)
-    low = np.where(space.low == numbers.tiny, -np.inf, space.low)
-    high = np.where(space.high == numbers.max, np.inf, space.high)
+    float_limits = np.finfo(space.dtype)
+    low = np.where(space.low == float_limits.tiny, -np.inf, space.low)
+    high = np.where(space.high == float_limits.max, np.inf, space.high)
     return spaces.Box(low, high, dtype=space.dtype.type)
 
 
@@ -222,10 +222,10 @@ def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _merged(before[key], rows, x) for key, x in part.items()}
     if isinstance(part, tuple):
-        return tuple(_merged(*pair) for pair in zip(before, [rows] * len(part), part, strict=True))
-    whole = before.copy()
-    whole[rows] = part
-    return whole
+        return tuple(_merged(*args) for args in zip(before, [rows] * len(part), part, strict=True))
+    merged = before.copy()
+    merged[rows] = part
+    return merged
 
 
 def ids() -> list[str]:

@@ -35,8 +35,8 @@ class FuncEnvAdapter(JaxEnv):
 
     def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the first state, observation and infos of an episode."""
-        first, seeing = jax.random.split(key)
-        return self._shown(self.env.initial(first, params), seeing, params)
+        state_key, observation_key = jax.random.split(key)
+        return self._shown(self.env.initial(state_key, params), observation_key, params)
 
     def _shown(self, state: AnyTree, key: Any, params: AnyTree) -> Any:
         return state, self.env.observation(state, key, params), self.env.state_info(state, params)
@@ -45,13 +45,13 @@ class FuncEnvAdapter(JaxEnv):
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
         """Take a step."""
-        moving, rewarding, ending, seeing = jax.random.split(key, 4)
-        before, env = kept[0], self.env
-        state = env.transition(before, action, moving, params)
-        reward = env.reward(before, action, state, rewarding, params)
-        terminated = env.terminal(state, ending, params)
-        after = self._shown(state, seeing, params)
-        return after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
+        move_key, reward_key, terminal_key, observation_key = jax.random.split(key, 4)
+        state_before, env = kept[0], self.env
+        state = env.transition(state_before, action, move_key, params)
+        reward = env.reward(state_before, action, state, reward_key, params)
+        terminated = env.terminal(state, terminal_key, params)
+        kept_after = self._shown(state, observation_key, params)
+        return kept_after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""

@@ -58,12 +58,12 @@ class GymnaxEnv(JaxEnv):
         if getattr(self.env, "name", None) in WRONG_BOUNDS:
             return space_of(example)
         try:
-            stated = gymnasium_space(self.env.observation_space(self.default_params), example)
+            stated_space = gymnasium_space(self.env.observation_space(self.default_params), example)
         except Exception:  # environments that declare no space raise different errors
             return space_of(example)
         shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
-        fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
-        return stated if fits else space_of(example)
+        shape_fits = isinstance(example, dict) or not shapes - {tuple(stated_space.shape or ())}
+        return stated_space if shape_fits else space_of(example)
 
     def _check(self, params: AnyTree) -> None:
         """Refuse parameters whose step limit differs from `max_episode_steps`."""
@@ -79,8 +79,8 @@ class GymnaxEnv(JaxEnv):
         self._check(params)
         observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
         action = self.env.action_space(params).sample(jax.random.key(0))
-        shapes = jax.eval_shape(lambda: self._step(key, state, action, params))[0][1]
-        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        info_shapes = jax.eval_shape(lambda: self._step(key, state, action, params))[0][1]
+        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info_shapes)
         return observation, state, info
 
     def _step(self, key: Any, state: AnyTree, action: AnyTree, params: AnyTree) -> Any:
@@ -90,7 +90,7 @@ class GymnaxEnv(JaxEnv):
         whole episode. Everything else is computed without the limit.
         """
 
-        def taken(params: AnyTree) -> Any:
+        def take_step(params: AnyTree) -> Any:
             observation, after, reward, ended, info = self.env.step_env(key, state, action, params)
             truncated: Any = False
             if hasattr(self.env, "is_truncated"):  # gymnax has `is_truncated` since version 1.0
@@ -99,14 +99,14 @@ class GymnaxEnv(JaxEnv):
             return (observation, infos), after, reward, ended, truncated
 
         if self._limit is None:
-            return taken(params)
+            return take_step(params)
         # in one vmap over both limits, operations that do not depend on the limit are computed only
         # once
-        name: str = self._limit
-        limits = jnp.asarray([getattr(params, name), UNLIMITED])
-        both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
-        shown, *others = both(limits)
-        return jax.tree.map(lambda x: x[0], shown), *jax.tree.map(lambda x: x[1], others)
+        field: str = self._limit
+        limits = jnp.asarray([getattr(params, field), UNLIMITED])
+        run_both = jax.vmap(lambda limit: take_step(dataclasses.replace(params, **{field: limit})))
+        both_shown, *both_others = run_both(limits)
+        return jax.tree.map(lambda x: x[0], both_shown), *jax.tree.map(lambda x: x[1], both_others)
 
     def advance(
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
@@ -126,21 +126,21 @@ class GymnaxEnv(JaxEnv):
 
     def image_of(self, kept: Any) -> Any:
         """Render the state with Craftax, or with gymnax's `Visualizer`, which needs matplotlib and seaborn."""
-        package, *parts = type(self.env).__module__.split(".")
+        package, *modules = type(self.env).__module__.split(".")
         if package == "craftax":
-            return _craftax_renderer(f"craftax.{parts[0]}.renderer")(kept[1]).astype(np.uint8)
+            return _craftax_renderer(f"craftax.{modules[0]}.renderer")(kept[1]).astype(np.uint8)
         from matplotlib import pyplot
 
-        drawn = import_module("gymnax.visualize").Visualizer(
+        visualizer = import_module("gymnax.visualize").Visualizer(
             self.env, self.default_params, [kept[1]]
         )
         try:
-            drawn.init()
-            drawn.fig.canvas.draw()
-            image = np.array(drawn.fig.canvas.buffer_rgba())
+            visualizer.init()
+            visualizer.fig.canvas.draw()
+            image = np.array(visualizer.fig.canvas.buffer_rgba())
         finally:
-            pyplot.close(drawn.fig)
-        if not hasattr(drawn, "im"):
+            pyplot.close(visualizer.fig)
+        if not hasattr(visualizer, "im"):
             raise NotImplementedError(
                 f"{self!r} cannot be rendered, since gymnax's Visualizer does not support it. Leave out render_mode"
             )
@@ -159,7 +159,7 @@ def _is_numbers(value: AnyTree) -> bool:
 
 
 CRAFTAX = [
-    f"Craftax{game}-{seen}-v1" for game in ("", "-Classic") for seen in ("Symbolic", "Pixels")
+    f"Craftax{game}-{view}-v1" for game in ("", "-Classic") for view in ("Symbolic", "Pixels")
 ]
 
 

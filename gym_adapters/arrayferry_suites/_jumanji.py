@@ -54,13 +54,13 @@ class JumanjiEnv(JaxEnv):
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
         """Take a step. To detect whether the limit ended the episode, also compute the step without the limit."""
-        state, step = self.env.step(kept[0], action)
-        ended, terminated = step.step_type == LAST, step.discount == 0
-        unlimited = _without_limit(self.env)
-        if unlimited is not self.env:
-            terminated &= unlimited.step(kept[0], action)[1].step_type == LAST
+        state, timestep = self.env.step(kept[0], action)
+        ended, terminated = timestep.step_type == LAST, timestep.discount == 0
+        unlimited_env = _without_limit(self.env)
+        if unlimited_env is not self.env:
+            terminated &= unlimited_env.step(kept[0], action)[1].step_type == LAST
         terminated = jnp.all(terminated) & ended  # with several agents, all must have terminated
-        return (state, step), step.reward, terminated, ended & ~terminated
+        return (state, timestep), timestep.reward, terminated, ended & ~terminated
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""
@@ -85,15 +85,15 @@ class JumanjiEnv(JaxEnv):
 
 def _check(env: Any) -> None:
     """Refuse wrappers that reset or make batches."""
-    inner = env
-    while inner is not None:
-        if type(inner).__name__ in WRAPPERS:
+    inner_env = env
+    while inner_env is not None:
+        if type(inner_env).__name__ in WRAPPERS:
             raise af.OptionError(
-                f"{env!r:.80} is wrapped in {type(inner).__name__}, but arrayferry itself resets and batches "
+                f"{env!r:.80} is wrapped in {type(inner_env).__name__}, but arrayferry itself resets and batches "
                 "environments",
                 remedy="Pass the environment without the wrapper, such as env.unwrapped.",
             )
-        inner = vars(inner).get("_env")
+        inner_env = vars(inner_env).get("_env")
 
 
 def _without_limit(env: Any) -> Any:
@@ -103,8 +103,8 @@ def _without_limit(env: Any) -> Any:
         return _changed(env, "time_limit", UNLIMITED)
     if "_env" not in attributes:
         return env
-    inner = _without_limit(attributes["_env"])  # the environment inside a wrapper
-    return env if inner is attributes["_env"] else _changed(env, "_env", inner)
+    inner_env = _without_limit(attributes["_env"])  # the environment inside a wrapper
+    return env if inner_env is attributes["_env"] else _changed(env, "_env", inner_env)
 
 
 def _changed(env: Any, name: str, value: AnyTree) -> Any:
@@ -115,15 +115,15 @@ def _changed(env: Any, name: str, value: AnyTree) -> Any:
 
 def _space(spec: Any) -> Space[Any]:
     """Return the space of actions that a spec of Jumanji describes."""
-    count = getattr(spec, "num_values", None)
-    if count is not None and np.ndim(count) == 0:
-        return spaces.Discrete(int(count))
-    if count is not None:
-        return spaces.MultiDiscrete(np.asarray(count, np.int64))
+    num_values = getattr(spec, "num_values", None)
+    if num_values is not None and np.ndim(num_values) == 0:
+        return spaces.Discrete(int(num_values))
+    if num_values is not None:
+        return spaces.MultiDiscrete(np.asarray(num_values, np.int64))
     if hasattr(spec, "dtype"):
         low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
         return space_of(spec, np.asarray(low), np.asarray(high))
-    return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})
+    return spaces.Dict({name: _space(member_spec) for name, member_spec in spec._specs.items()})
 
 
 adapt = JumanjiEnv

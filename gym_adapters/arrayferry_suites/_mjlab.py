@@ -48,9 +48,9 @@ class Resetting(VectorWrapper[Any, Any, Any]):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = terminated | truncated
         if ended.any() and self._same_step:
-            final = Episodes.final_infos(observations, infos, ended)
+            final_infos = Episodes.final_infos(observations, infos, ended)
             observations, infos = self.env.reset(options={"reset_mask": ended})
-            infos = infos | final
+            infos = infos | final_infos
         elif ended.any():
             self._no_reward = torch.zeros_like(rewards)
         return observations, rewards, terminated, truncated, infos

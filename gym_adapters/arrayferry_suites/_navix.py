@@ -42,9 +42,9 @@ class NavixEnv(JaxEnv):
         self, key: Any, kept: Any, action: AnyTree, params: AnyTree
     ) -> tuple[Any, Any, Any, Any]:
         """Take a step, without navix's automatic reset."""
-        after = self.env._step(kept, action)
-        ended = after.step_type
-        return after, after.reward, ended == TERMINATION, ended == TRUNCATION
+        timestep = self.env._step(kept, action)
+        step_type = timestep.step_type
+        return timestep, timestep.reward, step_type == TERMINATION, step_type == TRUNCATION
 
     def observation_of(self, kept: Any, params: AnyTree) -> Any:
         """Return the observation."""

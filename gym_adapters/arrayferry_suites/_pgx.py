@@ -35,8 +35,8 @@ class PgxEnv(JaxEnv):
 
     def observations(self, example: AnyTree) -> Any:
         """Return the space of observations and masks."""
-        mask = spaces.MultiBinary(int(example["action_mask"].shape[0]))
-        return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": mask})
+        masks = spaces.MultiBinary(int(example["action_mask"].shape[0]))
+        return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": masks})
 
     def begin(self, key: Any, params: AnyTree) -> Any:
         """Return the state at the start of a game."""

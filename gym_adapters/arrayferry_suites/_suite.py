@@ -42,29 +42,29 @@ class BuiltInSuite(Suite):
 
     def load(self, name: str, *args: Any, **options: Any) -> Any:
         """Make an environment by the project's own function."""
-        load = import_module(self.package).make if self.ids_of else self._module.load
-        self._check_options(load, 1 + len(args), options)
-        return load(name, *args, **options)
+        load_env = import_module(self.package).make if self.ids_of else self._module.load
+        self._check_options(load_env, 1 + len(args), options)
+        return load_env(name, *args, **options)
 
     def adapt(self, env: Any, **options: Any) -> Any:
         """Convert an environment of the project to a `FunctionalEnv` or a vector environment."""
         if self.gives != "vector":
             usable(af.registry.backend("jax"))
-        adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
-        options = {name: x for name, x in options.items() if x is not None}
-        self._check_options(adapt, 1, options, name)
+        convert, type_name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
+        options = {name: value for name, value in options.items() if value is not None}
+        self._check_options(convert, 1, options, type_name)
         if self.gives == "vector":
-            return adapt(env, **options)
+            return convert(env, **options)
         try:
-            return adapt(env, **options)
+            return convert(env, **options)
         except af.ArrayFerryError:
             raise
         except Exception as error:
             import jax
 
-            text = textwrap.shorten(str(error), 200, placeholder="...")
+            error_text = textwrap.shorten(str(error), 200, placeholder="...")
             raise af.OptionError(
-                f"{name} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
+                f"{type_name} fails with JAX {jax.__version__} ({type(error).__name__}: {error_text})",
                 remedy="If the environment and its parameters are correct, install the package versions "
                 "that its library requires, or a newer release of the library.",
             ) from error

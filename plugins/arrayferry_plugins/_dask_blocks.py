@@ -12,8 +12,8 @@ def know_lazily(sizeof: Any) -> None:
     Args:
         sizeof: the dispatch object `dask.sizeof.sizeof`.
     """
-    plugins = entry_points(group="arrayferry")
-    others = {plugin.name for plugin in plugins if plugin.dist and plugin.dist.name != "arrayferry"}
+    entries = entry_points(group="arrayferry")
+    others = {plugin.name for plugin in entries if plugin.dist and plugin.dist.name != "arrayferry"}
     for library in {"jax", "torch", *others} - set(getattr(sizeof, "_lazy", ())):
         sizeof.register_lazy(library, _know)
 

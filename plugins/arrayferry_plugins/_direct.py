@@ -51,8 +51,8 @@ class Bound(Converter):
 
     def convert(self, x: AnyArray, device: Device = None, copy: bool | None = None) -> Any:
         # `convert` has no argument `narrowing`: leave dtypes that the target lacks to the general path
-        bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
-        return NotImplemented if bound is None else bound(x)
+        bound_convert = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
+        return NotImplemented if bound_convert is None else bound_convert(x)
 
 
 class Packed(Bound):
@@ -76,13 +76,13 @@ class Packed(Bound):
         left out.
         """
         batch: list[tuple[int, Any]] = []
-        size = 0
+        num_bytes = 0
         for index, x in group:
             batch.append((index, x))
-            size += x.nbytes
-            if size > TOGETHER:
+            num_bytes += x.nbytes
+            if num_bytes > TOGETHER:
                 yield batch
-                batch, size = [], 0
+                batch, num_bytes = [], 0
         if len(batch) > 1:
             yield batch
 
@@ -98,29 +98,29 @@ class Packed(Bound):
         return flat, flat
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        several = options.device is not None and not self.backend.devices.is_named(options.device)
-        return None if several or options.copy is False else lambda x: NotImplemented
+        is_spread = options.device is not None and not self.backend.devices.is_named(options.device)
+        return None if is_spread or options.copy is False else lambda x: NotImplemented
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         if options.copy is False:
             return None
 
-        def many(xs: list[Any]) -> list[Any]:
+        def convert_many(xs: list[Any]) -> list[Any]:
             results: list[Any] = [NotImplemented] * len(xs)
-            groups: dict[Any, list[tuple[int, Any]]] = {}
+            groups_by_dtype: dict[Any, list[tuple[int, Any]]] = {}
             for index, x in enumerate(xs):
-                fitting = self._fitting(x, options)
-                if fitting is not None:
-                    dtype = fitting.dtype.newbyteorder("=")
-                    groups.setdefault(dtype, []).append((index, fitting))
-            for dtype, group in groups.items():
+                fitting_array = self._fitting(x, options)
+                if fitting_array is not None:
+                    dtype = fitting_array.dtype.newbyteorder("=")
+                    groups_by_dtype.setdefault(dtype, []).append((index, fitting_array))
+            for dtype, group in groups_by_dtype.items():
                 for batch in self.batches(group):
                     converted = self._together([x for _, x in batch], dtype, options.device)
                     for (index, _), y in zip(batch, converted, strict=True):
                         results[index] = y
             return results
 
-        return many
+        return convert_many
 
     def _fitting(self, x: AnyArray, options: Options) -> Any:
         """Return the array in a dtype of the target. Return None if there is no such dtype, or the array is large."""
@@ -135,16 +135,16 @@ class Packed(Bound):
     def _together(self, xs: list[Any], dtype: Any, device: Device) -> list[Any]:
         import numpy as np
 
-        step = max(1, ALIGNMENT // dtype.itemsize)
-        places, size = [], 0
+        aligned_size = max(1, ALIGNMENT // dtype.itemsize)
+        spans, size = [], 0
         for x in xs:
-            places.append((size, size + x.size, x.shape))
-            size += -(-x.size // step) * step
-        parts = tuple(places)
+            spans.append((size, size + x.size, x.shape))
+            size += -(-x.size // aligned_size) * aligned_size
+        parts = tuple(spans)
         split = self.splitter(dtype, parts)
         if split is None:
             return [NotImplemented] * len(xs)
-        host, staged = self.staging(size, dtype)
-        for x, target in zip(xs, cut(host, parts), strict=True):
+        host_array, staged = self.staging(size, dtype)
+        for x, target in zip(xs, cut(host_array, parts), strict=True):
             np.copyto(target, x)
         return split(self.transfer(staged, dtype, device))

@@ -57,8 +57,8 @@ class StoredSource(Source):
     def refuse(self, x: AnyArray) -> None:
         """Raise an error if an array cannot be converted. By default, arrays of text or objects are refused."""
         if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
-            what, why = f"{self.what} of dtype {x.dtype}", ": it contains text or objects"
-            raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
+            noun, reason = f"{self.what} of dtype {x.dtype}", ": it contains text or objects"
+            raise refused(noun, dtype=x.dtype, why=reason, remedy=self.remedy)
 
     @abstractmethod
     def stored(self, x: AnyArray) -> Sequence[int] | None:
@@ -94,8 +94,8 @@ class GroupSource(Source):
     inside: str
 
     def to_numpy(self, x: AnyArray) -> NoReturn:
-        what, why = (
+        noun, reason = (
             f"{self.what} {type(x).__name__}",
             ": it contains arrays, and is not an array itself",
         )
-        raise refused(what, why=why, remedy=f"Pass {self.inside}.")
+        raise refused(noun, why=reason, remedy=f"Pass {self.inside}.")

@@ -27,15 +27,15 @@ class StoredStreaming(Streaming):
     def blocks(
         self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
     ) -> Slices:
-        lengths = []
+        block_lengths = []
         for x in xs:
             self._source.refuse(x)
-            stored = self._source.stored(x)
-            multiple = stored[axis] if stored else 1
-            lengths.append(
-                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
+            chunk_shape = self._source.stored(x)
+            chunk_length = chunk_shape[axis] if chunk_shape else 1
+            block_lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=chunk_length, wanted=block)
             )
-        return _StoredSlices(self._source, xs, axis, lengths)
+        return _StoredSlices(self._source, xs, axis, block_lengths)
 
 
 class _StoredSlices(Slices):

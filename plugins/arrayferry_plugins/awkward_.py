@@ -25,12 +25,12 @@ class AwkwardSource(Source):
         try:
             return read_only(ak.to_numpy(x, allow_missing=False))
         except ValueError as error:
-            what = "it is ragged"
-            first = "ak.fill_none(ak.pad_none(x, n, clip=True), 0) for each ragged axis"
+            flaw = "it is ragged"
+            first_call = "ak.fill_none(ak.pad_none(x, n, clip=True), 0) for each ragged axis"
             if any(ak.any(ak.is_none(x, axis=axis), axis=None) for axis in range(x.ndim)):
-                what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x)"
-            array = f"an Awkward array of type {x.type!s:.80}"
-            raise refused(array, first, why=f": {what}") from error
+                flaw, first_call = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x)"
+            noun = f"an Awkward array of type {x.type!s:.80}"
+            raise refused(noun, first_call, why=f": {flaw}") from error
 
     def is_traced(self, x: AnyArray) -> bool:
         import awkward as ak
@@ -40,28 +40,28 @@ class AwkwardSource(Source):
 
 def _refuse_type(x: AnyArray) -> None:
     """Raise an error if an array contains text, categories, records, or values of several types."""
-    part = x.layout
-    what = remedy = ""
-    while not what:
-        form = part.parameter("__array__")
-        if form == "categorical":
-            what, remedy = "categories", "Call ak.from_categorical(x) first."
-        elif form is not None:
-            what, remedy = (
+    layout = x.layout
+    contents = remedy = ""
+    while not contents:
+        array_kind = layout.parameter("__array__")
+        if array_kind == "categorical":
+            contents, remedy = "categories", "Call ak.from_categorical(x) first."
+        elif array_kind is not None:
+            contents, remedy = (
                 "text",
                 "If the text consists of numbers, call ak.strings_astype(x, float) first.",
             )
-        elif part.is_record:
-            what, remedy = "records", "Select a field first: x[name]."
-        elif part.is_union:
-            what = "values of several types"
+        elif layout.is_record:
+            contents, remedy = "records", "Select a field first: x[name]."
+        elif layout.is_union:
+            contents = "values of several types"
             remedy = "First select the values of one type, and call ak.enforce_type(x, type)."
-        elif part.is_list or part.is_option or part.is_indexed:
-            part = part.content
+        elif layout.is_list or layout.is_option or layout.is_indexed:
+            layout = layout.content
         else:
             return
-    array = f"an Awkward array of type {x.type!s:.80}"
-    raise refused(array, dtype=x.type, why=f": it contains {what}", remedy=remedy)
+    noun = f"an Awkward array of type {x.type!s:.80}"
+    raise refused(noun, dtype=x.type, why=f": it contains {contents}", remedy=remedy)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -30,19 +30,19 @@ class CupyDevices(Devices):
     def move(self, x: AnyArray, device: Device) -> Any:
         import cupy
 
-        target = _index(device)
-        if x.device.id == target:
+        target_index = _index(device)
+        if x.device.id == target_index:
             return x
         with cupy.cuda.Device(x.device.id):
-            source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # copy here, so that `source.record()` includes the copy
+            src_stream = cupy.cuda.get_current_stream()
+            if not x.flags.c_contiguous:  # copy here, so that `src_stream.record()` includes it
                 x = x.copy()
         # cupy.array() copies on the stream of the target GPU, which must wait for the source GPU
-        with cupy.cuda.Device(target):
-            stream = cupy.cuda.get_current_stream()
-            stream.wait_event(source.record())
+        with cupy.cuda.Device(target_index):
+            target_stream = cupy.cuda.get_current_stream()
+            target_stream.wait_event(src_stream.record())
             y = cupy.array(x)
-            source.wait_event(stream.record())
+            src_stream.wait_event(target_stream.record())
         return y
 
     def use(self, device: Device) -> Any:
@@ -67,8 +67,8 @@ class CupyDLPack(DLPack):
         # an export waits only for the current GPU, so let this GPU wait for the GPU of the array
         if x.device.id != _index(None):
             with cupy.cuda.Device(x.device.id):
-                written = cupy.cuda.get_current_stream().record()
-            cupy.cuda.get_current_stream().wait_event(written)
+                written_event = cupy.cuda.get_current_stream().record()
+            cupy.cuda.get_current_stream().wait_event(written_event)
         return x
 
     def compact(self, x: AnyArray) -> Any:
@@ -128,8 +128,8 @@ class CupyBackend(Backend):
         return int(x.data.ptr)
 
     def check(self) -> str | None:
-        count, problem = _gpus()
-        return None if count else f"there is no usable GPU ({problem})"
+        num_gpus, problem = _gpus()
+        return None if num_gpus else f"there is no usable GPU ({problem})"
 
 
 def _index(device: Device) -> int:
@@ -166,8 +166,8 @@ def _dtypes() -> frozenset[str]:
 
     version = int(getattr(cupy, "__version__", "0").partition(".")[0])
     has_bfloat16 = version >= 14 and np.lib.NumpyVersion(np.__version__) >= "2.1.2"
-    extra = ["bfloat16"] if has_bfloat16 and dtype_named("bfloat16") else []
-    return STANDARD_DTYPES.union(extra)
+    extra_dtypes = ["bfloat16"] if has_bfloat16 and dtype_named("bfloat16") else []
+    return STANDARD_DTYPES.union(extra_dtypes)
 
 
 BACKEND = CupyBackend()

@@ -27,15 +27,15 @@ class H5pySource(StoredSource):
     def device_of(self, x: AnyArray) -> str:
         # h5py's own errors for a closed file do not say what to do
         if not getattr(x, "_dset", x):
-            what = "a dataset of a closed file"
-            raise refused(what, remedy="Convert it while the file is open.")
+            noun = "a dataset of a closed file"
+            raise refused(noun, remedy="Convert it while the file is open.")
         return "cpu"
 
     def refuse(self, x: AnyArray) -> None:
         self.device_of(x)
         if x.shape is None:
-            what, remedy = "a dataset that is h5py.Empty", "First check whether x.shape is None."
-            raise refused(what, why=": it has no values", remedy=remedy)
+            noun, remedy = "a dataset that is h5py.Empty", "First check whether x.shape is None."
+            raise refused(noun, why=": it has no values", remedy=remedy)
         super().refuse(x)
 
     def stored(self, x: Any) -> Sequence[int] | None:

@@ -33,20 +33,20 @@ class PandasSource(Source):
         import pandas as pd
 
         if isinstance(x, pd.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
+            noun, first_call = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
         elif isinstance(x, pd.MultiIndex):
-            what, first = ", an index of several levels,", "x.get_level_values(0)"
+            noun, first_call = ", an index of several levels,", "x.get_level_values(0)"
         else:
             dtype = _plain_dtype(x)
             # a dtype without pd.NA has no missing values: its NaN is an ordinary value
-            nullable = getattr(x.dtype, "na_value", None) is pd.NA
-            if not (nullable and x.isna().any()):
+            is_nullable = getattr(x.dtype, "na_value", None) is pd.NA
+            if not (is_nullable and x.isna().any()):
                 # read-only, since the column uses the same memory
                 return read_only(x.to_numpy(dtype))
-            number = "x.fillna(0), or "
-            fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
-            what, first = " with missing values", f"{fill}x.dropna()"
-        raise refused(f"a pandas {type(x).__name__}{what}", first)
+            number_fill = "x.fillna(0), or "
+            fill_call = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number_fill)
+            noun, first_call = " with missing values", f"{fill_call}x.dropna()"
+        raise refused(f"a pandas {type(x).__name__}{noun}", first_call)
 
     def is_sparse(self, x: AnyArray) -> bool:
         import pandas as pd
@@ -60,17 +60,17 @@ def _plain_dtype(x: AnyArray) -> Any:
 
     dtype = x.dtype
     is_known = type(dtype).__module__.partition(".")[0] in ("numpy", "pandas")
-    plain = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
+    plain_dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
     # the nullable dtypes and the Arrow dtypes of pandas have a `numpy_dtype`
-    plain = getattr(plain, "numpy_dtype", plain)
-    zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
-    if is_known and plain.kind in "biufcmM" and zone is None:
-        return plain
-    name = "DatetimeTZDtype" if zone is not None else type(dtype).__name__
-    first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype)")
+    plain_dtype = getattr(plain_dtype, "numpy_dtype", plain_dtype)
+    time_zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    if is_known and plain_dtype.kind in "biufcmM" and time_zone is None:
+        return plain_dtype
+    type_name = "DatetimeTZDtype" if time_zone is not None else type(dtype).__name__
+    first_call = REMEDIES.get(type_name, "pandas.to_numeric(x), or x.astype(dtype)")
     if not isinstance(x, pd.Series):  # an Index has x.codes in place of x.cat.codes
-        first = first.replace(".cat.", ".").replace(".dt.", ".")
-    raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first, dtype)
+        first_call = first_call.replace(".cat.", ".").replace(".dt.", ".")
+    raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first_call, dtype)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -33,41 +33,41 @@ class PolarsSource(Source):
         import polars as pl
 
         if isinstance(x, pl.LazyFrame):
-            what, first = ", a frame that is not computed yet,", "x.collect()"
+            noun, first_call = ", a frame that is not computed yet,", "x.collect()"
         elif isinstance(x, pl.DataFrame):
-            what, first = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
+            noun, first_call = ", a frame of columns,", "x.to_numpy(), or select a column: x[name]"
         else:
             _refuse_dtype(x.dtype)
-            inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
-            if not (x.null_count() or inside.null_count()):
+            elements = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
+            if not (x.null_count() or elements.null_count()):
                 return x.to_numpy()
-            name = inside.dtype.base_type().__name__
-            value = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(name, "0")
-            what, first = " with missing values", "x.drop_nulls()"
-            if isinstance(x.dtype, pl.Array) and not x.null_count() and value:
-                first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
-            elif value and not isinstance(x.dtype, pl.Array):
-                first = f"x.fill_null({value}), or {first}"
-        raise refused(f"a Polars {type(x).__name__}{what}", first)
+            name = elements.dtype.base_type().__name__
+            fill = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(name, "0")
+            noun, first_call = " with missing values", "x.drop_nulls()"
+            if isinstance(x.dtype, pl.Array) and not x.null_count() and fill:
+                first_call = f"x.reshape((-1,)).fill_null({fill}).reshape((-1, *x.dtype.shape))"
+            elif fill and not isinstance(x.dtype, pl.Array):
+                first_call = f"x.fill_null({fill}), or {first_call}"
+        raise refused(f"a Polars {type(x).__name__}{noun}", first_call)
 
 
 def _refuse_dtype(dtype: Any) -> None:
     """Raise an error for a dtype that NumPy lacks, or stores only as Python objects."""
     import polars as pl
 
-    of = dtype
-    while isinstance(of, pl.Array):
-        of = of.inner
-    name = of.base_type().__name__
-    numeric = (of.is_integer() or of.is_float()) and not name.endswith("128")
-    date = name in ("Date", "Datetime", "Duration") and getattr(of, "time_zone", None) is None
-    if numeric or date or name == "Boolean":
+    base = dtype
+    while isinstance(base, pl.Array):
+        base = base.inner
+    name = base.base_type().__name__
+    is_numeric = (base.is_integer() or base.is_float()) and not name.endswith("128")
+    is_date = name in ("Date", "Datetime", "Duration") and getattr(base, "time_zone", None) is None
+    if is_numeric or is_date or name == "Boolean":
         return
-    number = "polars.Float64"
+    number_type = "polars.Float64"
     if isinstance(dtype, pl.Array):
-        number = "polars.Array(polars.Float64, x.dtype.shape)"
-    first = REMEDIES.get(name, f"x.cast({number}), if the values are numbers")
-    raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
+        number_type = "polars.Array(polars.Float64, x.dtype.shape)"
+    first_call = REMEDIES.get(name, f"x.cast({number_type}), if the values are numbers")
+    raise refused(f"a Polars Series of dtype {dtype!s:.80}", first_call, dtype)
 
 
 def arrayferry_sources() -> list[Source]:

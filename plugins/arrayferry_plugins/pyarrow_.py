@@ -37,33 +37,33 @@ class ArrowSource(Source):
         import pyarrow as pa
 
         if isinstance(x, (pa.Table, pa.RecordBatch)):
-            what = f"a pyarrow {type(x).__name__}, a frame of columns,"
-            raise refused(what, remedy="Select a column first: x[name].")
-        tensor, axes = _refuse_type(x.type)
+            noun = f"a pyarrow {type(x).__name__}, a frame of columns,"
+            raise refused(noun, remedy="Select a column first: x[name].")
+        tensor_shape, tensor_axes = _refuse_type(x.type)
         _refuse_missing(x)
         if isinstance(x, pa.ChunkedArray):
-            parts = [chunk for chunk in x.chunks if len(chunk)] or [pa.nulls(0, x.type)]
-            if len(parts) > 1:
-                arrays = [self.to_numpy(part) for part in parts]
+            chunks = [chunk for chunk in x.chunks if len(chunk)] or [pa.nulls(0, x.type)]
+            if len(chunks) > 1:
+                arrays = [self.to_numpy(chunk) for chunk in chunks]
                 if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
                     raise _ragged(x)
                 return np.concatenate(arrays)
-            x = parts[0]
-        shape, flat = [len(x)], "x"
+            x = chunks[0]
+        shape, flat_call = [len(x)], "x"
         if isinstance(x, pa.ExtensionArray):
-            x, flat = x.storage, "x.cast(x.type.storage_type)"
+            x, flat_call = x.storage, "x.cast(x.type.storage_type)"
         while _is_list(x.type):
             lengths = x.value_lengths().to_numpy()
             if len(lengths) and (lengths != lengths[0]).any():
                 raise _ragged(x)
             shape.append(getattr(x.type, "list_size", lengths[0] if len(lengths) else 0))
             x = x.flatten()  # x.values would contain the elements outside of a slice too
-            flat = f"pyarrow.compute.list_flatten({flat})"
-            _refuse_missing(x, flat)
-        if tensor is not None:
-            shape = [shape[0], *tensor]
+            flat_call = f"pyarrow.compute.list_flatten({flat_call})"
+            _refuse_missing(x, flat_call)
+        if tensor_shape is not None:
+            shape = [shape[0], *tensor_shape]
         values = x.to_numpy(zero_copy_only=False).reshape(shape)
-        return values.transpose(0, *(axis + 1 for axis in axes)) if axes else values
+        return values.transpose(0, *(axis + 1 for axis in tensor_axes)) if tensor_axes else values
 
 
 class TensorSource(Source):
@@ -100,17 +100,17 @@ def _refuse_missing(x: AnyArray, flat: str = "x") -> None:
     from pyarrow import types
 
     if x.null_count:
-        value = "False" if types.is_boolean(x.type) else "0"
-        filled = types.is_primitive(x.type) and not types.is_temporal(x.type)
-        first = f"{flat}.fill_null({value}), or " if filled else ""
-        end = "" if flat == "x" else ", and reshape the result"
-        what = f"a pyarrow {type(x).__name__} with missing values"
-        raise refused(what, f"{first}{flat}.drop_null(){end}")
+        fill_value = "False" if types.is_boolean(x.type) else "0"
+        can_fill = types.is_primitive(x.type) and not types.is_temporal(x.type)
+        first_call = f"{flat}.fill_null({fill_value}), or " if can_fill else ""
+        ending = "" if flat == "x" else ", and reshape the result"
+        noun = f"a pyarrow {type(x).__name__} with missing values"
+        raise refused(noun, f"{first_call}{flat}.drop_null(){ending}")
 
 
 def _ragged(x: AnyArray) -> Exception:
-    first = "pyarrow.compute.list_flatten(x), which joins the values of all lists"
-    return refused(f"a pyarrow {type(x).__name__} of lists of different lengths", first)
+    first_call = "pyarrow.compute.list_flatten(x), which joins the values of all lists"
+    return refused(f"a pyarrow {type(x).__name__} of lists of different lengths", first_call)
 
 
 def _is_list(kind: Any) -> bool:
@@ -127,26 +127,26 @@ def _refuse_type(arrow_type: Any) -> tuple[list[int] | None, list[int]]:
     import pyarrow as pa
     from pyarrow import types
 
-    kind, shape, axes = arrow_type, None, None
-    if isinstance(kind, pa.FixedShapeTensorType):
-        kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
+    subtype, shape, axes = arrow_type, None, None
+    if isinstance(subtype, pa.FixedShapeTensorType):
+        subtype, shape, axes = subtype.value_type, list(subtype.shape), subtype.permutation
         if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
-            why = ": pyarrow itself reads and writes such tensors in different orders"
+            reason = ": pyarrow itself reads and writes such tensors in different orders"
             remedy = "Call x.cast(x.type.storage_type) first, and reshape the result."
-            raise refused(f"tensors of the permutation {axes}", why=why, remedy=remedy)
-    while _is_list(kind):
-        kind = kind.value_type
-    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    date = types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind)
-    if number or (date and getattr(kind, "tz", None) is None):
+            raise refused(f"tensors of the permutation {axes}", why=reason, remedy=remedy)
+    while _is_list(subtype):
+        subtype = subtype.value_type
+    is_number = types.is_integer(subtype) or types.is_floating(subtype) or types.is_boolean(subtype)
+    is_date = types.is_date(subtype) or types.is_timestamp(subtype) or types.is_duration(subtype)
+    if is_number or (is_date and getattr(subtype, "tz", None) is None):
         return shape, axes or []
-    name = str(kind).partition("[")[0].partition("<")[0]
-    first = REMEDIES.get(name, "x.cast('float64'), if the values are numbers")
+    type_name = str(subtype).partition("[")[0].partition("<")[0]
+    first_call = REMEDIES.get(type_name, "x.cast('float64'), if the values are numbers")
     if _is_list(arrow_type):
-        first = "pyarrow.compute.list_flatten(x), and convert the result"
-    elif isinstance(kind, pa.BaseExtensionType):
-        first = "x.cast(x.type.storage_type)"
-    raise refused(f"a pyarrow array of type {arrow_type!s:.80}", first, arrow_type)
+        first_call = "pyarrow.compute.list_flatten(x), and convert the result"
+    elif isinstance(subtype, pa.BaseExtensionType):
+        first_call = "x.cast(x.type.storage_type)"
+    raise refused(f"a pyarrow array of type {arrow_type!s:.80}", first_call, arrow_type)
 
 
 def arrayferry_sources() -> list[Source]:

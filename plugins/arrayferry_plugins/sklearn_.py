@@ -36,11 +36,11 @@ class Estimators(Container):
         if not children:
             return value
         if hasattr(value, "__sklearn_array_api_convert__"):
-            rest = iter(children)
-            return value.__sklearn_array_api_convert__(lambda _: next(rest))
-        new = copy.copy(value)
-        vars(new).update(zip(_learned(value), children, strict=True))
-        return new
+            remaining = iter(children)
+            return value.__sklearn_array_api_convert__(lambda _: next(remaining))
+        copied = copy.copy(value)
+        vars(copied).update(zip(_learned(value), children, strict=True))
+        return copied
 
     def steps(self, value: AnyTree) -> list[str]:
         if hasattr(value, "__sklearn_array_api_convert__"):
@@ -50,17 +50,17 @@ class Estimators(Container):
 
 def _learned(estimator: Any) -> dict[str, Any]:
     """Return the attributes of an estimator that contain numeric arrays or other estimators with such attributes."""
-    supports = False
+    supports_array_api = False
     # scikit-learn has no tags before 1.6, and estimators of other packages may raise an error
     with suppress(Exception):
-        supports = bool(estimator.__sklearn_tags__().array_api_support)
-    return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
+        supports_array_api = bool(estimator.__sklearn_tags__().array_api_support)
+    return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports_array_api)}
 
 
 def _holds_arrays(value: AnyTree, supports: bool) -> bool:
     if isinstance(value, (list, tuple, dict)):
-        parts = value.values() if isinstance(value, dict) else value
-        return any(_holds_arrays(part, supports) for part in parts)
+        members = value.values() if isinstance(value, dict) else value
+        return any(_holds_arrays(member, supports) for member in members)
     if hasattr(value, "get_params") and not isinstance(value, type):
         return hasattr(value, "__sklearn_array_api_convert__") or bool(_learned(value))
     # do not convert arrays of strings, such as names of classes: other libraries have no strings

@@ -23,21 +23,21 @@ class TensorDicts(Container):
         if not all(map(_fits_tensordict, children)):
             if _is_lazy(value):
                 return _dense(value, children)
-            plain = [c.to_dict() if td.is_tensor_collection(c) else c for c in children]
-            return dict(zip(value.keys(), plain, strict=True))
+            plain_children = [c.to_dict() if td.is_tensor_collection(c) else c for c in children]
+            return dict(zip(value.keys(), plain_children, strict=True))
         if _is_lazy(value):
-            names = {"stack_dim": value.stack_dim, "stack_dim_name": value.names[value.stack_dim]}
-            return type(value)(*children, **names) if children else value
-        moved, rest = {child.device for child in children} - {value.device}, iter(children)
-        at = {"device": moved.pop() if value.device and moved else value.device}
+            options = {"stack_dim": value.stack_dim, "stack_dim_name": value.names[value.stack_dim]}
+            return type(value)(*children, **options) if children else value
+        new_devices, rest = {child.device for child in children} - {value.device}, iter(children)
+        kwargs = {"device": new_devices.pop() if value.device and new_devices else value.device}
         if any(value.names):
-            at["names"] = value.names
+            kwargs["names"] = value.names
         if children:  # a block of a stream has a shorter batch than `value`
-            at["batch_size"] = children[0].shape[: value.batch_dims]
-        new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
+            kwargs["batch_size"] = children[0].shape[: value.batch_dims]
+        built = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **kwargs)
         if isinstance(value, td.TensorDictParams):
-            new = td.TensorDictParams(new, no_convert="skip")
-        return new.lock_() if value.is_locked else new
+            built = td.TensorDictParams(built, no_convert="skip")
+        return built.lock_() if value.is_locked else built
 
     def steps(self, value: AnyTree) -> list[str]:
         if _is_lazy(value):
@@ -61,29 +61,29 @@ class TensorClasses(Container):
     def children(self, value: AnyTree) -> list[Any]:
         import tensordict as td
 
-        tensors = value._tensordict
-        return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(tensors)
+        tensor_dict = value._tensordict
+        return [value.data] if td.is_non_tensor(value) else TENSOR_DICTS.children(tensor_dict)
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         import tensordict as td
 
-        data = {"data": children[0]} if td.is_non_tensor(value) else {}
-        tensors = TENSOR_DICTS.rebuild(value._tensordict, [] if data else children)
-        fields = value._non_tensordict | data
-        if isinstance(tensors, dict):
-            items = tensors | fields
-            names = () if data else value.__dataclass_fields__
+        data_field = {"data": children[0]} if td.is_non_tensor(value) else {}
+        rebuilt_tensors = TENSOR_DICTS.rebuild(value._tensordict, [] if data_field else children)
+        other_fields = value._non_tensordict | data_field
+        if isinstance(rebuilt_tensors, dict):
+            all_fields = rebuilt_tensors | other_fields
+            field_names = () if data_field else value.__dataclass_fields__
             # add fields that are None, which TensorDict 0.15 does not store
-            return items | {name: None for name in names if name not in items}
-        new = object.__new__(type(value))
-        vars(new).update(vars(value), _tensordict=tensors, _non_tensordict=fields)
-        return new
+            return all_fields | {name: None for name in field_names if name not in all_fields}
+        built = object.__new__(type(value))
+        vars(built).update(vars(value), _tensordict=rebuilt_tensors, _non_tensordict=other_fields)
+        return built
 
     def steps(self, value: AnyTree) -> list[str]:
         import tensordict as td
 
-        inside = [] if td.is_non_tensor(value) else TENSOR_DICTS.steps(value._tensordict)
-        return [f".{step[2:-2]}" if step[0] == "[" else step for step in inside] or [""]
+        inner_steps = [] if td.is_non_tensor(value) else TENSOR_DICTS.steps(value._tensordict)
+        return [f".{step[2:-2]}" if step[0] == "[" else step for step in inner_steps] or [""]
 
     def static(self, value: AnyTree) -> Any:
         import tensordict as td
@@ -111,10 +111,10 @@ def _fits_tensordict(child: Any) -> bool:
 
 def _dense(value: AnyTree, children: list[Any]) -> Any:
     """Return a lazy stack as a dict of arrays of the library to which its children were converted."""
-    dense = _as_dict(value)
-    like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
+    dense_dict = _as_dict(value)
+    like_array = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
     # allow narrowing here: the conversion of the children has checked it with the user's options
-    return convert(dense, like=like, narrowing="allow", unsupported="keep")
+    return convert(dense_dict, like=like_array, narrowing="allow", unsupported="keep")
 
 
 def _as_dict(value: AnyTree) -> Any:

@@ -18,12 +18,12 @@ class Batches(Container):
         return list(vars(value).values())
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        items = dict(zip(vars(value), children, strict=True))
-        if all(child is vars(value)[key] or _fits_batch(child) for key, child in items.items()):
-            new = object.__new__(type(value))
-            vars(new).update(items)
-            return new
-        return {k: c.to_dict() if isinstance(c, type(value)) else c for k, c in items.items()}
+        members = dict(zip(vars(value), children, strict=True))
+        if all(child is vars(value)[key] or _fits_batch(child) for key, child in members.items()):
+            rebuilt = object.__new__(type(value))
+            vars(rebuilt).update(members)
+            return rebuilt
+        return {key: c.to_dict() if isinstance(c, type(value)) else c for key, c in members.items()}
 
     def steps(self, value: AnyTree) -> list[str]:
         return [f"[{key!r}]" for key in vars(value)]

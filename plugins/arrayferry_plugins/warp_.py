@@ -22,8 +22,8 @@ class WarpDevices(Devices):
     """The CPU and the GPUs, the current device first."""
 
     def names(self) -> tuple[str, ...]:
-        default, names = self.default(), [str(d) for d in _warp().get_devices()]
-        return (default, *(name for name in names if name != default))
+        default_name, names = self.default(), [str(device) for device in _warp().get_devices()]
+        return (default_name, *(name for name in names if name != default_name))
 
     def default(self) -> str:
         return str(_warp().get_device())
@@ -80,9 +80,9 @@ class WarpBackend(Backend):
     def to_numpy(self, x: AnyArray) -> Any:
         x = _array_in(x)
         if x.device is None:
-            what = "a warp.array without memory, such as an annotation of a kernel,"
+            noun = "a warp.array without memory, such as an annotation of a kernel,"
             raise refused(
-                what, remedy="Make an array with values, such as warp.zeros(shape, dtype)."
+                noun, remedy="Make an array with values, such as warp.zeros(shape, dtype)."
             )
         return x.numpy()
 
@@ -109,12 +109,12 @@ def _warp() -> Any:
     import warp
 
     with _setting_level:
-        level = warp.config.log_level
-        warp.config.log_level = max(level, warp.LOG_WARNING)
+        log_level = warp.config.log_level
+        warp.config.log_level = max(log_level, warp.LOG_WARNING)
         try:
             warp.init()
         finally:
-            warp.config.log_level = level
+            warp.config.log_level = log_level
     return warp
 
 

@@ -23,16 +23,16 @@ class DataArrays(Container):
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
         cls, cause = type(children[0]), None
         try:
-            new = value.copy(deep=False, data=children[0])
+            rebuilt = value.copy(deep=False, data=children[0])
             # false if xarray has turned an unsupported array into a NumPy array
-            if isinstance(new.data, cls):
-                return new
+            if isinstance(rebuilt.data, cls):
+                return rebuilt
         except Exception as error:
             cause = error
-        index = type(getattr(value, "variable", value)).__name__ == "IndexVariable"
-        what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
+        is_axis = type(getattr(value, "variable", value)).__name__ == "IndexVariable"
+        noun = "the coordinate of a dimension" if is_axis else f"a {type(value).__name__} of xarray"
         raise ConversionError(
-            f"{what} cannot contain a {type_name(cls)}",
+            f"{noun} cannot contain a {type_name(cls)}",
             remedy="Convert only the arrays: x.data, or for a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
@@ -114,8 +114,8 @@ class Stored:
 def _streamed(value: Any) -> Any:
     """Return the array of a `DataArray` or `Variable`, or a `Stored` if the array is in a file. Nothing is read."""
     variable = getattr(value, "variable", value)
-    lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
-    return Stored(variable) if lazy else variable.data
+    is_lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
+    return Stored(variable) if is_lazy else variable.data
 
 
 def _variables(dataset: Any) -> dict[Any, Any]:
@@ -137,9 +137,9 @@ class XarraySource(StoredSource):
 
     def stored(self, x: AnyArray) -> Sequence[int] | None:
         encoding = x.variable.encoding
-        stored = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
-        fits = isinstance(stored, (tuple, list)) and len(stored) == len(x.shape) and all(stored)
-        return stored if fits else None
+        chunks = encoding.get("shards") or encoding.get("chunks") or encoding.get("chunksizes")
+        is_valid = isinstance(chunks, (tuple, list)) and len(chunks) == len(x.shape) and all(chunks)
+        return chunks if is_valid else None
 
 
 _SOURCE = XarraySource()

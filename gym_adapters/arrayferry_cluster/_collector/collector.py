@@ -179,24 +179,24 @@ class Collector(Iterator[Trajectory[ArrT]]):
             env_params, max_episode_steps, infos, final_observation,
             af.convert(wrapper_state, "numpy", copy=True),
         )  # fmt: skip
-        rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
-        data = to_bytes(plan, "the policy or the environment")
+        state, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
+        plan_bytes = to_bytes(plan, "the policy or the environment")
         n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
-        weights = _pickled_weights(policy_params)
+        pickled_weights = _pickled_weights(policy_params)
         self._cluster = cluster = Cluster(client, n_workers, workers, resources)
-        self._runner = Runner(cluster, Sent(cluster, weights), timeout)
+        self._runner = Runner(cluster, Sent(cluster, pickled_weights), timeout)
         self._process = os.getpid()
         self.closed = False
         try:
-            while not (living := cluster.check_workers(timeout)):
+            while not (addresses := cluster.check_workers(timeout)):
                 time.sleep(0.05)
-            self.groups: int = min(groups or len(living), self.num_envs)
+            self.groups: int = min(groups or len(addresses), self.num_envs)
             bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
-            sent, kind = Sent(cluster, data), ActorGroup if env is None else TaskGroup
-            for index, (first, last) in enumerate(itertools.pairwise(bounds)):
-                group_state = layout.unflatten([array[first:last] for array in rows])
-                setup = GroupSetup(index, first, last - first, factories[first:last], group_state)
-                self._runner.groups.append(kind(cluster, sent, setup, timeout))
+            sent, group_type = Sent(cluster, plan_bytes), ActorGroup if env is None else TaskGroup
+            for index, (start, stop) in enumerate(itertools.pairwise(bounds)):
+                group_state = layout.unflatten([array[start:stop] for array in state])
+                setup = GroupSetup(index, start, stop - start, factories[start:stop], group_state)
+                self._runner.groups.append(group_type(cluster, sent, setup, timeout))
             spaces = self._runner.spaces() if env is None else [_spaces(env, max_episode_steps)]
             self._runner.positions = (Position(0),) * self.groups
             _check_common(spaces)
@@ -225,14 +225,14 @@ class Collector(Iterator[Trajectory[ArrT]]):
         self._require_open()
         runner = self._runner
         self._began_at = self._began_at or time.perf_counter()
-        groups = runner.all_ready() if self._is_sync else runner.first_ready()
-        before, after = runner.positions, runner.after(groups)
-        trajectories: Trajectory[ArrT] = self._convert(joined(groups))
+        ready_groups = runner.all_ready() if self._is_sync else runner.first_ready()
+        positions_before, positions_after = runner.positions, runner.after(ready_groups)
+        trajectories: Trajectory[ArrT] = self._convert(joined(ready_groups))
         try:  # if Ctrl-C interrupts the return, no segment may be lost
-            runner.positions = after
+            runner.positions = positions_after
             return trajectories
         except BaseException:
-            runner.positions = before
+            runner.positions = positions_before
             raise
 
     def update(self, policy_params: AnyTree) -> None:
@@ -247,8 +247,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
         self._require_open()
         if self._has_module and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        weights = _pickled_weights(policy_params)
-        self._runner.weights = Sent(self._cluster, weights, self.version + 1)
+        pickled_weights = _pickled_weights(policy_params)
+        self._runner.weights = Sent(self._cluster, pickled_weights, self.version + 1)
 
     @property
     def version(self) -> int:
@@ -259,11 +259,11 @@ class Collector(Iterator[Trajectory[ArrT]]):
     def stats(self) -> CollectorStats:
         """The progress so far: steps, segments, seconds and lost workers."""
         runner = self._runner
-        numbers = [position.number for position in runner.positions]
-        steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
+        counts = [position.number for position in runner.positions]
+        env_steps = sum(n * g.setup.num_envs for n, g in zip(counts, runner.groups, strict=True))
         seconds = 0.0 if self._began_at is None else time.perf_counter() - self._began_at
-        lost = sum(group.status.losses for group in runner.groups)
-        return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
+        num_lost = sum(group.status.losses for group in runner.groups)
+        return CollectorStats(env_steps * self.num_steps, sum(counts), seconds, num_lost)
 
     def statistics(self) -> list[dict[str, Any]]:
         """Return the statistics of the kernels of each group, after the trajectories returned so far.
@@ -310,10 +310,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 remedy="Make a new collector with the last weights and another seed. It begins with new episodes.",
             )
         positions = tuple(Position(*position) for position in state["positions"])
-        loaded, expected = (len(positions), state["seed"]), (self.groups, self.seed)
-        if loaded != expected:
+        loaded_options, expected_options = (len(positions), state["seed"]), (self.groups, self.seed)
+        if loaded_options != expected_options:
             raise af.OptionError(
-                f"the state has (groups, seed) = {loaded}, but {self!r} has {expected}",
+                f"the state has (groups, seed) = {loaded_options}, but {self!r} has {expected_options}",
                 remedy="Pass the state of a collector with the same options.",
             )
         for group in runner.groups:
@@ -359,8 +359,8 @@ class Collector(Iterator[Trajectory[ArrT]]):
 
     @never_raises
     def __repr__(self) -> str:
-        ended = ", closed" if self.closed else ""
-        return f"<Collector of {self.num_envs} environments in {self.groups} groups{ended}>"
+        closed_text = ", closed" if self.closed else ""
+        return f"<Collector of {self.num_envs} environments in {self.groups} groups{closed_text}>"
 
 
 def _environments(
@@ -372,7 +372,7 @@ def _environments(
     if isinstance(envs, FunctionalEnv):
         return envs, []
     makers = list(envs) if isinstance(envs, Sequence) else []
-    if not makers or any(not callable(each) or isinstance(each, Env) for each in makers):
+    if not makers or any(not callable(maker) or isinstance(maker, Env) for maker in makers):
         raise af.OptionError(
             f"envs={envs!r:.80} is not a list of functions",
             remedy="Pass a list of functions that make one environment each, such as [lambda: gym.make(...)] * n, or pass a FunctionalEnv.",
@@ -383,16 +383,16 @@ def _environments(
             f"num_envs={num_envs!r:.80}, env_params, wrapper_state and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
             remedy="Leave these options out, and set parameters and limits in the functions.",
         )
-    pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}
-    return None, [pickled[id(each)] for each in makers]
+    pickled_by_id = {id(maker): to_bytes(maker, f"{maker!r:.80} of envs") for maker in makers}
+    return None, [pickled_by_id[id(maker)] for maker in makers]
 
 
 def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
     """Return the spaces of observations and actions of a `FunctionalEnv`. The spaces may depend on `limit`."""
     if not env.kernels:
         return env.observation_space, env.action_space
-    outside = env.chain(limit_of(limit, env.max_episode_steps)).outside
-    return outside.observation, outside.action
+    outer_spaces = env.chain(limit_of(limit, env.max_episode_steps)).outside
+    return outer_spaces.observation, outer_spaces.action
 
 
 def _seconds(timeout: Any) -> float:
@@ -407,12 +407,12 @@ def _seconds(timeout: Any) -> float:
 
 def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
     """Check that all environments have the same spaces of observations and actions."""
-    for index, env_spaces in enumerate(spaces):
+    for env_index, env_spaces in enumerate(spaces):
         if env_spaces != spaces[0]:
             raise SpaceMismatchError(
-                f"environment {index} has the spaces {env_spaces[0]} and {env_spaces[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
+                f"environment {env_index} has the spaces {env_spaces[0]} and {env_spaces[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
                 remedy="Pass environments with the same spaces, or wrap them so that their spaces are the same.",
-                indices=(index,),
+                indices=(env_index,),
             )
 
 

@@ -38,7 +38,7 @@ class Runner:
     def spaces(self) -> list[Any]:
         """Make all ordinary environments, and return the observation and action space of each."""
         self.positions = tuple(Position(SPACES) for _ in self.groups)
-        return [each for group in self.all_ready() for each in group.ready[0].reply]
+        return [env_spaces for group in self.all_ready() for env_spaces in group.ready[0].reply]
 
     def all_ready(self) -> Sequence[Group]:
         """Wait until the next segment of each group is ready, and return all groups."""
@@ -51,10 +51,10 @@ class Runner:
         Request another segment of this group, so that the group need not wait for the user.
         """
         self._wait(AHEAD, any)
-        ready = [group for group in self.groups if group.ready]
-        first = min(ready, key=lambda group: group.ready[0].arrived)
-        self._ask(first, AHEAD + 1)
-        return [first]
+        ready_groups = [group for group in self.groups if group.ready]
+        first_group = min(ready_groups, key=lambda group: group.ready[0].arrived)
+        self._ask(first_group, AHEAD + 1)
+        return [first_group]
 
     def after(self, groups: Sequence[Group]) -> tuple[Position, ...]:
         """Return the positions of all groups after the next segment of each of `groups` is returned to the user."""
@@ -66,13 +66,13 @@ class Runner:
 
     def close(self) -> None:
         """Release all futures and actors, and close the cluster."""
-        homes = [group.status.home for group in self.groups if group.status.home is not None]
+        futures = [group.status.home for group in self.groups if group.status.home is not None]
         for group in self.groups:
             group.status = group.status._replace(jobs=(), home=None, actor=None)
             group.plan.release()
         self.positions = tuple(Position(position.number) for position in self.positions)
         self.weights.release()
-        self._cluster.cancel(homes)
+        self._cluster.cancel(futures)
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
@@ -88,7 +88,7 @@ class Runner:
             arrayferry.OptionError: the call is in the thread of the client's event loop.
         """
         self._cluster.check_thread()
-        begun = time.monotonic()
+        begun_at = time.monotonic()
         for group, position in zip(self.groups, self.positions, strict=True):
             group.forget(position.number)
         while True:
@@ -98,7 +98,7 @@ class Runner:
                 self._ask(group, most)
             if enough([bool(group.ready) for group in self.groups]):
                 return
-            time.sleep(min(0.01, 0.0002 + (time.monotonic() - begun) / 40))
+            time.sleep(min(0.01, 0.0002 + (time.monotonic() - begun_at) / 40))
             if time.monotonic() - self._checked > min(self._timeout / 4, 5.0):
                 self._cluster.check_workers(self._timeout)
                 for group in self.groups:
@@ -107,6 +107,6 @@ class Runner:
 
     def _ask(self, group: Group, most: int) -> None:
         position = self.positions[group.setup.index]
-        while (count := len(group.status.jobs)) < most:
-            if not group.ask(position.number + count, self.weights, position):
+        while (num_jobs := len(group.status.jobs)) < most:
+            if not group.ask(position.number + num_jobs, self.weights, position):
                 return

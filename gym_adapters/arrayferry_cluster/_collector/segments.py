@@ -19,52 +19,52 @@ def joined(groups: Sequence[Group]) -> Trajectory:
     """
     for group in groups:
         _check(group)
-    parts: Sequence[Trajectory] = [group.ready[0].reply.steps for group in groups]
-    if parts[0].info is not None:
-        parts = _filled(parts)
-    flat = [af.flatten(part) for part in parts]
-    steps, layout = flat[0]
+    trajectories: Sequence[Trajectory] = [group.ready[0].reply.steps for group in groups]
+    if trajectories[0].info is not None:
+        trajectories = _filled(trajectories)
+    flattened = [af.flatten(trajectory) for trajectory in trajectories]
+    joined_arrays, layout = flattened[0]
     try:
-        if any(other != layout for _, other in flat):
+        if any(other_layout != layout for _, other_layout in flattened):
             raise ValueError(
-                f"their structures are {' and '.join(sorted({str(other) for _, other in flat}))}"
+                f"their structures are {' and '.join(sorted({str(other_layout) for _, other_layout in flattened}))}"
             )
-        if len(flat) > 1:
-            columns = zip(*(arrays for arrays, _ in flat), strict=True)
-            steps = [np.concatenate(column, axis=1) for column in columns]
+        if len(flattened) > 1:
+            columns = zip(*(arrays for arrays, _ in flattened), strict=True)
+            joined_arrays = [np.concatenate(column, axis=1) for column in columns]
     except ValueError as error:
         raise af.OptionError(
             f"the results of the groups cannot be concatenated: {error}",
             remedy="Return the same structure and shapes for all environments, or pass groups=1.",
         ) from error
-    counts = [group.setup.num_envs for group in groups]
-    whole: Trajectory = layout.unflatten(steps)
-    return whole._replace(
-        version=np.repeat([group.ready[0].reply.version for group in groups], counts),
-        group=np.repeat([group.setup.index for group in groups], counts),
-        restarted=np.repeat([group.ready[0].restarted for group in groups], counts),
+    env_counts = [group.setup.num_envs for group in groups]
+    joined_trajectory: Trajectory = layout.unflatten(joined_arrays)
+    return joined_trajectory._replace(
+        version=np.repeat([group.ready[0].reply.version for group in groups], env_counts),
+        group=np.repeat([group.setup.index for group in groups], env_counts),
+        restarted=np.repeat([group.ready[0].restarted for group in groups], env_counts),
     )
 
 
 def _check(group: Group) -> None:
     """Check that the arrays of actions, extras and infos have a row for each environment."""
-    count, steps = group.setup.num_envs, group.ready[0].reply.steps
+    num_envs, trajectory = group.setup.num_envs, group.ready[0].reply.steps
     for name in ("action", "extras", "info"):
-        for array in af.flatten(getattr(steps, name))[0]:
-            if array.shape[1:2] != (count,):
+        for array in af.flatten(getattr(trajectory, name))[0]:
+            if array.shape[1:2] != (num_envs,):
                 raise af.OptionError(
-                    f"{name} of the {count} environments of {group} has the shape {array.shape[1:]} in a step",
+                    f"{name} of the {num_envs} environments of {group} has the shape {array.shape[1:]} in a step",
                     remedy="Return arrays whose first axis is the axis of environments.",
                 )
 
 
 def _filled(parts: Sequence[Trajectory]) -> list[Trajectory]:
     """Return trajectories in which arrays of zeros replace infos that no environment of a group provided."""
-    infos = [dict(part.info) for part in parts]
+    infos = [dict(trajectory.info) for trajectory in parts]
     for name in infos[0]:
         arrays = [info[name] for info in infos if info[name] is not None]
-        like = arrays[0] if arrays else np.zeros((0, 0))
+        example = arrays[0] if arrays else np.zeros((0, 0))
         for info in infos:
             if info[name] is None:
-                info[name] = np.zeros(info[f"_{name}"].shape + like.shape[2:], like.dtype)
-    return [part._replace(info=info) for part, info in zip(parts, infos, strict=True)]
+                info[name] = np.zeros(info[f"_{name}"].shape + example.shape[2:], example.dtype)
+    return [trajectory._replace(info=info) for trajectory, info in zip(parts, infos, strict=True)]

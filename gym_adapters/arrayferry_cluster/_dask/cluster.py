@@ -45,11 +45,11 @@ class Cluster:
     """
 
     def __init__(self, client: Any, n_workers: int, workers: Any, resources: Any) -> None:
-        names, amounts = list(workers or ()), dict(resources or {})
+        worker_names, amounts = list(workers or ()), dict(resources or {})
         if (
             isinstance(workers, str)
-            or (workers is not None and not names)
-            or not all(isinstance(name, str) for name in names)
+            or (workers is not None and not worker_names)
+            or not all(isinstance(name, str) for name in worker_names)
             or not all(isinstance(amount, numbers.Real) for amount in amounts.values())
         ):
             raise af.OptionError(
@@ -57,7 +57,7 @@ class Cluster:
                 remedy="Pass a list of addresses or names of workers, and a dict such as {'GPU': 1}. "
                 "client.scheduler_info() shows both.",
             )
-        self._workers = names or None
+        self._workers = worker_names or None
         self._resources = amounts
         # maps str(name) to the name of each worker, since Dask also has names that are numbers
         self._aliases: dict[str, Any] = {}
@@ -113,15 +113,15 @@ class Cluster:
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
                 remedy="Connect a new client to a scheduler, and make another collector with this client.",
             ) from error
-        self._aliases |= {str(each.get("name")): each.get("name") for each in workers.values()}
-        self.seen = sorted(at for at, worker in workers.items() if self._fits(at, worker))
+        self._aliases |= {str(info.get("name")): info.get("name") for info in workers.values()}
+        self.seen = sorted(addr for addr, worker in workers.items() if self._fits(addr, worker))
         return self.seen
 
     def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
-        names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
+        names, resources = {address, str(worker.get("name"))}, worker.get("resources", {})
         if address in self._hung or not (self._workers is None or names & set(self._workers)):
             return False
-        return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
+        return all(resources.get(name, 0) >= amount for name, amount in self._resources.items())
 
     def check_workers(self, timeout: float) -> list[str]:
         """Return the addresses of the workers that may be used.
@@ -130,17 +130,17 @@ class Cluster:
             NoWorkerError: repeated calls found no worker for `timeout` seconds.
             SchedulerLostError: the scheduler cannot be reached.
         """
-        living, now = self.living(), time.monotonic()
+        addresses, now = self.living(), time.monotonic()
         since, self._empty_since = self._empty_since, None
-        wanted, self._wanted = self._wanted, None
-        if not living:
+        wanted_task, self._wanted = self._wanted, None
+        if not addresses:
             if since is not None and now - since > timeout:
                 raise NoWorkerError(
                     f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
                     remedy="Start workers, wait for them by client.wait_for_workers(n), and try again.",
                 )
-            self._empty_since, self._wanted = since or now, wanted or self.submit(_same, b"")
-        return living
+            self._empty_since, self._wanted = since or now, wanted_task or self.submit(_same, b"")
+        return addresses
 
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
         """Submit a task or an actor, and return its future.
@@ -153,10 +153,10 @@ class Cluster:
         """
         workers = [self._aliases.get(name, name) for name in self._workers or ()] or None
         workers = self.living() if self._hung else workers
-        prefers = group >= 0 and workers is None and len(self.seen) > 0
-        if prefers:
+        prefers_worker = group >= 0 and workers is None and len(self.seen) > 0
+        if prefers_worker:
             workers = [self.seen[group % len(self.seen)]]
-        options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
+        options: Any = {"workers": workers, "allow_other_workers": prefers_worker, "resources": self._resources or None}  # fmt: skip
         # Dask would warn about large arguments, but these are sent to each worker only once
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             try:
@@ -174,8 +174,8 @@ class Cluster:
     def address(self, future: Any) -> str:
         """Return the address of the worker that has a result, or "" if it is not known."""
         with contextlib.suppress(Exception):
-            places = self._ask(lambda: self.client.who_has([future]))
-            return next((at for addresses in places.values() for at in addresses), "")
+            holders = self._ask(lambda: self.client.who_has([future]))
+            return next((address for addresses in holders.values() for address in addresses), "")
         return ""
 
     def running(self, key: str) -> str | None:
@@ -183,8 +183,8 @@ class Cluster:
         # ignore errors: the worker may be lost, or the task cancelled, between these calls
         with contextlib.suppress(Exception):
             # the scheduler would log an error if call_stack() asked for a key that does not run
-            there = self._ask(self.client.processing)
-            if any(key in keys for keys in there.values()):
+            keys_by_worker = self._ask(self.client.processing)
+            if any(key in keys for keys in keys_by_worker.values()):
                 return next(iter(self._ask(lambda: self.client.call_stack(keys=[key]))), None)
         return None
 

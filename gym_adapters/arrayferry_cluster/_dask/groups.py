@@ -131,8 +131,8 @@ class Group(ABC):
     def forget(self, number: int) -> None:
         """Delete the segments before `number`, which were returned to the user."""
         self._first = number
-        left = tuple(job for job in self.status.jobs if job.number >= number)
-        self.status = self.status._replace(jobs=left)
+        kept_jobs = tuple(job for job in self.status.jobs if job.number >= number)
+        self.status = self.status._replace(jobs=kept_jobs)
 
     @property
     def ready(self) -> tuple[Job, ...]:
@@ -200,9 +200,9 @@ class Group(ABC):
 
     def _restart(self, **changed: Any) -> None:
         """Restart the group: its environments are reset at the first segment that has not arrived."""
-        number = self._first + len(self.ready)
-        restarts = self.status.restarts + (number > SPACES)
-        self._drop(restarts=restarts, begins=max(number, 0), sent=-1, **changed)
+        next_number = self._first + len(self.ready)
+        restarts = self.status.restarts + (next_number > SPACES)
+        self._drop(restarts=restarts, begins=max(next_number, 0), sent=-1, **changed)
 
     def _died(self, error: BaseException | None) -> None:
         """Count a death of a worker.
@@ -231,9 +231,9 @@ class Group(ABC):
     def _hangs(self, worker: str, where: str, indices: tuple[int, ...]) -> EnvTimeoutError:
         """Restart a worker that hangs, and return an error that reports it."""
         self._restart(home=None, actor=None)
-        what = "was restarted" if self._cluster.restart(worker) else "has no nanny to restart it"
+        outcome = "was restarted" if self._cluster.restart(worker) else "has no nanny to restart it"
         return EnvTimeoutError(
-            f"{named(indices)} did not answer within {self._timeout:g} s, in {where} on the worker {worker}, which {what}",
+            f"{named(indices)} did not answer within {self._timeout:g} s, in {where} on the worker {worker}, which {outcome}",
             remedy="Request the next trajectories, which restarts the group, or pass a longer timeout.",
             indices=indices,
             worker=worker,
@@ -256,13 +256,15 @@ class TaskGroup(Group):
         if status.jobs:
             call, reply = status.jobs[-1].call, status.jobs[-1].reply
             state = call if reply is None else reply.state
-        begins = number == status.begins
-        linked = call is not None and number % LINKED > 0 and not status.deaths and not begins
-        if linked or begins:
-            state = call if linked else None
+        is_reset = number == status.begins
+        is_linked = call is not None and number % LINKED > 0 and not status.deaths and not is_reset
+        if is_linked or is_reset:
+            state = call if is_linked else None
         args = self.plan.future(), self._setup_bytes, number, state, weights.future()
-        group = -1 if linked else self.setup.index
-        return self._add(number, self._cluster.submit(segment, *args, weights.version, group=group))
+        group_index = -1 if is_linked else self.setup.index
+        return self._add(
+            number, self._cluster.submit(segment, *args, weights.version, group=group_index)
+        )
 
     def _failed(self, job: Job, error: Exception) -> None:
         if isinstance(error, TimeoutError) and job.call.status not in ("error", "cancelled"):
@@ -289,28 +291,28 @@ class ActorGroup(Group):
     """
 
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
-        status, first = self.status, self.under_way
+        status, first_job = self.status, self.under_way
         if status.home is None:
             home = self._cluster.submit(EnvGroup, self.plan.data, self._setup_bytes, actor=True)
             self.status = status._replace(home=home, since=time.monotonic())
             return False
         if status.home.status != "finished":
             return False
-        if first is not None and first.number in (SPACES, status.begins):
+        if first_job is not None and first_job.number in (SPACES, status.begins):
             return False  # Dask may swap two calls, so wait until the first call is complete
         version = weights.version
-        data = None if status.sent == version else weights.data
-        args = number, status.restarts, number == status.begins, version, data
+        weight_bytes = None if status.sent == version else weights.data
+        args = number, status.restarts, number == status.begins, version, weight_bytes
         try:
             with self._cluster.client.as_current():  # calls of an actor use the current client
                 if status.actor is None:
                     status = status._replace(actor=status.home.result(timeout=PATIENCE))
                     self.status = status
-                reply = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
+                future = status.actor.spaces() if number == SPACES else status.actor.segment(*args)
         except Exception as error:  # the actor is lost: `settle` replaces it
             error.__traceback__ = None
             return False
-        return self._add(number, reply, sent=status.sent if number == SPACES else version)
+        return self._add(number, future, sent=status.sent if number == SPACES else version)
 
     def settle(self) -> None:
         try:
@@ -330,7 +332,7 @@ class ActorGroup(Group):
             self._died(error)
 
     def check(self) -> None:
-        status, indices, where = self.status, tuple(self.setup.indices), str(self)
+        status, indices, location = self.status, tuple(self.setup.indices), str(self)
         if status.actor is None:
             now = time.monotonic()
             if not self._cluster.seen:  # without a worker, the timeout begins again
@@ -348,10 +350,10 @@ class ActorGroup(Group):
                     activity = status.actor.activity().result(timeout=PATIENCE)
                 if activity is None or activity[0] <= self._timeout:
                     return
-                _, where, indices = activity
-            except TimeoutError:  # no answer: report the defaults of `where` and `indices`
+                _, location, indices = activity
+            except TimeoutError:  # no answer: report the defaults of `location` and `indices`
                 pass
             except Exception:  # the actor is lost: `settle` replaces it
                 return
             if worker := self._cluster.address(status.home):
-                raise self._hangs(worker, where, indices)
+                raise self._hangs(worker, location, indices)

@@ -71,19 +71,19 @@ class EnvGroup:
             The segment. A `Failure` if an error was raised. "again" if an earlier call has not arrived yet, or the
             weights are missing. "lost" if this actor lacks the state after the previous segment.
         """
-        key = restarts, number
-        if key in self._kept:
-            return self._kept[key]  # type: ignore[no-any-return]
-        begun, following = self._begun
-        fresh = begun != restarts
-        if fresh and not begins:
+        segment_key = restarts, number
+        if segment_key in self._kept:
+            return self._kept[segment_key]  # type: ignore[no-any-return]
+        begun_restarts, expected = self._begun
+        is_fresh = begun_restarts != restarts
+        if is_fresh and not begins:
             return "lost"
-        if (not fresh and following != number) or (weights is None and self._version != version):
+        if (not is_fresh and expected != number) or (weights is None and self._version != version):
             return "again"
-        seeding = restarts if fresh else None
-        result = self._activity(number, self._segment, number, seeding, version, weights)
+        seed_restarts = restarts if is_fresh else None
+        result = self._activity(number, self._segment, number, seed_restarts, version, weights)
         self._begun = restarts, None if isinstance(result, Failure) else number + 1
-        self._kept = dict([*self._kept.items(), (key, result)][-KEPT:])
+        self._kept = dict([*self._kept.items(), (segment_key, result)][-KEPT:])
         return result  # type: ignore[no-any-return]
 
     async def activity(self) -> tuple[float, str, tuple[int, ...]] | None:
@@ -104,17 +104,17 @@ class EnvGroup:
                     env.close()
 
     def _make(self) -> list[tuple[Space[Any], Space[Any]]]:
-        for number in range(len(self._envs), self._setup.num_envs):
-            activity, index = self._activity, self._setup.indices[number]
-            activity.env, activity.since = index, time.monotonic()
+        for local_index in range(len(self._envs), self._setup.num_envs):
+            activity, env_index = self._activity, self._setup.indices[local_index]
+            activity.env, activity.since = env_index, time.monotonic()
             with setting_up():
-                env = pickle.loads(self._setup.factories[number])()
+                env = pickle.loads(self._setup.factories[local_index])()
                 if isinstance(env, VectorEnv):
                     raise TypeError(
                         f"its function returned {env!r:.80}, a vector environment. Pass functions that return one "
                         "environment each, as the collector steps many of them together"
                     )
-            self._envs.append(_Watched(env, index, activity))
+            self._envs.append(_Watched(env, env_index, activity))
             activity.env = None
         return [(env.observation_space, env.action_space) for env in self._envs]
 
@@ -123,19 +123,19 @@ class EnvGroup:
         self._make()
         self._activity.policy = True
         plan: Plan = loaded(self._plan_bytes)
-        self._plan, policy, count = plan, plan.policy, len(self._envs)
+        self._plan, policy, num_envs = plan, plan.policy, len(self._envs)
         if is_module(policy):  # other groups in this process use the same module with other weights
             policy = copy.deepcopy(policy)
-        library = af.registry.backend(plan.library)
+        backend = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
-        self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
+        self._policy = make_policy(policy, backend, seed_prefix, num_envs, self._setup.policy_state)
         self._activity.policy = False
         # the state of a policy may contain observations, which the next step would overwrite: copy
-        copied = self._setup.policy_state is not None
-        vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
-        numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
-        self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
-        self._vector, self._episodes = vector, Episodes(vector)
+        must_copy = self._setup.policy_state is not None
+        env_batch = EnvBatch(self._envs, must_copy, AutoresetMode.SAME_STEP)
+        numpy_options: Any = {"env_xp": "numpy", "target_xp": "numpy"}
+        self._fitting = ArrayConversion(env_batch, **numpy_options, convert_info=False)
+        self._vector, self._episodes = env_batch, Episodes(env_batch)
 
     def _segment(
         self, number: int, restarts: int | None, version: int, weights: AnyArray
@@ -160,57 +160,57 @@ class EnvGroup:
     def _reset(self, restarts: int) -> None:
         seeds = [self._plan.seed + index for index in self._setup.indices]
         if restarts:
-            pairs = zip(seeds, self._setup.indices, strict=True)
-            seeds = [_derived(seed, index, restarts) for seed, index in pairs]
+            indexed_seeds = zip(seeds, self._setup.indices, strict=True)
+            seeds = [_derived(seed, index, restarts) for seed, index in indexed_seeds]
         self._observation, _ = self._fitting.reset(seed=seeds)
-        count = len(self._envs)
-        self._began = np.ones(count, np.bool_)
+        num_envs = len(self._envs)
+        self._began = np.ones(num_envs, np.bool_)
         self._returns: Any = None
-        self._lengths = np.zeros(count, np.int32)
+        self._lengths = np.zeros(num_envs, np.int32)
 
     def _collect(self, number: int) -> Trajectory:
         self._activity.policy = True  # an error before the first step is an error of the policy
-        plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
+        plan, activity, envs, num_envs = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
         num_steps = plan.num_steps
-        observations = Recorder("the observation")
-        final = Recorder("the observation")
-        actions, extras = Recorder("the action"), Recorder("extras")
-        rewards, totals = Recorder("the reward"), Recorder("the return")
-        terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
-        lengths = np.zeros((num_steps, count), np.int32)
+        obs_recorder = Recorder("the observation")
+        final_recorder = Recorder("the observation")
+        action_recorder, extra_recorder = Recorder("the action"), Recorder("extras")
+        reward_recorder, return_recorder = Recorder("the reward"), Recorder("the return")
+        terminated, truncated, began = np.zeros((3, num_steps, num_envs), np.bool_)
+        lengths = np.zeros((num_steps, num_envs), np.int32)
         infos = Infos(plan.infos)
-        to_final = TO_NUMPY if plan.final_observation else None
+        final_converter = TO_NUMPY if plan.final_observation else None
         for step in range(num_steps):
             activity.step, activity.since = step, time.monotonic()
-            observations.write(self._observation)
+            obs_recorder.write(self._observation)
             began[step] = self._began
             policy, activity.policy = self._policy, True
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
-            actions.write(action)
-            extras.write(extra)
-            taken = self._episodes.step(envs.step(action), to_final)
-            reward, ended = taken.reward, taken.ended
-            rewards.write(reward)
-            terminated[step], truncated[step] = taken.terminated, taken.truncated
+            action_recorder.write(action)
+            extra_recorder.write(extra)
+            step_result = self._episodes.step(envs.step(action), final_converter)
+            reward, ended = step_result.reward, step_result.ended
+            reward_recorder.write(reward)
+            terminated[step], truncated[step] = step_result.terminated, step_result.truncated
             if plan.infos:
                 infos.write(self._vector.infos)
             if plan.final_observation:
-                final.write(taken.final_observation)
+                final_recorder.write(step_result.final_observation)
             self._lengths[self._began] = 0
-            before = np.zeros_like(reward) if self._returns is None else self._returns
-            self._returns = summed(np, self._began, before, reward)
+            returns_before = np.zeros_like(reward) if self._returns is None else self._returns
+            self._returns = summed(np, self._began, returns_before, reward)
             self._lengths += 1
-            totals.write(self._returns)
+            return_recorder.write(self._returns)
             lengths[step] = self._lengths
-            self._observation, self._began = taken.observation, ended
+            self._observation, self._began = step_result.observation, ended
         activity.step, activity.policy = None, True
-        acted = actions.tree(), extras.tree()
+        action_trees = action_recorder.tree(), extra_recorder.tree()
         activity.policy = False
         return Trajectory(
-            observations.tree(), acted[0], rewards.tree(), terminated, truncated,
-            final.tree() if plan.final_observation else None,
-            acted[1], began, totals.tree(), lengths, infos.tree(), None, None, None,
+            obs_recorder.tree(), action_trees[0], reward_recorder.tree(), terminated, truncated,
+            final_recorder.tree() if plan.final_observation else None,
+            action_trees[1], began, return_recorder.tree(), lengths, infos.tree(), None, None, None,
         )  # fmt: skip
 
 
@@ -253,9 +253,9 @@ class _Watched:
         self._activity.env = self.index
         observation, reward, _, _, _ = self._last
         space = self.env.observation_space
-        row: Any = create_empty_array(space, 1)
+        batch: Any = create_empty_array(space, 1)
         try:
-            concatenate(space, [observation], row)
+            concatenate(space, [observation], batch)
         except Exception as error:
             text = f"its observation is {_form(observation)}, which does not fit its space {space}"
             raise TypeError(text) from error
@@ -266,7 +266,7 @@ class _Watched:
 def _form(x: AnyArray) -> str:
     """Return a description of an observation, by the shapes and dtypes of its arrays."""
     if isinstance(x, dict):
-        return "{" + ", ".join(f"{key!r}: {_form(part)}" for key, part in x.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_form(member)}" for key, member in x.items()) + "}"
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"an array of shape {tuple(x.shape)} and dtype {x.dtype}"
     return f"{x!r:.80}"
@@ -274,5 +274,5 @@ def _form(x: AnyArray) -> str:
 
 def _derived(seed: int, index: int, restarts: int) -> int:
     """Return a seed for an environment of a restarted group, derived from the environment's original seed."""
-    mixed = stream_seed("restart", seed, index, restarts)
-    return int(np.random.SeedSequence(mixed).generate_state(1)[0])
+    mixed_seed = stream_seed("restart", seed, index, restarts)
+    return int(np.random.SeedSequence(mixed_seed).generate_state(1)[0])

@@ -70,8 +70,8 @@ class Activity:
 
 def named(indices: Sequence[int]) -> str:
     """Return words for consecutive environments, such as "environments 2 to 5"."""
-    first, last = indices[0], indices[-1]
-    return f"environment {first}" if first == last else f"environments {first} to {last}"
+    lowest, highest = indices[0], indices[-1]
+    return f"environment {lowest}" if lowest == highest else f"environments {lowest} to {highest}"
 
 
 class Failure(NamedTuple):
@@ -88,34 +88,34 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: BaseException, activity: Activity) -> Failure:
         """Return the failure for an error. `activity` shows which environments raised it, or that the policy did."""
-        setup = isinstance(error, SetupError)
+        is_setup_error = isinstance(error, SetupError)
         by_policy = activity.policy and activity.env is None
-        error = (setup and error.__cause__) or error
-        cause = None
+        error = (is_setup_error and error.__cause__) or error
+        pickled_cause = None
         with contextlib.suppress(Exception):
-            cause = to_bytes(error)
+            pickled_cause = to_bytes(error)
         worker, indices = get_worker().address, activity.indices
-        told: Any = {"indices": indices, "worker": worker}
-        if setup:
+        error_options: Any = {"indices": indices, "worker": worker}
+        if is_setup_error:
             module = (error.name or "") if isinstance(error, ImportError) else ""
             report: DistributedEnvError = WorkerSetupError(
                 f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {describe_error(error)}",
                 remedy="Install the module on the workers, send it with client.upload_file, or let cloudpickle pickle "
                 "it by cloudpickle.register_pickle_by_value(module).",
                 module=module,
-                **told,
+                **error_options,
             )
         else:
-            kind = PolicyFailedError if by_policy else EnvFailedError
-            what = "the policy" if by_policy else named(indices)
-            report = kind(
-                f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
+            error_type = PolicyFailedError if by_policy else EnvFailedError
+            raiser = "the policy" if by_policy else named(indices)
+            report = error_type(
+                f"{raiser} raised {describe_error(error)}, in {activity} on the worker {worker}",
                 remedy="Fix the cause, and request the next trajectories, which restarts the group.",
                 original=type(error).__name__,
-                **told,
+                **error_options,
             )
         report.add_note("On the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
-        return cls(report, cause)
+        return cls(report, pickled_cause)
 
     def with_cause(self) -> DistributedEnvError:
         """Return the error to raise for the user, with its cause if this process can unpickle it."""

@@ -43,9 +43,9 @@ def segment(
         return state
     if isinstance(state, Segment):
         state = state.state
-    group: GroupSetup = pickle.loads(setup)
-    activity = Activity(group.index, group.indices)
-    return activity(number, _segment, plan, group, number, state, weights, version)  # type: ignore[no-any-return]
+    group_setup: GroupSetup = pickle.loads(setup)
+    activity = Activity(group_setup.index, group_setup.indices)
+    return activity(number, _segment, plan, group_setup, number, state, weights, version)  # type: ignore[no-any-return]
 
 
 def _segment(
@@ -53,31 +53,31 @@ def _segment(
 ) -> Segment:
     plan: Plan = loaded(data)
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
-    begun = plan.env, plan.policy, _weights(weights), key
+    rollout_args = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # a rollout without a carry would be compiled separately
         state = first_carry(
-            *begun, group.num_envs, policy_state=group.policy_state,
+            *rollout_args, group.num_envs, policy_state=group.policy_state,
             wrapper_state=plan.wrapper_state, **options,
         )  # fmt: skip
-    collect = ("info",) if plan.infos else ()
-    carry, transitions = rollout(
-        *begun, plan.num_steps, group.num_envs, carry=state, collect=collect,
+    collected_fields = ("info",) if plan.infos else ()
+    carry, trajectory = rollout(
+        *rollout_args, plan.num_steps, group.num_envs, carry=state, collect=collected_fields,
         final_observation=plan.final_observation, **options,
     )  # fmt: skip
-    info = transitions.info
+    info = trajectory.info
     if info is not None:
-        missing = [name for name in plan.infos if name not in info]
-        if missing:
+        missing_names = [name for name in plan.infos if name not in info]
+        if missing_names:
             raise af.OptionError(
-                f"infos names {missing[0]!r}, but the infos of the environment are {[*info]}",
+                f"infos names {missing_names[0]!r}, but the infos of the environment are {[*info]}",
                 remedy="Leave that name out of infos.",
             )
         info = {name: info[name] for name in plan.infos}
     # `[:-1]` removes `state`, the last attribute of the rollout's trajectory
-    steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])
+    numpy_steps = jax.tree.map(np.asarray, trajectory._replace(info=info)[:-1])
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
-    return Segment(Trajectory._make([*steps, None, None, None]), version, state)
+    return Segment(Trajectory._make([*numpy_steps, None, None, None]), version, state)
 
 
 @functools.lru_cache(maxsize=2)

@@ -38,20 +38,20 @@ class Infos:
         Raises:
             arrayferry.OptionError: an info is neither a number nor an array of numbers, or its shape changes.
         """
-        result: dict[str, Any] = {}
+        infos_by_name: dict[str, Any] = {}
         for name in self._names:
-            provided = np.array([[name in info for info in infos] for infos in self._steps])
+            is_provided = np.array([[name in info for info in infos] for infos in self._steps])
             values = [info[name] for infos in self._steps for info in infos if name in info]
-            shapes, kinds = {x.shape for x in values}, {x.dtype.kind for x in values}
-            if len(shapes) > 1 or not kinds <= set("biufc"):
+            shapes, dtype_kinds = {x.shape for x in values}, {x.dtype.kind for x in values}
+            if len(shapes) > 1 or not dtype_kinds <= set("biufc"):
                 raise af.OptionError(
                     f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
                     remedy="Leave that name out, or return numbers or arrays of numbers, of one shape, at each step.",
                 )
-            result[name] = None
+            infos_by_name[name] = None
             if values:
                 stacked = np.stack(values)
-                result[name] = np.zeros(provided.shape + stacked.shape[1:], stacked.dtype)
-                result[name][provided] = stacked
-            result[f"_{name}"] = provided
-        return result or None
+                infos_by_name[name] = np.zeros(is_provided.shape + stacked.shape[1:], stacked.dtype)
+                infos_by_name[name][is_provided] = stacked
+            infos_by_name[f"_{name}"] = is_provided
+        return infos_by_name or None

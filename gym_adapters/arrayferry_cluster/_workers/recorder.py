@@ -42,14 +42,14 @@ class Recorder:
             arrayferry.OptionError: the structure, dtypes or shapes differ between steps.
         """
         layout = self._steps[0][0]
-        forms = [(own, *[(x.dtype, x.shape) for x in arrays]) for own, arrays in self._steps]
-        for number, form in enumerate(forms):
+        forms = [(layout, *[(x.dtype, x.shape) for x in arrays]) for layout, arrays in self._steps]
+        for step, form in enumerate(forms):
             if form != forms[0]:
                 raise af.OptionError(
-                    f"{self._name} was {forms[0]} in step 0, but {form} in step {number} (structure, dtypes, shapes)",
+                    f"{self._name} was {forms[0]} in step 0, but {form} in step {step} (structure, dtypes, shapes)",
                     remedy="Return arrays of the same structure, dtypes and shapes at each step.",
                 )
-        stacked = [np.stack(column) for column in zip(*(x for _, x in self._steps), strict=True)]
+        stacked = [np.stack(column) for column in zip(*(xs for _, xs in self._steps), strict=True)]
         if isinstance(layout, tuple):
             return dict(zip(layout, stacked, strict=True))
         if isinstance(layout, type):

@@ -17,10 +17,10 @@ class DaskDevices(Devices):
     """The CPU, and the GPUs of CuPy, since blocks may be CuPy arrays."""
 
     def names(self) -> tuple[str, ...]:
-        cupy = registry.backends().get("cupy")
-        if cupy is None or cupy.problem() is not None:
+        cupy_backend = registry.backends().get("cupy")
+        if cupy_backend is None or cupy_backend.problem() is not None:
             return ("cpu",)
-        return ("cpu", *cupy.devices.names())
+        return ("cpu", *cupy_backend.devices.names())
 
     def default(self) -> str:
         return "cpu"
@@ -52,14 +52,14 @@ class DaskBackend(Backend):
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
         values = list(compute(xs))
         # for arrays with the same tasks, Dask returns one object, but results must not share memory
-        seen: set[int] = set()
+        seen_ids: set[int] = set()
         for index, x in enumerate(xs):
-            again = id(values[index]) in seen
-            seen.add(id(values[index]))
+            is_repeated = id(values[index]) in seen_ids
+            seen_ids.add(id(values[index]))
             try:
                 array = read_values(values[index])
-                fresh = array is values[index] and not again and is_finished(x, array)
-                values[index] = in_own_memory(array, fresh=fresh)
+                is_fresh = array is values[index] and not is_repeated and is_finished(x, array)
+                values[index] = in_own_memory(array, fresh=is_fresh)
             except ConversionError as error:
                 values[index] = error
         return values

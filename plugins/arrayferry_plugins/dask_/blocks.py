@@ -67,19 +67,21 @@ class Clients:
             The client of a cluster and None, or None and the function of another scheduler, such as
             `dask.multiprocessing.get`. For the default threads, None and None.
         """
-        client, get, which = self._requested, None, "client="
+        client, scheduler, client_text = self._requested, None, "client="
         if client is None or isinstance(client, _Formerly):
-            client, which = owner_of(futures), "the current client"
+            client, client_text = owner_of(futures), "the current client"
             if client is None and not _in_task():
-                get = _current_scheduler(self._xs)
-                client = self._requested if get is None else getattr(get, "__self__", None)
+                scheduler = _current_scheduler(self._xs)
+                client = (
+                    self._requested if scheduler is None else getattr(scheduler, "__self__", None)
+                )
         if client is not None and not isinstance(client, str) and not self._answers(client):
             client = _Place.of(client)
         if isinstance(client, str):
             client = self._connected(client)
         if client is not None:
-            _check(client, which)
-        return client, get
+            _check(client, client_text)
+        return client, scheduler
 
     def portable(self) -> Any:
         """Return the address of the cluster for another process, or None if another process cannot reach it."""
@@ -87,8 +89,8 @@ class Clients:
         if requested is not None:
             return requested if isinstance(requested, _Place) else _Place.of(requested)
         client = _current_client(self._xs)
-        within = client is None or client.scheduler.address.startswith("inproc")
-        return None if within else _Formerly.of(client)
+        is_local = client is None or client.scheduler.address.startswith("inproc")
+        return None if is_local else _Formerly.of(client)
 
     def _answers(self, client: Any) -> bool:
         """Return whether a client works in this process. In a forked process, the client's threads are missing."""
@@ -110,16 +112,16 @@ class Clients:
         Returns:
             The client. None, with a warning, if the address is a `_Formerly` and the cluster no longer answers.
         """
-        process = os.getpid()
-        with _connecting.setdefault(process, threading.RLock()):
-            place = process, address
-            client = self._connections.get(place)
-            lost = client is not None and client.status != "running"
-            if lost or place not in self._connections:
+        process_id = os.getpid()
+        with _connecting.setdefault(process_id, threading.RLock()):
+            connection_key = process_id, address
+            client = self._connections.get(connection_key)
+            is_lost = client is not None and client.status != "running"
+            if is_lost or connection_key not in self._connections:
                 client = _connect(address)
-                self._connections = {place: client}
+                self._connections = {connection_key: client}
                 if client is not None:
-                    weakref.finalize(self, _close, client, process)
+                    weakref.finalize(self, _close, client, process_id)
             return client
 
 
@@ -138,9 +140,9 @@ class _Place(str):
         """Return the address of a client's scheduler with its settings, or a given address with default settings."""
         import distributed
 
-        place = cls(client if isinstance(client, str) else client.scheduler.address)
-        place.security = getattr(client, "security", None) or distributed.Security()
-        return place
+        address = cls(client if isinstance(client, str) else client.scheduler.address)
+        address.security = getattr(client, "security", None) or distributed.Security()
+        return address
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings = self.security
@@ -182,9 +184,9 @@ def _in_task(*, actor: bool = True) -> bool:
     Args:
         actor: whether methods of actors count as tasks. They may wait, since they do not run in the threads of tasks.
     """
-    worker = sys.modules.get("distributed.worker")
+    worker_module = sys.modules.get("distributed.worker")
     # while another thread imports the module, it may lack `thread_state`
-    state = getattr(worker, "thread_state", None)
+    state = getattr(worker_module, "thread_state", None)
     return bool(getattr(state, "key", None)) and (actor or not getattr(state, "actor", False))
 
 
@@ -227,29 +229,29 @@ def _connect(address: str) -> Any:
     import dask
     import distributed
 
-    named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
+    is_named, security = not isinstance(address, _Formerly), getattr(address, "security", None)
     if isinstance(security, dict):
         files = [str(security.get(name)) for name in FILES]
         # if one of these files is missing, let Dask use the settings in its configuration
         security = security if all(map(os.path.isfile, files)) else None
-    configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
-    timeout = min(configured, CONNECT if named else PING)
+    dask_timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    timeout = min(dask_timeout, CONNECT if is_named else PING)
     try:
         return construct_or_close(
             distributed.Client, address, set_as_default=False, timeout=timeout, security=security
         )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
+        reason = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
         remedy = "Start a scheduler, or pass the address that it prints."
         if isinstance(error, TypeError):  # the address needs TLS, but there are no certificates
             remedy = (
                 "An address has no certificates, and a pickle has the names of files, but no keys. Pass names of files "
                 "to distributed.Security, or set distributed.comm.tls in Dask's configuration."
             )
-        if named or isinstance(error, TypeError):
-            raise ConversionError(why, remedy=remedy) from error
-    text = f"a pickled stream used the cluster at {address}, but is now computed by threads of this process: {why}"
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if is_named or isinstance(error, TypeError):
+            raise ConversionError(reason, remedy=remedy) from error
+    message = f"a pickled stream used the cluster at {address}, but is now computed by threads of this process: {reason}"
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
     return None
 
 
@@ -275,7 +277,7 @@ class DaskBlocks(Blocks):
         from dask.highlevelgraph import HighLevelGraph
 
         for x in xs:
-            if any(size != size for size in x.chunks[axis]):
+            if any(length != length for length in x.chunks[axis]):
                 raise ConversionError(
                     "a Dask array with chunks of unknown sizes cannot be read block by block",
                     remedy="Call x.compute_chunk_sizes() first.",
@@ -297,14 +299,14 @@ class DaskBlocks(Blocks):
         return self._clients.portable()
 
     def open(self, steps: Sequence[Any]) -> Reader:
-        wanted = [[self._keys[array][block] for array, block in step] for step in steps]
+        wanted_keys = [[self._keys[array][block] for array, block in step] for step in steps]
         # add persisted results again: the optimization may remove some that tasks still need
-        graph = {**self._persisted, **self._optimize(self._graph, wanted)}
-        client, get = self._clients.find(self._futures)
+        graph = {**self._persisted, **self._optimize(self._graph, wanted_keys)}
+        client, scheduler = self._clients.find(self._futures)
         if client is None:
-            return ThreadReader(graph, wanted, get)
+            return ThreadReader(graph, wanted_keys, scheduler)
         _leave_pool()
-        return ClusterReader(graph, wanted, client)
+        return ClusterReader(graph, wanted_keys, client)
 
 
 def _along(keys: Any, axis: int) -> list[Any]:

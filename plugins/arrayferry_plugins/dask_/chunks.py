@@ -33,17 +33,17 @@ def split(x: AnyArray) -> Any:
     from dask.array.core import normalize_chunks
 
     chunks = chosen_chunks.get()
-    whole: tuple[Any, ...] = tuple((length,) for length in x.shape)
-    if chunks is not None and whole:
+    array_chunks: tuple[Any, ...] = tuple((length,) for length in x.shape)
+    if chunks is not None and array_chunks:
         try:
-            whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
+            array_chunks = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
         except Exception as error:
             raise _misfit(chunks, x, error) from error
-    elif x.size and whole:
-        rows = max(1, CHUNK_BYTES * x.shape[0] // max(1, x.dtype.itemsize * x.size))
-        whole = (rows, *whole[1:])
+    elif x.size and array_chunks:
+        num_rows = max(1, CHUNK_BYTES * x.shape[0] // max(1, x.dtype.itemsize * x.size))
+        array_chunks = (num_rows, *array_chunks[1:])
     is_numpy = type(x).__module__.startswith("numpy")
-    return da.from_array(x, chunks=whole, name=False, asarray=None if is_numpy else False)
+    return da.from_array(x, chunks=array_chunks, name=False, asarray=None if is_numpy else False)
 
 
 def rechunked(x: AnyArray, chunks: Any) -> Any:
@@ -62,11 +62,11 @@ def _by_axis(chunks: Any) -> Any:
 
 
 def _misfit(chunks: Any, x: AnyArray, error: Exception) -> ConversionError:
-    array, cause = f"an array of shape {x.shape} and dtype {x.dtype}", str(error).partition("\n")[0]
+    noun, cause = f"an array of shape {x.shape} and dtype {x.dtype}", str(error).partition("\n")[0]
     remedy = "Pass a whole number for the first axis, or what x.rechunk(chunks) of Dask accepts."
     if any(length != length for length in x.shape):
         remedy = "Call x.compute_chunk_sizes() first, which computes the array."
-    return ConversionError(f"chunks={chunks!r:.80} do not fit {array} ({cause})", remedy=remedy)
+    return ConversionError(f"chunks={chunks!r:.80} do not fit {noun} ({cause})", remedy=remedy)
 
 
 def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
@@ -74,9 +74,9 @@ def with_blocks(x: AnyArray, conversion: Conversion) -> Any:
     from dask.base import tokenize
 
     meta, dtype = _empty(x, conversion)
-    to_blocks = partial(_converted, conversion)
+    convert_block = partial(_converted, conversion)
     name = f"to-{conversion.target.name}-{tokenize(x, conversion, str(dtype))}"
-    return x.map_blocks(to_blocks, name=name, dtype=dtype, meta=meta)
+    return x.map_blocks(convert_block, name=name, dtype=dtype, meta=meta)
 
 
 def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
@@ -95,17 +95,17 @@ def _empty(x: AnyArray, conversion: Conversion) -> tuple[Any, Any]:
             fit_dtype(meta, target, conversion.options.narrowing)
         except ConversionError as error:
             raise error.locate(source="dask", target=target.name) from None
-    empty = _converted(conversion, meta)
-    if not isinstance(getattr(empty, "dtype", None), np.dtype):
-        empty = convert(empty, "numpy")
-    return empty, empty.dtype
+    empty_block = _converted(conversion, meta)
+    if not isinstance(getattr(empty_block, "dtype", None), np.dtype):
+        empty_block = convert(empty_block, "numpy")
+    return empty_block, empty_block.dtype
 
 
 def _converted(conversion: Conversion, block: Any) -> Any:
     """Convert a block, and register its type with Dask, since this process may join such blocks later."""
-    result = conversion(block)
-    _join(type(result))
-    return result
+    converted = conversion(block)
+    _join(type(converted))
+    return converted
 
 
 def know_blocks() -> None:
@@ -169,8 +169,8 @@ def _take(x: AnyArray, indices: AnyArray, axis: int = 0) -> Any:
 
 def _know_lazily() -> None:
     """Let Dask join PyTorch tensors and JAX arrays that a user's function for `x.map_blocks` returns."""
-    dispatch = sys.modules.get("dask.array.dispatch")
-    lookup: Any = getattr(dispatch, "concatenate_lookup", None)
+    dispatch_module = sys.modules.get("dask.array.dispatch")
+    lookup: Any = getattr(dispatch_module, "concatenate_lookup", None)
     if lookup is None:
         return
     for path in ("torch.Tensor", "jax.Array"):

@@ -30,14 +30,14 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
             scheduler_of(xs)
         client = owner_of(futures) if futures else None
         options = {} if client is None else {"scheduler": client}
-        optimize = xs[0] is originals[0]
-        return dask.compute(*xs, optimize_graph=optimize, **options)  # type: ignore[no-any-return]
+        should_optimize = xs[0] is originals[0]
+        return dask.compute(*xs, optimize_graph=should_optimize, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
     except Exception as error:
-        which = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
+        arrays_text = "a Dask array" if len(xs) == 1 else f"one of {len(xs)} Dask arrays"
         raise ConversionError(
-            f"{which} could not be computed ({type(error).__name__}: {error})",
+            f"{arrays_text} could not be computed ({type(error).__name__}: {error})",
             remedy="To find the task that fails, call x.compute(), which raises the same error.",
         ) from error
 
@@ -51,9 +51,9 @@ def without_planning(x: AnyArray) -> Any:
 
     if isinstance(x, Array):
         return x
-    lowered = x.expr.lower_completely()
-    graph = lowered.__dask_graph__()
-    return Array(graph, lowered.name, x.chunks, dtype=object)  # nothing reads this dtype
+    lowered_expr = x.expr.lower_completely()
+    graph = lowered_expr.__dask_graph__()
+    return Array(graph, lowered_expr.name, x.chunks, dtype=object)  # nothing reads this dtype
 
 
 def scheduler_of(xs: Sequence[Any]) -> Any:
@@ -65,13 +65,13 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
     import dask
 
     try:
-        get = dask.base.get_scheduler(collections=list(xs))
+        scheduler = dask.base.get_scheduler(collections=list(xs))
     except RuntimeError as error:  # newer versions of Dask raise for an asynchronous client
         if "asynchronous" not in str(error):
             raise
     else:
-        if not getattr(getattr(get, "__self__", None), "asynchronous", False):
-            return get
+        if not getattr(getattr(scheduler, "__self__", None), "asynchronous", False):
+            return scheduler
     raise ConversionError(
         "Dask arrays cannot be computed here: the current client is asynchronous",
         remedy="Convert in another thread (asyncio.to_thread), or convert the result of `await client.compute(x)`.",
@@ -85,41 +85,41 @@ def owner_of(futures: Sequence[Any]) -> Any:
         ConversionError: a future has no usable result, or the futures belong to several clusters.
     """
     clients = [_client_of(future) for future in reversed(futures)]
-    clusters = {client.scheduler.address: client for client in clients}
-    if len(clusters) > 1:
+    clients_by_address = {client.scheduler.address: client for client in clients}
+    if len(clients_by_address) > 1:
         raise ConversionError(
-            f"arrays with results on {len(clusters)} clusters cannot be computed together",
+            f"arrays with results on {len(clients_by_address)} clusters cannot be computed together",
             remedy="Convert the arrays of each cluster separately.",
         )
-    return next(iter(clusters.values()), None)
+    return next(iter(clients_by_address.values()), None)
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
     """Return the persisted results in a graph: a dict from keys to futures."""
     layers = _materialized(_layers(graph))
-    return {key: part for layer in layers for key, part in layer.items() if is_future(part)}
+    return {key: task for layer in layers for key, task in layer.items() if is_future(task)}
 
 
 def futures_of(graph: Any) -> list[Any]:
     """Return the futures in a graph. They may be values of keys, or arguments of tasks."""
-    future = _future()
-    if future is None:
+    future_type = _future()
+    if future_type is None:
         return []
     layers = _layers(graph)
-    waiting = [task for layer in _materialized(layers) for task in layer.values()]
-    waiting += [list(getattr(layer, "indices", ())) for layer in layers]
+    unsearched = [task for layer in _materialized(layers) for task in layer.values()]
+    unsearched += [list(getattr(layer, "indices", ())) for layer in layers]
     futures: list[Any] = []
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, future):
-            futures.append(part)
-        elif isinstance(part, (list, tuple, set, frozenset)):
-            waiting.extend(part)
-        elif isinstance(part, dict):
-            waiting.extend(part.values())
-        elif getattr(part, "dependencies", None) and hasattr(part, "args"):
+    while unsearched:
+        node = unsearched.pop()
+        if isinstance(node, future_type):
+            futures.append(node)
+        elif isinstance(node, (list, tuple, set, frozenset)):
+            unsearched.extend(node)
+        elif isinstance(node, dict):
+            unsearched.extend(node.values())
+        elif getattr(node, "dependencies", None) and hasattr(node, "args"):
             # a future counts as a dependency, so a task without dependencies cannot contain one
-            waiting += [*part.args, *part.kwargs.values()]
+            unsearched += [*node.args, *node.kwargs.values()]
     return futures
 
 
@@ -157,19 +157,19 @@ def _client_of(future: Any) -> Any:
         with suppress(ValueError):  # get_client() raises a ValueError if there is no current client
             client = distributed.get_client()
     if client is None or client.status == "closed":
-        why, remedy = "it has no open client", "Convert it before its client is closed."
+        reason, remedy = "it has no open client", "Convert it before its client is closed."
     elif client.asynchronous:
-        why = "its client is asynchronous"
+        reason = "its client is asynchronous"
         remedy = "Convert the result of `await client.compute(x)`."
     elif future.status == "error":
         cause = future.exception()
-        why = f"its task raised {type(cause).__name__}: {cause}"
+        reason = f"its task raised {type(cause).__name__}: {cause}"
         remedy = "Call future.result() to see the error with its traceback."
     elif future.status in ("cancelled", "lost"):
-        why, remedy = f"it is {future.status}", "Submit its task again."
+        reason, remedy = f"it is {future.status}", "Submit its task again."
     else:
         return client
-    raise ConversionError(f"a Dask Future has no usable result: {why}", remedy=remedy) from cause
+    raise ConversionError(f"a Dask Future has no usable result: {reason}", remedy=remedy) from cause
 
 
 def read_values(values: AnyTree) -> Any:
@@ -180,8 +180,8 @@ def read_values(values: AnyTree) -> Any:
 
     if isinstance(values, (np.ndarray, np.generic)):
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-            first, why = "dask.array.ma.filled(x, value)", ": its mask would be lost"
-            raise refused("a Dask array of masked blocks", first, why=why)
+            first_call, reason = "dask.array.ma.filled(x, value)", ": its mask would be lost"
+            raise refused("a Dask array of masked blocks", first_call, why=reason)
         return NumpyBackend().to_numpy(values)
     return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
 
@@ -193,9 +193,9 @@ def is_finished(x: AnyArray, values: AnyTree) -> bool:
 
     if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
         return False
-    several: bool = math.prod(x.numblocks) > 1
-    if several or not isinstance(values, np.ndarray):
-        return several
+    several_blocks: bool = math.prod(x.numblocks) > 1
+    if several_blocks or not isinstance(values, np.ndarray):
+        return several_blocks
     finish, arguments = x.__dask_postcompute__()  # older versions of Dask do not copy one block
     block = np.empty(1)
     return not np.shares_memory(finish([block], *arguments), block)
@@ -218,19 +218,19 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
         # wait for other threads, which compute the blocks on their own GPU streams
         cupy.cuda.Device(values.device.id).synchronize()
-    alone = fresh or backend.memory == "immutable"
-    return values if alone else synchronized(backend.copy(values))
+    is_alone = fresh or backend.memory == "immutable"
+    return values if is_alone else synchronized(backend.copy(values))
 
 
 def _is_alone(values: AnyTree) -> bool:
     """Return whether an array is writable, and uses at least 8/9 of the memory that the array or its base owns."""
     import numpy as np
 
-    whole = values if values.base is None else values.base
+    base_array = values if values.base is None else values.base
     return (
-        type(whole) is np.ndarray
-        and bool(whole.flags.owndata and values.flags.writeable)
-        and whole.nbytes <= values.nbytes + values.nbytes // 8
+        type(base_array) is np.ndarray
+        and bool(base_array.flags.owndata and values.flags.writeable)
+        and base_array.nbytes <= values.nbytes + values.nbytes // 8
     )
 
 

@@ -66,26 +66,26 @@ def to_dask(
         >>> lazy["label"].blocks[0].compute()
         tensor([0, 1])
     """
-    to_blocks = None
+    convert_blocks = None
     if blocks is not None:
-        to_blocks = converter(
+        convert_blocks = converter(
             blocks, device=device, copy=copy, narrowing=narrowing, scalars="convert", sparse=sparse
         )
         device = None
-        if isinstance(to_blocks.target, DaskBackend):
+        if isinstance(convert_blocks.target, DaskBackend):
             raise OptionError(
                 "the blocks of a Dask array cannot be Dask arrays",
                 remedy='Pass another library, such as blocks="torch", or chunks alone.',
             )
 
-    def finished(x: AnyArray) -> Any:
+    def finish_array(x: AnyArray) -> Any:
         # arrays that are not converted, such as arrays of text, are returned unchanged
         if not isinstance(registry.kind(x).backend, DaskBackend):
             return x
         if chunks is not None:
             x = rechunked(x, chunks)
         try:
-            return x if to_blocks is None else with_blocks(x, to_blocks)
+            return x if convert_blocks is None else with_blocks(x, convert_blocks)
         except UnsupportedDtypeError:
             if unsupported == "keep":
                 return x
@@ -93,7 +93,7 @@ def to_dask(
 
     token = chosen_chunks.set(chunks)
     try:
-        lazy = convert(
+        lazy_value = convert(
             value,
             "dask",
             device=device,
@@ -105,4 +105,4 @@ def to_dask(
         )
     finally:
         chosen_chunks.reset(token)
-    return map_arrays(finished, lazy)
+    return map_arrays(finish_array, lazy_value)

@@ -79,22 +79,22 @@ class DaskReader(Reader):
         for step, keys in enumerate(self._keys):
             for key in keys:
                 uses[key].add(step)
-        order = [*TopologicalSorter(self._needs).static_order()]
-        for key in reversed(order):  # keys that need `key` come first, so `uses[key]` is complete
+        ordered = [*TopologicalSorter(self._needs).static_order()]
+        for key in reversed(ordered):  # keys that need `key` come first, so `uses[key]` is complete
             steps = uses[key]
-            start = min(steps, default=0)
-            distance = max(steps, default=0) - start
-            runs = steps
+            first_step = min(steps, default=0)
+            distance = max(steps, default=0) - first_step
+            computing_steps = steps
             if distance:
                 kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
                 self._counts[key] = len(steps)
-                self._at.setdefault(start, {})[key] = kind
+                self._at.setdefault(first_step, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
                 if kind != "far":  # each step, not only the first, may compute a "far" result
-                    runs = {start}
-            for needed in self._needs[key]:
-                uses[needed] |= runs
+                    computing_steps = {first_step}
+            for needed_key in self._needs[key]:
+                uses[needed_key] |= computing_steps
 
     @abstractmethod
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
@@ -119,8 +119,8 @@ class DaskReader(Reader):
         return [key for key, task in self._tasks(step).items() if istask(task)]
 
     def read(self, step: int) -> Sequence[Any]:
-        every = self._keys[step]
-        keys = list(dict.fromkeys(every))
+        all_keys = self._keys[step]
+        keys = list(dict.fromkeys(all_keys))
         kinds = self._at.get(step, {})
         try:
             results = self.run(self._tasks(step), keys, kinds)
@@ -133,12 +133,12 @@ class DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
-        owned = self.owned and len(keys) == len(every)  # False if two blocks share a chunk
-        values = dict(zip(keys, results, strict=True))
-        chunks = [_filled(block, values) for block in self._wanted[step]]
-        values.clear()
+        is_owned = self.owned and len(keys) == len(all_keys)  # False if two blocks share a chunk
+        values_by_key = dict(zip(keys, results, strict=True))
+        chunks = [_filled(block, values_by_key) for block in self._wanted[step]]
+        values_by_key.clear()
         results.clear()
-        return [_joined(block, owned=owned) for block in chunks]
+        return [_joined(block, owned=is_owned) for block in chunks]
 
     def close(self) -> None:
         # errors of `distributed` may refer to this object, and would keep the graph in memory
@@ -153,17 +153,17 @@ class DaskReader(Reader):
     def _tasks(self, step: int) -> dict[Any, Any]:
         """Return the tasks of a step. In place of the task of a kept result, return a task that returns the result."""
         tasks: dict[Any, Any] = {}
-        waiting, kinds = list(self._keys[step]), self._at.get(step, {})
-        while waiting:
-            key = waiting.pop()
+        pending_keys, kinds = list(self._keys[step]), self._at.get(step, {})
+        while pending_keys:
+            key = pending_keys.pop()
             if key in tasks:
                 continue
-            result, future = NOT_KEPT, self._kept.get(key)
-            if future is not None and key not in kinds:
-                result = future.result()  # wait for the earlier step that computes the result
+            result, kept_future = NOT_KEPT, self._kept.get(key)
+            if kept_future is not None and key not in kinds:
+                result = kept_future.result()  # wait for the earlier step that computes the result
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
-                waiting.extend(self._needs[key])
+                pending_keys.extend(self._needs[key])
             else:
                 tasks[key] = self.task_of(result)
         return tasks
@@ -195,22 +195,22 @@ class ThreadReader(DaskReader):
         self._options: dict[str, Any] = {}
         self._pool: Threads | None = None
         if self._get is dask.threaded.get and dask.config.get("pool", None) is None:
-            count = dask.config.get("num_workers", None) or dask.system.CPU_COUNT
-            self._options["pool"] = self._pool = Threads(count, "arrayferry-stream")
-        local = dask.threaded.get, dask.local.get_sync, dask.local.get_async
-        self._takes_callbacks = getattr(self._get, "func", self._get) in local
+            num_workers = dask.config.get("num_workers", None) or dask.system.CPU_COUNT
+            self._options["pool"] = self._pool = Threads(num_workers, "arrayferry-stream")
+        local_schedulers = dask.threaded.get, dask.local.get_sync, dask.local.get_async
+        self._takes_callbacks = getattr(self._get, "func", self._get) in local_schedulers
         # for each kept result of the kind "many" or "far", its kind and its size in bytes
         self._sizes: dict[Any, tuple[str, int]] = {}
         self._totals = {"many": 0, "far": 0}
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
-        def after(key: Any, value: AnyTree, *_: Any) -> None:
+        def keep_result(key: Any, value: AnyTree, *_: Any) -> None:
             if key in kinds and self._fits(key, kinds[key], value):
                 self._keep(key, value)
 
         options = self._options
         if self._takes_callbacks and kinds:
-            options = {**options, "callbacks": [(None, None, None, after, None)]}
+            options = {**options, "callbacks": [(None, None, None, keep_result, None)]}
         return list(self._get(tasks, keys, **options))
 
     def _fits(self, key: Any, kind: str, value: AnyTree) -> bool:
@@ -263,21 +263,21 @@ class ClusterReader(DaskReader):
         self.owned: bool = not client.scheduler.address.startswith("inproc")
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
-        also = [key for key, kind in kinds.items() if kind != "far"]
-        futures = self._client.get(tasks, [*keys, *also], sync=False)
+        kept_keys = [key for key, kind in kinds.items() if kind != "far"]
+        futures = self._client.get(tasks, [*keys, *kept_keys], sync=False)
         self._futures.update((id(future), future) for future in futures)
-        for key, future in zip(also, futures[len(keys) :], strict=True):
+        for key, future in zip(kept_keys, futures[len(keys) :], strict=True):
             self._keep(key, future)
         if self._direct is None:
             self._direct = _reachable(self._client)
         values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
-        many = [key for key in also if kinds[key] == "many"]
-        if many:
-            sizes = self._client.nbytes(many, summary=False)
-            limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
-            totals = itertools.accumulate(sizes.get(key, 0) for key in many)
-            for key, total in zip(many, totals, strict=True):
-                if total > limit:
+        many_keys = [key for key in kept_keys if kinds[key] == "many"]
+        if many_keys:
+            sizes = self._client.nbytes(many_keys, summary=False)
+            bytes_limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
+            totals = itertools.accumulate(sizes.get(key, 0) for key in many_keys)
+            for key, total in zip(many_keys, totals, strict=True):
+                if total > bytes_limit:
                     self._keep(key, NOT_KEPT)
         return values
 
@@ -321,15 +321,15 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
     """
     from dask.array.core import concatenate3
 
-    inner = chunks
-    while len(inner) == 1 and isinstance(inner[0], list):
-        inner = inner[0]
-    if len(inner) > 1:
+    inner_list = chunks
+    while len(inner_list) == 1 and isinstance(inner_list[0], list):
+        inner_list = inner_list[0]
+    if len(inner_list) > 1:
         return concatenate3(chunks)
-    fresh = _is_unreferenced(inner)
-    if owned and _is_changeable(inner[0]):
-        return inner.pop()
-    return in_own_memory(inner.pop(), fresh=fresh)
+    is_fresh = _is_unreferenced(inner_list)
+    if owned and _is_changeable(inner_list[0]):
+        return inner_list.pop()
+    return in_own_memory(inner_list.pop(), fresh=is_fresh)
 
 
 def _is_changeable(x: AnyArray) -> bool:
@@ -342,8 +342,10 @@ def _is_changeable(x: AnyArray) -> bool:
     except (AttributeError, RuntimeError):  # the array has no strides
         backend = registry.kind(x).backend
         return backend is None or backend.memory == "immutable"
-    expanded = any(length > 1 and not step for length, step in zip(x.shape, strides, strict=True))
-    return not expanded and getattr(getattr(x, "flags", None), "writeable", True)
+    is_expanded = any(
+        length > 1 and not stride for length, stride in zip(x.shape, strides, strict=True)
+    )
+    return not is_expanded and getattr(getattr(x, "flags", None), "writeable", True)
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:

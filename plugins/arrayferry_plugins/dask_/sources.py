@@ -36,8 +36,8 @@ class NoArray(Source):
         self.array_types = array_types
 
     def to_numpy(self, x: AnyArray) -> NoReturn:
-        name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
-        raise refused(f"a Dask {type(x).__name__}", remedy=_REMEDIES.get(name, _FRAME))
+        cls_name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
+        raise refused(f"a Dask {type(x).__name__}", remedy=_REMEDIES.get(cls_name, _FRAME))
 
 
 SOURCES: list[Source] = [

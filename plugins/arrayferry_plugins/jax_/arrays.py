@@ -66,16 +66,16 @@ def refuse(x: AnyArray) -> None:
     import jax
 
     if isinstance(x, getattr(jax, "Ref", ())):
-        why = ", since its values may change"
-        raise refused("a jax.Ref", why=why, remedy="Pass ref[...], the values that it has now.")
+        reason = ", since its values may change"
+        raise refused("a jax.Ref", why=reason, remedy="Pass ref[...], the values that it has now.")
     if x.is_deleted():
-        why = ": it was deleted, or donated to a jitted function"
+        reason = ": it was deleted, or donated to a jitted function"
         remedy = "Convert it before it is deleted, or do not donate it."
-        raise refused("a deleted JAX array", why=why, remedy=remedy)
+        raise refused("a deleted JAX array", why=reason, remedy=remedy)
 
 
 def refuse_unreduced(x: AnyArray) -> None:
     """Raise an error for an array whose values are sums over its devices that JAX has not computed yet."""
     if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
-        array = "a JAX array that is not summed up over its devices yet"
-        raise refused(array, "jax.reshard(x, jax.P())", why=f": {x.sharding.spec}")
+        noun = "a JAX array that is not summed up over its devices yet"
+        raise refused(noun, "jax.reshard(x, jax.P())", why=f": {x.sharding.spec}")

@@ -161,8 +161,8 @@ class JaxBackend(Backend):
         refuse(x)
         refuse_unreduced(x)
         if not x.is_fully_addressable:
-            first = "jax.experimental.multihost_utils.process_allgather(x)"
-            raise refused("a JAX array that is spread over several processes", first)
+            first_call = "jax.experimental.multihost_utils.process_allgather(x)"
+            raise refused("a JAX array that is spread over several processes", first_call)
         # for an array on several devices, JAX caches what np.asarray() returns, so copy it
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 

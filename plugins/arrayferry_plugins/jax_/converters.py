@@ -48,39 +48,39 @@ class NumpyToJax(Bound):
         to_host = options.device is None or options.device == "cpu"
         if options.copy is False or not to_host or jax.default_backend() != "cpu":
             return None
-        view, config = self.view(), jax.config
+        as_numpy, config = self.view(), jax.config
         to_jax = identity(committed=options.device is not None)
-        narrow, wide, kind = native_dtypes(False), native_dtypes(True), array_type()
+        narrow_dtypes, wide_dtypes, cls = native_dtypes(False), native_dtypes(True), array_type()
 
-        def many(xs: list[Any]) -> list[Any]:
-            arrays = [view(x) for x in xs]
-            available = wide if config.jax_enable_x64 else narrow
+        def convert_many(xs: list[Any]) -> list[Any]:
+            arrays = [as_numpy(x) for x in xs]
+            dtypes = wide_dtypes if config.jax_enable_x64 else narrow_dtypes
             for index, array in enumerate(arrays):
-                if array.dtype not in available:
+                if array.dtype not in dtypes:
                     array = arrays[index] = fit_dtype(array, BACKEND, options.narrowing)
-                    if array.dtype not in available:
+                    if array.dtype not in dtypes:
                         arrays[index] = array.astype(array.dtype.newbyteorder("="))
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError(
                     "jax_debug_nans or jax_debug_infs is set, so compiled code may raise"
                 )
             results = to_jax(arrays)
-            if type(results[0]) is not kind:
+            if type(results[0]) is not cls:
                 raise RuntimeError(
                     "results are not concrete: in a traced function, or compilation is disabled"
                 )
             return results
 
-        def one(x: AnyArray) -> Any:  # same result as many([x])[0], but faster
-            array = view(x)
-            available = wide if config.jax_enable_x64 else narrow
-            if array.dtype in available and not (config.jax_debug_nans or config.jax_debug_infs):
+        def convert_one(x: AnyArray) -> Any:  # same result as convert_many([x])[0], but faster
+            array = as_numpy(x)
+            dtypes = wide_dtypes if config.jax_enable_x64 else narrow_dtypes
+            if array.dtype in dtypes and not (config.jax_debug_nans or config.jax_debug_infs):
                 y = to_jax.one(array)
-                if type(y) is kind:
+                if type(y) is cls:
                     return y
-            return many([x])[0]
+            return convert_many([x])[0]
 
-        return one if alone else many
+        return convert_one if alone else convert_many
 
 
 class NumpyToGpu(Packed):
@@ -101,8 +101,8 @@ class NumpyToGpu(Packed):
         return staged if device is None else put(staged, own_device(device))
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-        for places in chunks(tuple(x.shape for _, x in group)):
-            yield from super().batches(group[places])
+        for batch_slice in chunks(tuple(x.shape for _, x in group)):
+            yield from super().batches(group[batch_slice])
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         import jax
@@ -110,15 +110,15 @@ class NumpyToGpu(Packed):
         # with these settings, compiled code raises for NaN or infinity in the arrays
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
             return None
-        key = parts, dtype
-        program = self._programs.get(key)
+        program_key = parts, dtype
+        program = self._programs.get(program_key)
         if program is None:
-            if key not in self._seen:
-                self._seen[key] = None
+            if program_key not in self._seen:
+                self._seen[program_key] = None
                 return None
-            if self._programs.make_room(key) is None:
+            if self._programs.make_room(program_key) is None:
                 return None
-            program = self._programs[key] = jax.jit(partial(cut, parts=parts))
+            program = self._programs[program_key] = jax.jit(partial(cut, parts=parts))
         self._programs.used.add(program)
 
         def split(flat: Any) -> list[Any]:
@@ -160,8 +160,8 @@ class JaxToNumpy(Bound):
         return np.array if options.copy else np.asarray
 
     def inline(self, options: Options) -> Inline | None:
-        show = self.bind(options)
-        return None if show is None else Inline("", "{show}({x})", {"show": show})
+        convert = self.bind(options)
+        return None if convert is None else Inline("", "{show}({x})", {"show": convert})
 
 
 class JaxToTorch(Bound):
@@ -181,14 +181,14 @@ class JaxToTorch(Bound):
             return None
         from arrayferry_plugins.torch_.backend import BACKEND as TORCH
 
-        def values(x: AnyArray) -> Any:
-            n = array(x)
+        def copy_to_torch(x: AnyArray) -> Any:
+            numpy_copy = array(x)
             try:
-                return from_numpy(n)
+                return from_numpy(numpy_copy)
             except TypeError:  # torch.from_numpy lacks some dtypes, such as bfloat16
-                return TORCH.from_numpy(n)
+                return TORCH.from_numpy(numpy_copy)
 
-        return values
+        return copy_to_torch
 
     def inline(self, options: Options) -> Inline | None:
         if self.bind(options) is None:

@@ -30,8 +30,8 @@ def _whole(x: AnyArray) -> Any:
     sharding = _explicit(x)
     if sharding is None:
         return x
-    whole = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
-    return jax.sharding.reshard(x, whole)
+    whole_sharding = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return jax.sharding.reshard(x, whole_sharding)
 
 
 def _as_words(x: AnyArray) -> Any:
@@ -101,22 +101,22 @@ class JaxAutodiff(Autodiff):
         pieces = {}
         for name in sorted({x.dtype.name for x in words}):
             joined = jnp.concatenate([x for x in words if x.dtype.name == name])
-            step = PIECE // joined.dtype.itemsize
-            pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
-        pairs = zip(words, arrays, strict=True)
-        forms = [(word.dtype.name, word.size, x.dtype, x.shape) for word, x in pairs]
+            piece_size = PIECE // joined.dtype.itemsize
+            pieces[name] = jnp.split(joined, list(range(piece_size, joined.size, piece_size)))
+        word_pairs = zip(words, arrays, strict=True)
+        word_forms = [(word.dtype.name, word.size, x.dtype, x.shape) for word, x in word_pairs]
 
-        def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
-            values = []
+        def host_call(pieces: dict[str, list[Any]]) -> Sequence[Any]:
+            host_arrays = []
             # concatenate() also copies the pieces: JAX reuses their memory after the call
-            rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
-            for name, size, dtype, shape in forms:
-                values.append(rest[name][:size].view(dtype).reshape(shape))
-                rest[name] = rest[name][size:]
-            return function(values)
+            rest_words = {name: np.concatenate(parts) for name, parts in pieces.items()}
+            for name, size, dtype, shape in word_forms:
+                host_arrays.append(rest_words[name][:size].view(dtype).reshape(shape))
+                rest_words[name] = rest_words[name][size:]
+            return function(host_arrays)
 
-        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-        return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
+        result_shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+        return list(jax.pure_callback(host_call, result_shapes, pieces, vmap_method="sequential"))
 
     def compiles(self, function: Callable[..., Any]) -> bool:
         import jax
@@ -129,13 +129,13 @@ class JaxAutodiff(Autodiff):
         import jax
 
         def forward(arrays: list[Any]) -> Any:
-            def restricted(*chosen: Any) -> Any:
-                every = dict(enumerate(arrays)) | dict(zip(wanted, chosen, strict=True))
-                flat = function(list(every.values()))
-                return [y for y in flat.arrays if _is_inexact(y)], _packed(flat)
+            def call_restricted(*chosen: Any) -> Any:
+                all_arrays = dict(enumerate(arrays)) | dict(zip(wanted, chosen, strict=True))
+                flat_results = function(list(all_arrays.values()))
+                return [y for y in flat_results.arrays if _is_inexact(y)], _packed(flat_results)
 
-            chosen = [arrays[index] for index in wanted]
-            _, pullback, packed = jax.vjp(restricted, *chosen, has_aux=True)
+            chosen_arrays = [arrays[index] for index in wanted]
+            _, pullback, packed = jax.vjp(call_restricted, *chosen_arrays, has_aux=True)
             return packed, pullback
 
         run_forward: Any = forward
@@ -146,10 +146,10 @@ class JaxAutodiff(Autodiff):
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
             packed, pullback = run_forward(arrays)
-            wide = jax.config.jax_enable_x64
+            is_x64 = jax.config.jax_enable_x64
 
             def pull(cotangents: list[Any]) -> list[Any]:
-                if wide and not jax.config.jax_enable_x64:
+                if is_x64 and not jax.config.jax_enable_x64:
                     raise ConversionError(
                         "a function was called with jax_enable_x64 on, so its gradient cannot be computed with "
                         "jax_enable_x64 off",
@@ -167,8 +167,8 @@ class JaxAutodiff(Autodiff):
     ) -> Callable[[list[Any]], Flat]:
         import jax
 
-        mapped = jax.vmap(lambda xs: _packed(function(xs)), (list(axes),), axis_size=size)
-        return lambda arrays: _unpacked(mapped(arrays))
+        mapped_function = jax.vmap(lambda xs: _packed(function(xs)), (list(axes),), axis_size=size)
+        return lambda arrays: _unpacked(mapped_function(arrays))
 
     def call(self, crossing: Crossing, arrays: Sequence[Any]) -> Flat:
         return _called(crossing, list(arrays), ())[0]
@@ -264,10 +264,10 @@ def _crossed(*, symbolic: bool) -> Any:
     import jax
     from jax.tree_util import Partial
 
-    def values(crossing: Crossing, arrays: list[Any]) -> Any:
+    def call_crossing(crossing: Crossing, arrays: list[Any]) -> Any:
         return _packed(crossing(arrays, ())[0])
 
-    crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
+    crossed_function = jax.custom_vjp(call_crossing, nondiff_argnums=(0,))
 
     def forward(crossing: Crossing, primals: list[Any]) -> Any:
         arrays = [primal.value for primal in primals] if symbolic else primals
@@ -275,21 +275,21 @@ def _crossed(*, symbolic: bool) -> Any:
         wanted = tuple(
             index for index, x in enumerate(arrays) if perturbed[index] and _is_inexact(x)
         )
-        flat, pullback = _called(crossing, arrays, wanted)
-        return _packed(flat), (Partial(lambda: (pullback, wanted)), arrays)
+        flat_results, pullback = _called(crossing, arrays, wanted)
+        return _packed(flat_results), (Partial(lambda: (pullback, wanted)), arrays)
 
     def backward(crossing: Crossing, residuals: Any, cotangents: Any) -> Any:
-        saved, arrays = residuals
-        pullback, wanted = saved.func()
+        saved_partial, arrays = residuals
+        pullback, wanted = saved_partial.func()
         conjugates = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
-        pulled, _ = _called(pullback, [*arrays, *conjugates], ())
+        pulled_results, _ = _called(pullback, [*arrays, *conjugates], ())
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(wanted, pulled.arrays, strict=True):
+        for index, x in zip(wanted, pulled_results.arrays, strict=True):
             gradients[index] = _placed_like(_conjugate(x), arrays[index])
         return (gradients,)
 
-    crossed.defvjp(forward, backward, symbolic_zeros=symbolic)
-    return crossed
+    crossed_function.defvjp(forward, backward, symbolic_zeros=symbolic)
+    return crossed_function
 
 
 def _full(cotangent: Any) -> Any:
@@ -319,4 +319,4 @@ def _explicit(x: AnyArray) -> Any:
     import jax
 
     sharding = jax.typeof(x).sharding
-    return sharding if any(part is not None for part in sharding.spec) else None
+    return sharding if any(axis is not None for axis in sharding.spec) else None

@@ -52,25 +52,25 @@ def chunks(signature: Signature) -> Iterator[slice]:
 
     Because of the slices, few compiled functions are needed for trees of all lengths.
     """
-    start = place = 0
-    while place < len(signature):
-        size, times = _repeated(signature, place)
-        if times < MANY:
-            place += 1
-            if place - start == CHUNK:
-                yield slice(start, place)
-                start = place
+    start = index = 0
+    while index < len(signature):
+        size, num_repeats = _repeated(signature, index)
+        if num_repeats < MANY:
+            index += 1
+            if index - start == CHUNK:
+                yield slice(start, index)
+                start = index
             continue
-        if start < place:
-            yield slice(start, place)
-        while times:
-            parts = 1 << (min(times, CHUNK // size).bit_length() - 1)
-            yield slice(place, place + parts * size)
-            place += parts * size
-            times -= parts
-        start = place
-    if start < place:
-        yield slice(start, place)
+        if start < index:
+            yield slice(start, index)
+        while num_repeats:
+            num_parts = 1 << (min(num_repeats, CHUNK // size).bit_length() - 1)
+            yield slice(index, index + num_parts * size)
+            index += num_parts * size
+            num_repeats -= num_parts
+        start = index
+    if start < index:
+        yield slice(start, index)
 
 
 def _repeated(signature: Signature, start: int) -> tuple[int, int]:
@@ -78,18 +78,18 @@ def _repeated(signature: Signature, start: int) -> tuple[int, int]:
 
     Return (1, 1) if no part that begins at `start` occurs at least `MANY` times in a row.
     """
-    again = start
+    next_start = start
     while True:
         try:
-            again = signature.index(signature[start], again + 1, start + CHUNK + 1)
+            next_start = signature.index(signature[start], next_start + 1, start + CHUNK + 1)
         except ValueError:
             return 1, 1
-        size, times = again - start, 1
-        part = signature[start:again]
-        while signature[start + times * size : start + (times + 1) * size] == part:
-            times += 1
-        if times >= MANY:
-            return size, times
+        size, num_repeats = next_start - start, 1
+        repeated = signature[start:next_start]
+        while signature[start + num_repeats * size : start + (num_repeats + 1) * size] == repeated:
+            num_repeats += 1
+        if num_repeats >= MANY:
+            return size, num_repeats
 
 
 class Identity:
@@ -139,24 +139,24 @@ class Identity:
         """Convert the slices that `chunks` yields. To save time, a call compiles a function for at most one slice."""
         import jax
 
-        places = list(chunks(signature))
-        if len(places) > 1 and len(xs) <= CHUNK:
-            times = self._seen[signature] = self._seen.get(signature, 0) + 1
-            if times > MANY:
-                places = [slice(0, len(xs))]
+        slices = list(chunks(signature))
+        if len(slices) > 1 and len(xs) <= CHUNK:
+            num_calls = self._seen[signature] = self._seen.get(signature, 0) + 1
+            if num_calls > MANY:
+                slices = [slice(0, len(xs))]
         results: list[Any] = list(xs)
-        others: list[int] = []
-        before = self._compilations
-        for place in places:
-            chunk = xs[place]
-            program = self._program(chunk, signature[place], self._compilations == before)
+        other_indices: list[int] = []
+        num_before = self._compilations
+        for chunk_slice in slices:
+            chunk = xs[chunk_slice]
+            program = self._program(chunk, signature[chunk_slice], self._compilations == num_before)
             if program is None:
-                others += range(place.start, place.stop)
+                other_indices += range(chunk_slice.start, chunk_slice.stop)
             else:
-                results[place] = self._run(program, chunk)
-        if others:  # jnp.array would compile for each new shape, but device_put does not
-            put = jax.device_put([owned(xs[index]) for index in others], self._device)
-            for index, y in zip(others, put, strict=True):
+                results[chunk_slice] = self._run(program, chunk)
+        if other_indices:  # jnp.array would compile for each new shape, but device_put does not
+            put_arrays = jax.device_put([owned(xs[index]) for index in other_indices], self._device)
+            for index, y in zip(other_indices, put_arrays, strict=True):
                 results[index] = y
         return results
 
@@ -169,9 +169,9 @@ class Identity:
         """
         program = self._programs.get(signature)
         if program is None:
-            times = self._seen.get(signature, 0)
-            if times < 2:
-                self._seen[signature] = times + 1
+            num_calls = self._seen.get(signature, 0)
+            if num_calls < 2:
+                self._seen[signature] = num_calls + 1
                 return None
             may_compile = may_compile and all(x.nbytes <= SMALL for x in xs)
             if not may_compile or self._programs.make_room(signature) is None:
@@ -184,8 +184,8 @@ class Identity:
         import jax
 
         self._compilations += 1
-        place = None if self._device is None else jax.sharding.SingleDeviceSharding(self._device)
-        return jax.jit(lambda xs: xs, out_shardings=place)
+        sharding = None if self._device is None else jax.sharding.SingleDeviceSharding(self._device)
+        return jax.jit(lambda xs: xs, out_shardings=sharding)
 
     def _run(self, program: Any, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
         """Call the compiled identity. A set mesh is unset for the call, since it would spread results over devices."""

@@ -55,16 +55,16 @@ def put(x: AnyArray, place: Any) -> Any:
         place = place.fitting(x.shape)
     try:
         with keeping_dtype(x):
-            one = isinstance(place, jax.Device)  # with a plain device, x would keep its mesh
-            return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
+            is_one = isinstance(place, jax.Device)  # with a plain device, x would keep its mesh
+            return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if is_one else place)
     except Exception as error:
         if "Disallowed" in str(error):
             raise ConversionError(
                 f"jax.transfer_guard does not allow putting an array into JAX ({error})",
                 remedy='Convert outside the guard, or set it to "disallow", which still allows explicit transfers.',
             ) from error
-        misfit = isinstance(error, (ValueError, AssertionError))
-        if not misfit or not isinstance(place, jax.sharding.Sharding):
+        is_misfit = isinstance(error, (ValueError, AssertionError))
+        if not is_misfit or not isinstance(place, jax.sharding.Sharding):
             raise
         raise ConversionError(
             f"an array of shape {x.shape} does not fit {place} ({error})",
@@ -93,15 +93,15 @@ def device_name(device: Any) -> str:
     """Return the name of a device, or the names of the devices of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
     if devices is not None:  # `device` is a sharding
-        by_id = sorted(devices, key=lambda device: device.id)
-        names = [place_name(member, device.memory_kind) for member in by_id]
+        sorted_devices = sorted(devices, key=lambda device: device.id)
+        names = [place_name(member, device.memory_kind) for member in sorted_devices]
         return ",".join(dict.fromkeys(names))
     platform = getattr(device, "platform", None)
     if platform is None:
         return str(device)
-    kind = "cuda" if platform == "gpu" else platform
-    index = device.local_hardware_id if kind != "cpu" else device.id
-    return kind if kind == "cpu" and not index else f"{kind}:{index or 0}"
+    device_kind = "cuda" if platform == "gpu" else platform
+    index = device.local_hardware_id if device_kind != "cpu" else device.id
+    return device_kind if device_kind == "cpu" and not index else f"{device_kind}:{index or 0}"
 
 
 def own_device(device: Device) -> Any:
@@ -112,8 +112,8 @@ def own_device(device: Device) -> Any:
         return device
     if device == "default":
         return None
-    kind = device.partition(":")[0]
-    platform = {"cuda": "gpu"}.get(kind, kind)
+    device_kind = device.partition(":")[0]
+    platform = {"cuda": "gpu"}.get(device_kind, device_kind)
     for candidate in jax.local_devices(backend=platform):
         if device_name(candidate) == device:
             return candidate
@@ -136,17 +136,17 @@ def keeping_dtype(x: AnyArray) -> AbstractContextManager[Any]:
         return nullcontext()
     import jax.experimental
 
-    place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    return place.enable_x64(True)  # type: ignore[no-any-return]
+    module: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return module.enable_x64(True)  # type: ignore[no-any-return]
 
 
 def staying(x: AnyArray) -> AbstractContextManager[Any]:
     """Return a context in which JAX's results are on the device of an array, even if the array is uncommitted."""
     import jax
 
-    usual = jax.config.jax_default_device or first_device()
-    stays = isinstance(x, jax.core.Tracer) or x.committed or usual in x.devices()
-    return nullcontext() if stays else jax.default_device(*x.devices())
+    default_device = jax.config.jax_default_device or first_device()
+    already_stays = isinstance(x, jax.core.Tracer) or x.committed or default_device in x.devices()
+    return nullcontext() if already_stays else jax.default_device(*x.devices())
 
 
 def mesh_is_set() -> bool:
@@ -164,8 +164,8 @@ def without_mesh() -> AbstractContextManager[Any]:
         return nullcontext()
     import numpy as np
 
-    enter: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
+    set_mesh: Any = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
     try:
-        return enter(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
+        return set_mesh(jax.sharding.Mesh(np.empty((), object), ()))  # type: ignore[no-any-return]
     except ValueError:  # inside a traced function, JAX does not set another mesh
         return nullcontext()

@@ -31,10 +31,10 @@ class Pytrees(Container):
         return _flatten_once(value)[0]
 
     def rebuild(self, value: AnyTree, children: list[Any]) -> Any:
-        new = _flatten_once(value)[1].unflatten(children)
-        same = _same_leaves(self.children(new), children)
-        # if the flatten function returns new objects in each call, `same` proves nothing
-        if not same and _same_leaves(self.children(value), self.children(value)):
+        rebuilt = _flatten_once(value)[1].unflatten(children)
+        is_same = _same_leaves(self.children(rebuilt), children)
+        # if the flatten function returns new objects in each call, `is_same` proves nothing
+        if not is_same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
                 f"a {type_name(cls)} cannot be rebuilt: its flatten function does not return the "
@@ -42,7 +42,7 @@ class Pytrees(Container):
                 remedy="Let the unflatten function store the children unchanged, as JAX requires, or register a "
                 "Container for this class.",
             )
-        return new
+        return rebuilt
 
     def static(self, value: AnyTree) -> Any:
         return _flatten_once(value)[1].node_data()
@@ -50,8 +50,8 @@ class Pytrees(Container):
     def steps(self, value: AnyTree) -> Sequence[str]:
         import jax
 
-        flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
-        return [jax.tree_util.keystr(path) for path, _ in flat]
+        path_children, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
+        return [jax.tree_util.keystr(path) for path, _ in path_children]
 
 
 def _flatten_once(value: AnyTree) -> tuple[list[Any], Any]:
@@ -68,8 +68,8 @@ def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
     if len(some) == len(others) and all(map(operator.is_, some, others)):
         return True
-    mine, yours = jax.tree_util.tree_leaves(some), jax.tree_util.tree_leaves(list(others))
-    return len(mine) == len(yours) and all(map(operator.is_, mine, yours))
+    leaves, other_leaves = jax.tree_util.tree_leaves(some), jax.tree_util.tree_leaves(list(others))
+    return len(leaves) == len(other_leaves) and all(map(operator.is_, leaves, other_leaves))
 
 
 def _all_but_the_first() -> Callable[[Any], bool]:

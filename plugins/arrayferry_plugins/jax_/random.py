@@ -61,8 +61,8 @@ class JaxRandom(Random):
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         # for a 16-bit dtype, JAX would draw from few different numbers
-        drawn = dtype if dtype == "float64" else "float32"
-        values = jax.random.normal(self.key(), shape, drawn)
+        drawn_dtype = dtype if dtype == "float64" else "float32"
+        values = jax.random.normal(self.key(), shape, drawn_dtype)
         mean, std = _spread(mean, shape), _spread(std, shape)
         return (values * std + mean).astype(dtype)
 
@@ -72,38 +72,38 @@ class JaxRandom(Random):
         import numpy as np
 
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
-        low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
-        name = str(jax.dtypes.canonicalize_dtype(dtype))
-        check_integers(_in_host_memory(low), _in_host_memory(high), name)
+        low, high = (int(end) if isinstance(end, np.integer) else end for end in (low, high))
+        dtype_name = str(jax.dtypes.canonicalize_dtype(dtype))
+        check_integers(_in_host_memory(low), _in_host_memory(high), dtype_name)
         low, high = _spread(low, shape), _spread(high, shape)
-        bits = jnp.iinfo(name).bits
+        bits = jnp.iinfo(dtype_name).bits
         # the largest Python integer that randint accepts
-        most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max
+        max_int = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max
         python_ints = type(low) is type(high) is int
-        few = 2 ** (bits - 8)  # from larger ranges, randint draws with unequal probabilities
-        small = python_ints and high - low <= few and -most - 1 <= low < high <= most
-        if small or bits < 32:
+        max_range = 2 ** (bits - 8)  # from larger ranges, randint draws with unequal probabilities
+        is_small = python_ints and high - low <= max_range and -max_int - 1 <= low < high <= max_int
+        if is_small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
-        # draw unsigned numbers from 0 to end - first - 1, and add `first` at the end
-        unsigned, half = f"uint{bits}", bits // 2
-        first, end = (
-            jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
+        # draw unsigned numbers from 0 to u_high - u_low - 1, and add `u_low` at the end
+        u_dtype, shift = f"uint{bits}", bits // 2
+        u_low, u_high = (
+            jnp.asarray(np.asarray(x % 2**bits, u_dtype) if type(x) is int else x).astype(u_dtype)
             for x in (low, high)
         )
         # `key` is for randint, and the other keys for the halves of the bits below
-        key, upper, lower = jax.random.split(self.key(), 3)
-        last = end - first - 1
+        key, upper_key, lower_key = jax.random.split(self.key(), 3)
+        span = u_high - u_low - 1
         if python_ints:
-            numbers = jnp.maximum(last, last + 1)  # last + 1 is 0 if the range is the whole dtype
-            values = jax.random.randint(key, shape, 0, numbers, unsigned)
+            count = jnp.maximum(span, span + 1)  # span + 1 is 0 if the range is the whole dtype
+            values = jax.random.randint(key, shape, 0, count, u_dtype)
         else:
-            values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
+            values = jax.random.randint(key, shape, low, high, dtype_name).astype(u_dtype) - u_low
         # for a large range, draw the upper and lower halves of the bits, and replace the few
         # numbers that are out of range by numbers of randint
-        both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
-        both = both | jax.random.bits(lower, shape, unsigned) >> half
-        many = (low < high) & (last >= few) & (both <= last)
-        return jax.lax.bitcast_convert_type(jnp.where(many, both, values) + first, name)
+        joined = jax.random.randint(upper_key, shape, 0, (span >> shift) + 1, u_dtype) << shift
+        joined = joined | jax.random.bits(lower_key, shape, u_dtype) >> shift
+        mask = (low < high) & (span >= max_range) & (joined <= span)
+        return jax.lax.bitcast_convert_type(jnp.where(mask, joined, values) + u_low, dtype_name)
 
     def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
         import jax
@@ -129,8 +129,8 @@ class JaxRandomFactory(RandomFactory):
             if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
                 key = jax.random.key(int(seed))
             else:  # jax.random.key uses only 32 bits of a seed, so hash other seeds
-                first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
-                key = jax.random.fold_in(jax.random.key(first), second)
+                first_word, second_word = map(int, np.random.SeedSequence(seed).generate_state(2))
+                key = jax.random.fold_in(jax.random.key(first_word), second_word)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 

@@ -26,12 +26,12 @@ class TorchDevices(Devices):
         return "cpu"
 
     def name_of(self, device: Device) -> str:
-        kind, index = getattr(device, "type", str(device)), getattr(device, "index", None)
-        if kind == "cuda" and index is None:
+        device_type, index = getattr(device, "type", str(device)), getattr(device, "index", None)
+        if device_type == "cuda" and index is None:
             import torch
 
             index = torch.cuda.current_device() if len(_names()) > 1 else 0
-        return kind if kind == "cpu" or index is None else f"{kind}:{index}"
+        return device_type if device_type == "cpu" or index is None else f"{device_type}:{index}"
 
     def move(self, x: AnyArray, device: Device) -> Any:
         x = plain(x)
@@ -57,8 +57,8 @@ class TorchDevices(Devices):
     def protect(self, x: AnyArray) -> bool:
         import torch
 
-        pluggable = torch.cuda.get_allocator_backend() == "pluggable"
-        if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
+        is_pluggable = torch.cuda.get_allocator_backend() == "pluggable"
+        if not x.is_cuda or is_capturing() or is_pluggable or not x.untyped_storage().resizable():
             return False  # record_stream needs PyTorch's allocator, and fails in a graph capture
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
@@ -94,9 +94,9 @@ class TorchDLPack(DLPack):
         if hasattr(x, "__dlpack__"):
             return torch.from_dlpack(x)
         y = torch.as_tensor(x, device="cuda")
-        cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
-        if pointer:  # PyTorch does not wait for this stream; 1 is the default stream
-            stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
+        cuda, stream_id = torch.cuda, x.__cuda_array_interface__.get("stream")
+        if stream_id:  # PyTorch does not wait for this stream; 1 is the default stream
+            stream = cuda.default_stream() if stream_id == 1 else cuda.ExternalStream(stream_id)
             cuda.current_stream().wait_stream(stream)
         return y
 
@@ -144,9 +144,9 @@ class TorchBackend(Backend):
 
         if self.is_traced(x):
             raise traced()
-        inner = plain(x)
-        if inner is not x:
-            return read_only(self.to_numpy(inner))
+        plain_tensor = plain(x)
+        if plain_tensor is not x:
+            return read_only(self.to_numpy(plain_tensor))
         with explaining_errors(x):
             refuse(x)
             x = x.detach()
@@ -157,9 +157,9 @@ class TorchBackend(Backend):
                 x = x.clone()
             numpy_dtype = numpy_dtypes().get(x.dtype, x)
             if numpy_dtype is None:
-                what, why = f"a tensor of dtype {x.dtype}", ": NumPy has it only with ml_dtypes"
+                noun, reason = f"a tensor of dtype {x.dtype}", ": NumPy has it only with ml_dtypes"
                 remedy = "Run: pip install --upgrade ml_dtypes. Or first call x.float()."
-                raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
+                raise refused(noun, dtype=x.dtype, why=reason, remedy=remedy)
             if numpy_dtype is x:
                 return x.numpy()
             return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(numpy_dtype)
@@ -229,15 +229,15 @@ class TorchBackend(Backend):
             return True
         if torch._is_functional_tensor(x):
             return True
-        fake = sys.modules.get("torch._subclasses.fake_tensor")
-        if fake is not None and isinstance(x, fake.FakeTensor):
+        fake_module = sys.modules.get("torch._subclasses.fake_tensor")
+        if fake_module is not None and isinstance(x, fake_module.FakeTensor):
             return True
-        recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
-        mode = None if recorder is None else recorder.get_proxy_mode()
+        proxy_module = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        mode = None if proxy_module is None else proxy_module.get_proxy_mode()
         if mode is None:
             return False
-        recorded = recorder.get_proxy_slot(x, mode.tracer, None)  # type: ignore[union-attr]
-        return recorded is not None and getattr(recorded, "constant", None) is None
+        proxy_slot = proxy_module.get_proxy_slot(x, mode.tracer, None)  # type: ignore[union-attr]
+        return proxy_slot is not None and getattr(proxy_slot, "constant", None) is None
 
 
 BACKEND = TorchBackend()

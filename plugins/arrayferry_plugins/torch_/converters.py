@@ -39,14 +39,14 @@ def _view() -> Callable[[Any], Any]:
     """Return a function that returns an ordinary CPU tensor as a NumPy view, and raises an error for other tensors."""
     from torch import Tensor
 
-    view, address, fx = Tensor.numpy, Tensor.data_ptr, _recorder()
+    view_of, address_of, recorder = Tensor.numpy, Tensor.data_ptr, _recorder()
 
-    def values(x: AnyArray) -> Any:
-        if fx._is_fx_tracing_flag or address(x) < FIRST:
+    def safe_view(x: AnyArray) -> Any:
+        if recorder._is_fx_tracing_flag or address_of(x) < FIRST:
             raise ValueError  # then the general path is used, which raises an error with a remedy
-        return view(x)
+        return view_of(x)
 
-    return values
+    return safe_view
 
 
 def host_values() -> Callable[[Any], Any]:
@@ -54,17 +54,17 @@ def host_values() -> Callable[[Any], Any]:
 
     The function is fastest for ordinary tensors. It raises an error for tensors that are not on the CPU.
     """
-    view, general = _view(), BACKEND.to_numpy
+    safe_view, to_numpy = _view(), BACKEND.to_numpy
 
-    def values(x: AnyArray) -> Any:
+    def view_or_copy(x: AnyArray) -> Any:
         try:
-            return view(x)
+            return safe_view(x)
         except Exception:
             if not x.is_cpu:
                 raise
-        return general(x)
+        return to_numpy(x)
 
-    return values
+    return view_or_copy
 
 
 @cache
@@ -76,10 +76,10 @@ def _from_numpy() -> tuple[Callable[[Any], Any], str]:
     """
     import torch
 
-    take = torch.from_numpy
+    from_numpy = torch.from_numpy
     if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
-        return take, ""
-    return lambda x: take(x) if x.itemsize else NotImplemented, "{x}.itemsize"
+        return from_numpy, ""
+    return lambda x: from_numpy(x) if x.itemsize else NotImplemented, "{x}.itemsize"
 
 
 class NumpyToTorch(Bound):
@@ -104,11 +104,11 @@ class NumpyToTorch(Bound):
     def inline(self, options: Options) -> Inline:
         from torch import from_numpy
 
-        _, safe = _from_numpy()
+        _, condition = _from_numpy()
         if options.copy:
-            return Inline(safe, "{take}({x}.copy())", {"take": from_numpy})
-        test = "{x}.flags.behaved" + (f" and {safe}" if safe else "")
-        return Inline(test, "{take}({x})", {"take": from_numpy})
+            return Inline(condition, "{take}({x}.copy())", {"take": from_numpy})
+        condition_text = "{x}.flags.behaved" + (f" and {condition}" if condition else "")
+        return Inline(condition_text, "{take}({x})", {"take": from_numpy})
 
 
 class TorchToNumpy(Bound):
@@ -120,25 +120,25 @@ class TorchToNumpy(Bound):
     types: tuple[str, ...] = ("torch.Tensor",)
 
     def bind(self, options: Options) -> Callable[[Any], Any]:
-        view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
+        safe_view, to_numpy, extra_dtypes = _view(), BACKEND.to_numpy, numpy_dtypes()
 
-        def values(x: AnyArray) -> Any:
-            # view() would raise an error for these tensors, which takes more time than the checks
-            if x.requires_grad or x.dtype in extra or x.is_conj() or x.is_neg():
-                return general(x) if x.is_cpu else NotImplemented
-            return view(x)
+        def view_tensor(x: AnyArray) -> Any:
+            # safe_view() would raise an error for these tensors, which takes more time than the checks
+            if x.requires_grad or x.dtype in extra_dtypes or x.is_conj() or x.is_neg():
+                return to_numpy(x) if x.is_cpu else NotImplemented
+            return safe_view(x)
 
         if options.copy is False:
-            return view
-        return (lambda x: _copied(values(x))) if options.copy else values
+            return safe_view
+        return (lambda x: _copied(view_tensor(x))) if options.copy else view_tensor
 
     def inline(self, options: Options) -> Inline:
         from torch import Tensor
 
-        result = "{show}({x}).copy()" if options.copy else "{show}({x})"
-        names = {"show": Tensor.numpy, "address": Tensor.data_ptr, "fx": _recorder()}
-        test = f"not {{fx}}._is_fx_tracing_flag and {{address}}({{x}}) >= {FIRST}"
-        return Inline(test, result, names)
+        code = "{show}({x}).copy()" if options.copy else "{show}({x})"
+        code_names = {"show": Tensor.numpy, "address": Tensor.data_ptr, "fx": _recorder()}
+        condition = f"not {{fx}}._is_fx_tracing_flag and {{address}}({{x}}) >= {FIRST}"
+        return Inline(condition, code, code_names)
 
 
 class NumpyToCuda(Packed):

@@ -40,4 +40,4 @@ def numpy_dtypes() -> dict[Any, Any]:
 @cache
 def torch_dtypes() -> dict[Any, Any]:
     """Map the dtypes of `ml_dtypes` in `numpy_dtypes` to the dtypes of PyTorch."""
-    return {own: dtype for dtype, own in numpy_dtypes().items() if own is not None}
+    return {ml_dtype: dtype for dtype, ml_dtype in numpy_dtypes().items() if ml_dtype is not None}

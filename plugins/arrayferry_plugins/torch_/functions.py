@@ -29,30 +29,30 @@ class TorchAutodiff(Autodiff):
         import torch
 
         def run(arrays: list[Any]) -> tuple[Flat, Any]:
-            further = any(x.requires_grad for x in arrays)
+            needs_grad = any(x.requires_grad for x in arrays)
             with torch.inference_mode(False), torch.enable_grad():
                 arrays = [x.clone() if x.is_inference() else x for x in arrays]
                 for index in wanted:
                     if not arrays[index].requires_grad:
                         arrays[index] = arrays[index].detach().requires_grad_()
-                flat = function(arrays)
-            chosen = [arrays[index] for index in wanted]
-            results = [y for y in flat.arrays if _is_inexact(y)]
+                flat_results = function(arrays)
+            inputs = [arrays[index] for index in wanted]
+            inexact_results = [y for y in flat_results.arrays if _is_inexact(y)]
 
             def pull(cotangents: list[Any]) -> list[Any]:
                 with torch.inference_mode(False):
-                    usable = [x.clone() if x.is_inference() else x for x in cotangents]
-                    all_pairs = zip(results, usable, strict=True)
-                    pairs = [(y, x) for y, x in all_pairs if y.requires_grad]
-                    if not pairs:
-                        return [torch.zeros_like(x) for x in chosen]
-                    ys, vectors = zip(*pairs, strict=True)
-                    again = further or any(x.requires_grad for x in usable)
+                    usable_cotangents = [x.clone() if x.is_inference() else x for x in cotangents]
+                    all_pairs = zip(inexact_results, usable_cotangents, strict=True)
+                    grad_pairs = [(y, x) for y, x in all_pairs if y.requires_grad]
+                    if not grad_pairs:
+                        return [torch.zeros_like(x) for x in inputs]
+                    ys, vectors = zip(*grad_pairs, strict=True)
+                    higher = needs_grad or any(x.requires_grad for x in usable_cotangents)
                     options = {"retain_graph": True, "materialize_grads": True}
-                    grads = torch.autograd.grad(ys, chosen, vectors, create_graph=again, **options)
+                    grads = torch.autograd.grad(ys, inputs, vectors, create_graph=higher, **options)
                     return _dense(grads)
 
-            return flat, pull
+            return flat_results, pull
 
         return run
 
@@ -77,12 +77,12 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
     import torch
 
     _refuse_transformations(arrays, crossing.name)
-    transformed = torch._C._are_functorch_transforms_active()
+    in_transform = torch._C._are_functorch_transforms_active()
     candidates = enumerate(arrays if torch.is_grad_enabled() else ())
-    wanted = tuple(n for n, x in candidates if x.requires_grad or (transformed and _is_inexact(x)))
-    if not wanted and not transformed and torch.autograd.forward_ad._current_level < 0:
+    wanted = tuple(i for i, x in candidates if x.requires_grad or (in_transform and _is_inexact(x)))
+    if not wanted and not in_transform and torch.autograd.forward_ad._current_level < 0:
         return crossing(arrays, ())[0]
-    *results, _, build = _crossed()[transformed].apply(crossing, wanted, *arrays)
+    *results, _, build = _crossed()[in_transform].apply(crossing, wanted, *arrays)
     return Flat(results, build)
 
 
@@ -93,8 +93,8 @@ def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
     """
     import torch
 
-    recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    mode = recorder.get_proxy_mode() if recorder is not None else None
+    proxy_module = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    mode = proxy_module.get_proxy_mode() if proxy_module is not None else None
     if mode is not None or not all(isinstance(x, torch.Tensor) for x in arrays):
         raise TracedValueError(
             f"{name} cannot be recorded by torch.fx (symbolic_trace, make_fx, torch.func.linearize, export)",
@@ -129,9 +129,9 @@ def _crossed() -> tuple[Any, Any]:
             pulled = _cross(ctx.pullback, [*arrays, *_dense(selected)]).arrays
             gradients: list[Any] = [None] * len(arrays)
             for index, x in zip(ctx.wanted, pulled, strict=True):
-                like = arrays[index]
-                same = x.dtype == like.dtype and x.device == like.device
-                gradients[index] = x if same else x.to(like)
+                like_array = arrays[index]
+                is_alike = x.dtype == like_array.dtype and x.device == like_array.device
+                gradients[index] = x if is_alike else x.to(like_array)
             return None, None, *gradients
 
         @staticmethod
@@ -153,17 +153,17 @@ def _crossed() -> tuple[Any, Any]:
             wanted: tuple[int, ...],
             *arrays: AnyTree,
         ) -> Any:
-            flat = _cross(crossing.mapped(tuple(in_dims[2:]), info.batch_size), arrays)
+            result = _cross(crossing.mapped(tuple(in_dims[2:]), info.batch_size), arrays)
             pullback = crossing.pullback(len(arrays), wanted)
-            return (*flat.arrays, pullback, flat.build), (*[0] * len(flat.arrays), None, None)
+            return (*result.arrays, pullback, result.build), (*[0] * len(result.arrays), None, None)
 
     return Crossed, Transformed
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: AnyTree) -> tuple[Any, ...]:
     """Call a crossing. Return a tuple of the arrays in its results, its pullback and `Flat.build`."""
-    flat, pullback = crossing(arrays, wanted)
-    return *flat.arrays, pullback, flat.build
+    flat_results, pullback = crossing(arrays, wanted)
+    return *flat_results.arrays, pullback, flat_results.build
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

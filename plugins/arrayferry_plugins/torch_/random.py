@@ -62,8 +62,8 @@ class TorchRandom(Random):
         """Return arrays as tensors. Python numbers are not converted, since they have no dtype."""
         import torch
 
-        tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
-        return [x if isinstance(x, (int, float)) else tensor(x) for x in arrays]
+        to_tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
+        return [x if isinstance(x, (int, float)) else to_tensor(x) for x in arrays]
 
     def uniform(
         self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
@@ -83,9 +83,9 @@ class TorchRandom(Random):
 
         shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         # for a 16-bit dtype, PyTorch would draw from few different numbers
-        drawn = dtype if dtype == "float64" else "float32"
-        mean, std = self._tensors(drawn, mean, std)
-        values = self._draw(torch.randn, shape, drawn)
+        drawn_dtype = dtype if dtype == "float64" else "float32"
+        mean, std = self._tensors(drawn_dtype, mean, std)
+        values = self._draw(torch.randn, shape, drawn_dtype)
         return (values * std + mean).to(getattr(torch, dtype))
 
     def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
@@ -94,9 +94,9 @@ class TorchRandom(Random):
         shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         bounds = _in_host_memory(low), _in_host_memory(high)
         check_integers(*bounds, dtype)
-        numbers = isinstance(low, int) and isinstance(high, int)
+        are_ints = isinstance(low, int) and isinstance(high, int)
         # from larger ranges, randint draws with unequal probabilities
-        if numbers and high < 2**63 and high - low <= 2**56:
+        if are_ints and high < 2**63 and high - low <= 2**56:
             return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
         if not any(isinstance(bound, torch.Tensor) for bound in bounds):
             return self._by_numpy(shape, *bounds, dtype)

@@ -57,15 +57,15 @@ def explaining_errors(x: AnyArray) -> Iterator[None]:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             raise traced() from error
         cls = type(x)
-        ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-        if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
+        is_ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        if is_ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
             raise
         names = ("full_tensor", "dequantize", "to_dense", "to_tensor")
         methods = (n for n in names if getattr(cls, n, None) is not getattr(torch.Tensor, n, None))
         method = next(methods, None)
-        first = f"x.{method}()" if method else "the method that returns an ordinary tensor"
-        what = f"a {cls.__module__}.{cls.__qualname__}, which consists of other tensors,"
-        raise refused(what, first, why=f" ({describe_error(error)})") from error
+        first_call = f"x.{method}()" if method else "the method that returns an ordinary tensor"
+        noun = f"a {cls.__module__}.{cls.__qualname__}, which consists of other tensors,"
+        raise refused(noun, first_call, why=f" ({describe_error(error)})") from error
 
 
 def refuse(x: AnyArray) -> None:
@@ -73,32 +73,32 @@ def refuse(x: AnyArray) -> None:
     import torch
 
     if hasattr(x, "_masked_data"):  # a torch.masked.MaskedTensor
-        what, first = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
+        noun, first_call = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
     elif torch.nn.parameter.is_lazy(x):
-        what, first = "an uninitialized parameter", "the module of the parameter with an input"
+        noun, first_call = "an uninitialized parameter", "the module of the parameter with an input"
     elif x.is_nested:
-        what, first = "a nested tensor", "x.unbind() or torch.nested.to_padded_tensor(x, 0.0)"
+        noun, first_call = "a nested tensor", "x.unbind() or torch.nested.to_padded_tensor(x, 0.0)"
     elif is_sparse(x):
-        what, first = "a sparse tensor", "x.to_dense()"
+        noun, first_call = "a sparse tensor", "x.to_dense()"
     elif x.is_mkldnn:
-        what, first = "an MKL-DNN tensor", "x.to_dense()"
+        noun, first_call = "an MKL-DNN tensor", "x.to_dense()"
     elif x.is_quantized:
-        what, first = "a quantised tensor", "x.dequantize()"
+        noun, first_call = "a quantised tensor", "x.dequantize()"
     elif x.is_meta:
-        what = "a meta tensor, which has no values,"
-        first = "x.to_empty(device='cpu'), and fill the result"
+        noun = "a meta tensor, which has no values,"
+        first_call = "x.to_empty(device='cpu'), and fill the result"
     elif freed(x):
-        what = "a tensor whose storage was freed"
-        first = "the method that allocates the storage again, such as unshard()"
+        noun = "a tensor whose storage was freed"
+        first_call = "the method that allocates the storage again, such as unshard()"
     elif str(x.dtype).removeprefix("torch.") not in dtype_names():
-        bits = "x.view(torch.uint8), which returns the bytes"
-        first = "x.to(torch.complex64)" if x.dtype.is_complex else bits
-        what, why = f"a tensor of dtype {x.dtype}", ", since no other library has that dtype"
-        remedy = f'First call {first}, or pass unsupported="keep".'
-        raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
+        view_call = "x.view(torch.uint8), which returns the bytes"
+        first_call = "x.to(torch.complex64)" if x.dtype.is_complex else view_call
+        noun, reason = f"a tensor of dtype {x.dtype}", ", since no other library has that dtype"
+        remedy = f'First call {first_call}, or pass unsupported="keep".'
+        raise refused(noun, dtype=x.dtype, why=reason, remedy=remedy)
     else:
         return
-    raise refused(what, first)
+    raise refused(noun, first_call)
 
 
 def is_sparse(x: AnyArray) -> bool:
@@ -112,5 +112,5 @@ def freed(x: AnyArray) -> bool:
 
     if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():
         return False
-    last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    return bool(x.untyped_storage().nbytes() < (last + 1) * x.itemsize)
+    offset = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return bool(x.untyped_storage().nbytes() < (offset + 1) * x.itemsize)
