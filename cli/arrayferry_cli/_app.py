@@ -39,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for number in signal.Signals:
             if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
-    for name in ("stdout", "stderr"):
+    for stream_name in ("stdout", "stderr"):
         # a stream is None if its file descriptor was closed at the start
-        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        stream = getattr(sys, stream_name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):  # pytest and notebooks use other classes
             stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, stream)
+        setattr(sys, stream_name, stream)
     parser = _parser()
     try:
         args = parser.parse_args(arguments)
@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         # replace stdout: at exit, Python would write the rest of the output to it, and fail again
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
+        message = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
         # print nothing for a broken pipe, which means that the reader of the output has exited
-        parser.exit(1, "" if isinstance(error, BrokenPipeError) else text)
+        parser.exit(1, "" if isinstance(error, BrokenPipeError) else message)
     parser.exit(status)
 
 
@@ -70,43 +70,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     text = f"arrayferry {arrayferry.__version__}"
     parser.add_argument("-V", "--version", action="version", version=text, help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(
+    def add_command(
         run: Callable[[Arguments], Result], timeout: int, limited: str
     ) -> Callable[..., object]:
         """Add a command, whose help is the docstring of `run`. Return the function that adds its arguments."""
         name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
-        line = text.partition("\n")[0]
-        command = commands.add_parser(name, help=line, description=text, allow_abbrev=False)
-        command.set_defaults(run=run, timeout=timeout, json=False)
-        limit = f"how long {limited} may take, {timeout} by default"
-        command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=limit)
+        summary = text.partition("\n")[0]
+        subparser = subparsers.add_parser(name, help=summary, description=text, allow_abbrev=False)
+        subparser.set_defaults(run=run, timeout=timeout, json=False)
+        limit_help = f"how long {limited} may take, {timeout} by default"
+        subparser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=limit_help)
         if run is not new_plugin:
-            command.add_argument("--json", action="store_true", help="print JSON")
-        return command.add_argument
+            subparser.add_argument("--json", action="store_true", help="print JSON")
+        return subparser.add_argument
 
-    add(doctor, 60, "the import of a library")
-    argument = add(routes, 60, "the import of a library")
+    add_command(doctor, 60, "the import of a library")
+    argument = add_command(routes, 60, "the import of a library")
     argument("source", nargs="?", metavar="SOURCE", help="the name of a library")
     argument("target", nargs="?", metavar="TARGET", help="the name of another library")
-    argument = add(check, 600, "the tests of a backend")
-    names = "the name of a backend, a plugin, a distribution or a module"
-    argument("package", metavar="PACKAGE", help=f"{names}; or a suite")
-    argument = add(check_env, 600, "the whole check")
-    names = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
-    argument("env", metavar="MODULE:CLASS", help=names)
+    argument = add_command(check, 600, "the tests of a backend")
+    name_help = "the name of a backend, a plugin, a distribution or a module"
+    argument("package", metavar="PACKAGE", help=f"{name_help}; or a suite")
+    argument = add_command(check_env, 600, "the whole check")
+    name_help = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
+    argument("env", metavar="MODULE:CLASS", help=name_help)
     argument("--vector", action="store_true", help="audit vector environments of any kind")
     steps = "how many steps a run of --vector has, 300 by default"
     argument("--steps", type=_count, default=300, help=steps)
-    argument = add(envs, 60, "the import of a suite")
+    argument = add_command(envs, 60, "the import of a suite")
     argument("suite", nargs="?", metavar="SUITE", help="the name of a suite, to list its ids")
-    argument = add(new_plugin, 60, "loading the plugins")
+    argument = add_command(new_plugin, 60, "loading the plugins")
     argument("name", metavar="NAME", help="what users call the library or the suite, such as mylib")
     argument("--package", metavar="LIB", help="the module of the library, NAME by default")
     argument("--suite", action="store_true", help="write a suite of environments")
-    place = "where the folder of the plugin is made"
-    argument("--directory", type=Path, default=Path(), metavar="DIR", help=place)
+    folder_help = "where the folder of the plugin is made"
+    argument("--directory", type=Path, default=Path(), metavar="DIR", help=folder_help)
     return parser
 
 
@@ -117,7 +117,7 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0.1 <= number <= 86_400:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 86_400:
         raise argparse.ArgumentTypeError("it must be between 0.1 and 86400 seconds")
-    return number
+    return seconds

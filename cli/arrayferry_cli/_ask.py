@@ -53,31 +53,31 @@ def ask(
     Raises:
         CommandError: the child process crashed, took too long, or raised an error.
     """
-    path = os.pathsep.join(filter(os.path.isabs, sys.path))
-    chosen = {} if plugins is None else {PLUGINS_VARIABLE: ",".join(plugins)}
+    python_path = os.pathsep.join(filter(os.path.isabs, sys.path))
+    plugin_env = {} if plugins is None else {PLUGINS_VARIABLE: ",".join(plugins)}
     code = f"from {__name__} import answer; from {task.__module__} import {task.__name__} as task; answer(task)"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        message, printed = Path(folder, "message"), Path(folder, "output")
+        message_path, output_path = Path(folder, "message"), Path(folder, "output")
         request = {"step": "starting a process", "remedy": "", "arguments": arguments}
-        message.write_text(json.dumps(request), "utf-8")
-        with printed.open("wb") as file:
+        message_path.write_text(json.dumps(request), "utf-8")
+        with output_path.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, str(message)],
+                [sys.executable, "-P", "-c", code, str(message_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=file if output is None else output,
                 stderr=file if output is None else None,
-                env={**SMALL, **os.environ, "PYTHONPATH": path, **chosen},
+                env={**SMALL, **os.environ, "PYTHONPATH": python_path, **plugin_env},
                 cwd=folder,
                 start_new_session=True,
             )
-            end = _end(process, timeout, shown=output is not None)
-        lines = printed.read_text("utf-8", "replace").strip().splitlines()[-1:]
-        end += "".join(f" ({line.strip()[:200]})" for line in lines)
-        answer = _readable({"end": end, **json.loads(message.read_text("utf-8"))})
-    if "result" in answer:
-        return answer["result"]
-    reason = answer.get("reason") or f"{answer['step']} {answer['end']}"
-    raise (UsageError if answer.get("usage") else CommandError)(reason, remedy=answer["remedy"])
+            end_text = _end(process, timeout, shown=output is not None)
+        lines = output_path.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        end_text += "".join(f" ({line.strip()[:200]})" for line in lines)
+        reply = _readable({"end": end_text, **json.loads(message_path.read_text("utf-8"))})
+    if "result" in reply:
+        return reply["result"]
+    reason = reply.get("reason") or f"{reply['step']} {reply['end']}"
+    raise (UsageError if reply.get("usage") else CommandError)(reason, remedy=reply["remedy"])
 
 
 def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
@@ -107,26 +107,26 @@ def answer(task: Callable[..., Any]) -> None:
     The file with the arguments is replaced by the description of each step, and then by the result or the error. The
     file is open only while it is written, so that a library that prints cannot write to it.
     """
-    message, process = Path(sys.argv[1]), os.getpid()
-    last = json.loads(message.read_text("utf-8"))
-    arguments = last.pop("arguments")
+    message_path, process_id = Path(sys.argv[1]), os.getpid()
+    last_message = json.loads(message_path.read_text("utf-8"))
+    arguments = last_message.pop("arguments")
     warnings.simplefilter("ignore")
 
     def step(what: str, remedy: str = "", **end: Any) -> None:
-        if os.getpid() != process:  # a plugin has forked, and its child must not answer too
+        if os.getpid() != process_id:  # a plugin has forked, and its child must not answer too
             os._exit(0)
-        last.update(step=what, remedy=remedy, **end)
-        new = message.with_suffix(".new")
-        new.write_text(json.dumps(last), "utf-8")
-        new.replace(message)
+        last_message.update(step=what, remedy=remedy, **end)
+        new_path = message_path.with_suffix(".new")
+        new_path.write_text(json.dumps(last_message), "utf-8")
+        new_path.replace(message_path)
 
     try:
         step("", result=task(step, **arguments))
     except ArrayFerryError as error:
-        usage = isinstance(error, (LookupError, UsageError))
-        step("", error.remedy, reason=error.reason, usage=usage)
+        is_usage = isinstance(error, (LookupError, UsageError))
+        step("", error.remedy, reason=error.reason, usage=is_usage)
     except BaseException as error:
-        step(last["step"], last["remedy"], end=f"failed: {describe_error(error)}")
+        step(last_message["step"], last_message["remedy"], end=f"failed: {describe_error(error)}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # do not wait for the threads and atexit functions of libraries, which may hang
@@ -157,7 +157,7 @@ def without_paths(text: str) -> str:
         >>> without_paths("see https://example.org/a/b, and 1/2")
         'see https://example.org/a/b, and 1/2'
     """
-    for place in (sys.prefix, os.path.expanduser("~")):
-        if len(place) > 1:
-            text = re.sub(rf"(?<![\w:/.~-]){re.escape(place)}(?![\w.~-])", "...", text)
+    for folder in (sys.prefix, os.path.expanduser("~")):
+        if len(folder) > 1:
+            text = re.sub(rf"(?<![\w:/.~-]){re.escape(folder)}(?![\w.~-])", "...", text)
     return _PATH.sub(".../", re.sub(r"\bfile://(?=/)", "", text))

@@ -57,25 +57,25 @@ def check(args: Arguments) -> Result:
     if args.package in suite_names(args.timeout):
         return _check_suite(args)
     plugins = _matching(args.package, facts)
-    homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
-    others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
-    containers = [name for plugin in others for name in plugin["containers"]]
+    dists = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
+    other_plugins = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
+    container_names = [name for plugin in other_plugins for name in plugin["containers"]]
     backends = _backends(args.package, plugins, facts)
     registered = [] if backends else [plugin["name"] for plugin in plugins]
     loaded = (each for each in facts["plugins"] if each["status"] == "loaded")
-    chosen = {each["name"] for each in loaded if each["distribution"] in homes} - {*registered}
-    output, checks = 2 if args.json else 1, []
-    for backend in backends or _ends(args.package, plugins, containers):
+    chosen = {each["name"] for each in loaded if each["distribution"] in dists} - {*registered}
+    descriptor, checks = 2 if args.json else 1, []
+    for backend in backends or _ends(args.package, plugins, container_names):
         working(f"testing {backend}")
         try:
             arguments = {"backend": backend, "registered": registered}
-            checked = ask(run_pytest, args.timeout, chosen, output, **arguments)
+            outcome = ask(run_pytest, args.timeout, chosen, descriptor, **arguments)
         except CommandError as error:
-            checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
-        checks.append({"backend": backend, **checked})
-    status = max(run["status"] for run in checks)
+            outcome = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
+        checks.append({"backend": backend, **outcome})
+    status = max(entry["status"] for entry in checks)
     report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}
-    report["containers"] = containers
+    report["containers"] = container_names
     return report, _describe(report), status
 
 
@@ -86,13 +86,13 @@ def _check_suite(args: Arguments) -> Result:
         CommandError: all tests are skipped, because the package of the suite is not installed.
     """
     working(f"testing {args.package}")
-    output = 2 if args.json else 1
+    descriptor = 2 if args.json else 1
     arguments = {"backend": args.package, "registered": [], "tests": SUITE_TESTS}
-    checked = ask(run_pytest, args.timeout, None, output, **arguments)
-    if {each["outcome"] for each in checked["tests"]} == {"skipped"}:
-        raise CommandError(checked["tests"][0]["message"])
-    status = checked["status"]
-    checks = [{"backend": args.package, **checked}]
+    outcome = ask(run_pytest, args.timeout, None, descriptor, **arguments)
+    if {test["outcome"] for test in outcome["tests"]} == {"skipped"}:
+        raise CommandError(outcome["tests"][0]["message"])
+    status = outcome["status"]
+    checks = [{"backend": args.package, **outcome}]
     report = {"schema": 1, "ok": not status, "package": args.package, "checks": checks}
     return {**report, "containers": []}, [], status
 
@@ -104,17 +104,17 @@ def _matching(package: str, facts: Facts) -> list[Facts]:
         CommandError: there are no such plugins, or one of them cannot be used.
     """
     owners = {library["plugin"] for library in facts["libraries"] if package in library["names"]}
-    wanted = _normal(package)
-    plugins = [x for x in facts["plugins"] if x["name"] in owners or wanted in _names(x)]
+    wanted_name = _normal(package)
+    plugins = [x for x in facts["plugins"] if x["name"] in owners or wanted_name in _names(x)]
     if not plugins:
-        names = sorted({name for plugin in facts["plugins"] for name in _names(plugin)})
-        nearest = difflib.get_close_matches(wanted, names, n=1)
-        guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+        known_names = sorted({name for plugin in facts["plugins"] for name in _names(plugin)})
+        nearest_names = difflib.get_close_matches(wanted_name, known_names, n=1)
+        guess_text = f"Did you mean {nearest_names[0]!r}? " if nearest_names else ""
         for folder in (Path(package), Path(f"arrayferry-{package}")):
             if (folder / "pyproject.toml").is_file():
-                guess = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
+                guess_text = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
         reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
-        remedy = f"{guess}arrayferry doctor lists the plugins that are installed."
+        remedy = f"{guess_text}arrayferry doctor lists the plugins that are installed."
         raise UsageError(reason, remedy=remedy)
     require(plugins)
     return plugins
@@ -140,10 +140,10 @@ def _backends(package: str, plugins: list[Facts], facts: Facts) -> list[str]:
     owners = [plugin["name"] for plugin in plugins]
     backends = [x for x in facts["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
     backends = [backend for backend in backends if package in backend["names"]] or backends
-    installed = [backend["name"] for backend in backends if not backend["problem"]]
-    if not installed:
+    installed_names = [backend["name"] for backend in backends if not backend["problem"]]
+    if not installed_names:
         require(backends)
-    return installed
+    return installed_names
 
 
 def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
@@ -154,9 +154,9 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     Raises:
         CommandError: there is nothing to test.
     """
-    pairs = [pair for plugin in plugins for pair in plugin["converters"]]
-    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or containers[:1]
-    if not starts:
+    names = [name for plugin in plugins for name in plugin["converters"]]
+    sources = list(dict.fromkeys(name.partition(" -> ")[0] for name in names)) or containers[:1]
+    if not sources:
         reason = (
             f"{package} has no backend, converter or container, so arrayferry check cannot test it"
         )
@@ -165,7 +165,7 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
             "make() makes an object of the library."
         )
         raise UsageError(reason, remedy=remedy)
-    return starts
+    return sources
 
 
 def run_pytest(step: Announce, backend: str, registered: list[str], tests: str = TESTS) -> Facts:
@@ -186,20 +186,20 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
     for point in all_points():
         if point.name in registered:
             registry.register(point.load())
-    ways: dict[str, list[str]] = {}
-    outcomes: list[dict[str, str]] = []
+    dtypes_by_way: dict[str, list[str]] = {}
+    test_outcomes: list[dict[str, str]] = []
 
     class Outcomes:
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
             report = yield
             class_ways = getattr(item.cls, "ways", {})
-            ways.update({way: sorted(kinds) for way, kinds in class_ways.items()})
+            dtypes_by_way.update({way: sorted(dtypes) for way, dtypes in class_ways.items()})
             if report.when == "call" or not report.passed:
-                checks = (item.obj.__doc__ or "").partition("\n")[0]
+                summary = (item.obj.__doc__ or "").partition("\n")[0]
                 message = call.excinfo.exconly(tryshort=True) if call.excinfo else ""
-                outcome = {"outcome": report.outcome, "message": message.removeprefix("Skipped: ")}
-                outcomes.append({"name": item.name, "checks": checks, **outcome})
+                entry = {"outcome": report.outcome, "message": message.removeprefix("Skipped: ")}
+                test_outcomes.append({"name": item.name, "checks": summary, **entry})
             return report
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
@@ -208,18 +208,18 @@ def run_pytest(step: Announce, backend: str, registered: list[str], tests: str =
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])
-    return {"error": None, "made_by": ways, "tests": outcomes, "status": status}
+    return {"error": None, "made_by": dtypes_by_way, "tests": test_outcomes, "status": status}
 
 
 def _describe(report: Facts) -> list[str]:
     """Return lines of text about a report, without what pytest has printed already."""
     lines = []
-    for run in report["checks"]:
-        lines += [f"Error: {run['error']}."] if run["error"] else []
-        ways = " and ".join(run["made_by"])
-        lines += [f"Arrays of {run['backend']} were made by {ways}."] if ways else []
+    for entry in report["checks"]:
+        lines += [f"Error: {entry['error']}."] if entry["error"] else []
+        ways_text = " and ".join(entry["made_by"])
+        lines += [f"Arrays of {entry['backend']} were made by {ways_text}."] if ways_text else []
     if report["containers"]:
-        names = ", ".join(report["containers"])
-        rest = "Test the rest by arrayferry.testing.check_container, with a value."
-        lines.append(f"Only `types` of {names} was checked. {rest}")
+        container_text = ", ".join(report["containers"])
+        advice = "Test the rest by arrayferry.testing.check_container, with a value."
+        lines.append(f"Only `types` of {container_text} was checked. {advice}")
     return lines

@@ -27,8 +27,8 @@ def check_env(args: Arguments) -> Result:
         remedy = "Write module:Class or file.py:Class. With --vector, an id of Gymnasium is possible too."
         raise UsageError(f"{args.env!r:.80} does not name a class", remedy=remedy)
     working(f"trying {args.env}")
-    steps = args.steps if args.vector else None
-    findings = ask(try_env, args.timeout, None, name=args.env, folder=os.getcwd(), steps=steps)
+    num_steps = args.steps if args.vector else None
+    findings = ask(try_env, args.timeout, None, name=args.env, folder=os.getcwd(), steps=num_steps)
     report = {"schema": 1, "ok": not findings["problems"], **findings}
     return report, _describe(report), 0 if report["ok"] else 1
 
@@ -39,8 +39,8 @@ def _describe(report: Facts) -> list[str]:
     details = f" ({report['made']})" if report["made"] else ""
     lines = [f"{report['env']}{details}: {summary}", *(f"Warning: {x}" for x in report["warnings"])]
     for problem in report["problems"]:
-        place, _, text = problem["text"].partition(": ")
-        lines += ["", f"  {place}", f"    {text.removesuffix(problem['remedy']).rstrip()}"]
+        place, _, problem_text = problem["text"].partition(": ")
+        lines += ["", f"  {place}", f"    {problem_text.removesuffix(problem['remedy']).rstrip()}"]
         lines += [f"    {problem['remedy']}"] if problem["remedy"] else []
     return lines
 
@@ -64,18 +64,18 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
 
     step(f"trying {name}")
     os.chdir(folder)
-    module, _, attribute = name.partition(":")
-    env: Any = partial(gym.make_vec, name, num_envs=3)
-    if steps is None or attribute.replace(".", "").isidentifier():
-        env = _named(module, attribute)
+    module_name, _, attribute_name = name.partition(":")
+    maker: Any = partial(gym.make_vec, name, num_envs=3)
+    if steps is None or attribute_name.replace(".", "").isidentifier():
+        maker = _named(module_name, attribute_name)
     descriptions: list[str] = []
 
-    def make() -> Any:
-        envs = env()
-        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
-        of = type(getattr(envs, "unwrapped", envs)).__name__
+    def make_envs() -> Any:
+        envs = maker()
+        autoreset_mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        class_name = type(getattr(envs, "unwrapped", envs)).__name__
         descriptions.append(
-            f"{getattr(envs, 'num_envs', 1)} in {of}, {getattr(mode, 'name', mode)}"
+            f"{getattr(envs, 'num_envs', 1)} in {class_name}, {getattr(autoreset_mode, 'name', autoreset_mode)}"
         )
         return envs
 
@@ -84,19 +84,19 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
             if steps is None:
                 from arrayferry_envs import check_functional_env
 
-                problems: list[Any] = check_functional_env(env)
+                problems: list[Any] = check_functional_env(maker)
             else:
                 from arrayferry_audit import check_vector_env
 
-                problems = check_vector_env(make if callable(env) else env, steps=steps)
+                problems = check_vector_env(make_envs if callable(maker) else maker, steps=steps)
     except (TypeError, gym.error.Error) as error:
         raise UsageError(
             f"the environment {name!r:.80} cannot be made: {describe_error(error)}"
         ) from error
-    rows = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
-    texts = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
+    entries = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
+    messages = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
     description = "".join(descriptions[:1])
-    return {"env": name, "made": description, "problems": rows, "warnings": list(texts)}
+    return {"env": name, "made": description, "problems": entries, "warnings": list(messages)}
 
 
 def _named(module: str, attribute: str) -> Any:

@@ -23,11 +23,11 @@ def doctor(args: Arguments) -> Result:
     facts = survey(args.timeout)
     libraries, plugins, problems = facts["libraries"], facts["plugins"], facts["problems"]
     try_libraries(libraries, facts, args.timeout)
-    broken = [*_broken("plugin", plugins), *_broken("library", libraries)]
-    broken += [f"  {text}" for text in problems]
+    broken_lines = [*_broken("plugin", plugins), *_broken("library", libraries)]
+    broken_lines += [f"  {text}" for text in problems]
     report = {
         "schema": 1,
-        "ok": not broken,
+        "ok": not broken_lines,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
@@ -43,9 +43,9 @@ def doctor(args: Arguments) -> Result:
         *(f"{name}={value}" for name, value in report["settings"].items()),
         *("", "Libraries", *_libraries(libraries)),
         *("", "Plugins", *_plugins(plugins)),
-        *("", *(["Broken", *broken] if broken else ["Nothing is broken."])),
+        *("", *(["Broken", *broken_lines] if broken_lines else ["Nothing is broken."])),
     ]
-    return report, lines, 1 if broken else 0
+    return report, lines, 1 if broken_lines else 0
 
 
 def _version(distribution: str) -> str | None:
@@ -63,13 +63,13 @@ def _broken(kind: str, parts: list[Facts]) -> list[str]:
 
 
 def _libraries(libraries: list[Facts]) -> list[str]:
-    float64 = {True: "yes", False: "no", None: ""}
+    words = {True: "yes", False: "no", None: ""}
     rows, sources = [("", "version", "status", "devices", "float64")], set()
     for library in libraries:
         version, status = library["version"] or "", library["status"]
         if library["kind"] == "backend":
-            devices = ", ".join(library["devices"])
-            rows.append((library["name"], version, status, devices, float64[library["float64"]]))
+            device_text = ", ".join(library["devices"])
+            rows.append((library["name"], version, status, device_text, words[library["float64"]]))
         elif status == "usable":
             sources.add(f"{library['package'].partition('.')[0]} {version}".strip())
     if len(rows) == 1:
@@ -81,11 +81,11 @@ def _libraries(libraries: list[Facts]) -> list[str]:
 def _plugins(plugins: list[Facts]) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for plugin in plugins:
-        home = f"{plugin['distribution'] or 'no distribution'} {plugin['version'] or ''}".strip()
-        groups.setdefault((home, plugin["origin"], plugin["status"]), []).append(plugin["name"])
+        dist = f"{plugin['distribution'] or 'no distribution'} {plugin['version'] or ''}".strip()
+        groups.setdefault((dist, plugin["origin"], plugin["status"]), []).append(plugin["name"])
     lines = []
-    for (home, origin, status), names in groups.items():
-        several = origin == "entry point" and len(names) > 1
-        kind = f"{len(names)} entry points" if several else origin
-        lines.append(f"  {home}, {kind}, {status}: {', '.join(names)}")
+    for (dist, origin, status), names in groups.items():
+        has_several = origin == "entry point" and len(names) > 1
+        kind_text = f"{len(names)} entry points" if has_several else origin
+        lines.append(f"  {dist}, {kind_text}, {status}: {', '.join(names)}")
     return lines or ["  none"]

@@ -39,21 +39,21 @@ def new_plugin(args: Arguments) -> Result:
     backend = re.sub(r"[-_.]+", "_", args.name.lower()).removeprefix("arrayferry_")
     package, module = args.package or backend, f"arrayferry_{backend}"
     _refuse_wrong_names(args, backend, package)
-    texts = _texts(backend, package, module, suite=args.suite)
-    place = args.directory / module.replace("_", "-")
-    _write(place, texts)
-    folder = shlex.quote(str(place))
+    file_texts = _texts(backend, package, module, suite=args.suite)
+    plugin_folder = args.directory / module.replace("_", "-")
+    _write(plugin_folder, file_texts)
+    quoted = shlex.quote(str(plugin_folder))
     lines = [
-        f"{place} was written:",
-        *(f"  {path}" for path in texts),
+        f"{plugin_folder} was written:",
+        *(f"  {path}" for path in file_texts),
         "Next:",
         *(
-            f"  write {part}"
-            for part in _to_write(f"{folder}/{module}.py", folder, backend, args.suite)
+            f"  write {task}"
+            for task in _to_write(f"{quoted}/{module}.py", quoted, backend, args.suite)
         ),
-        f"  pip install -e {shlex.quote(f'{place}[test]')}",
+        f"  pip install -e {shlex.quote(f'{plugin_folder}[test]')}",
         f"  arrayferry check {backend}",
-        f"  pytest {folder}",
+        f"  pytest {quoted}",
     ]
     return {}, lines, 0
 
@@ -71,51 +71,51 @@ def _refuse_wrong_names(args: Arguments, backend: str, package: str) -> None:
     Raises:
         UsageError: a name is wrong or taken.
     """
-    name, module, other = args.name, f"arrayferry_{backend}", "Use another name."
+    name, module_name, name_remedy = args.name, f"arrayferry_{backend}", "Use another name."
     if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", backend):
-        form = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
-        raise UsageError(f"{name!r} is not the name of a distribution", remedy=form)
-    if module in OURS:
-        reason = f"{name!r} would make a module {module}, but this is a package of arrayferry"
-        raise UsageError(reason, remedy=other)
-    for part in (backend, *package.split(".")):
-        if keyword.iskeyword(part):
-            raise UsageError(f"{part!r} is a keyword of Python", remedy=other)
-        if not part.isidentifier():
-            form = "Pass the name to import, such as mylib or mylib.numpy."
-            raise UsageError(f"{package!r} is not the name of a module", remedy=form)
-    if package.partition(".")[0] in (*OURS, module):
+        form_remedy = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
+        raise UsageError(f"{name!r} is not the name of a distribution", remedy=form_remedy)
+    if module_name in OURS:
+        reason = f"{name!r} would make a module {module_name}, but this is a package of arrayferry"
+        raise UsageError(reason, remedy=name_remedy)
+    for word in (backend, *package.split(".")):
+        if keyword.iskeyword(word):
+            raise UsageError(f"{word!r} is a keyword of Python", remedy=name_remedy)
+        if not word.isidentifier():
+            form_remedy = "Pass the name to import, such as mylib or mylib.numpy."
+            raise UsageError(f"{package!r} is not the name of a module", remedy=form_remedy)
+    if package.partition(".")[0] in (*OURS, module_name):
         reason = f"{package!r} is a package of arrayferry, or the module of the plugin itself"
         raise UsageError(reason, remedy="Pass the module of the array library.")
     if args.suite:
         if backend in suite_names(args.timeout):
-            raise UsageError(f"there is a suite {backend!r} already", remedy=other)
+            raise UsageError(f"there is a suite {backend!r} already", remedy=name_remedy)
         return
     for library in survey(args.timeout)["libraries"]:
         owner = f"the {library['kind']} {library['name']!r} of the plugin {library['plugin']!r}"
         if backend in library["names"]:
-            raise UsageError(f"the name {backend!r} is taken by {owner}", remedy=other)
+            raise UsageError(f"the name {backend!r} is taken by {owner}", remedy=name_remedy)
         if library["kind"] == "backend" and package in library["names"]:
             raise UsageError(f"{package} already has a backend: {owner}", remedy="Use that plugin.")
 
 
 def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
     """Return the files of the distribution: a dict from their paths in its folder to their texts."""
-    distribution, kind = distribution_of(package), "Suite" if suite else "Backend"
+    distribution, suffix = distribution_of(package), "Suite" if suite else "Backend"
     camel, modules = "".join(part.capitalize() for part in backend.split("_")), [f"{module}.py"]
-    whole = f"`{module}.py` is the whole plugin"
+    whole_text = f"`{module}.py` is the whole plugin"
     if suite:
         modules.append(f"{module}_env.py")
-        whole = f"`{module}.py` has the suite, `{module}_env.py` has an environment in JAX"
-    values = {
+        whole_text = f"`{module}.py` has the suite, `{module}_env.py` has an environment in JAX"
+    substitutions = {
         "name": backend,
         "package": package,
         "distribution": module.replace("_", "-"),
         "module": module,
-        "class_name": camel + kind,
+        "class_name": camel + suffix,
         "env_name": f"{camel}Env",
         "modules": ", ".join(f'"{name}"' for name in modules),
-        "whole": whole,
+        "whole": whole_text,
         "needed": "arrayferry[gym]" if suite else "arrayferry",
         "what": WHAT[suite].replace("$package", package),
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
@@ -123,18 +123,18 @@ def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str,
         "mark": "" if distribution else "# ",
         "note": "" if distribution else "  # remove the first # if this is its name on PyPI",
     }
-    folder = files("arrayferry_cli") / "template"
+    templates = files("arrayferry_cli") / "template"
 
-    def filled(name: str) -> str:
-        return Template((folder / name).read_text(encoding="utf-8")).substitute(values)
+    def render(name: str) -> str:
+        return Template((templates / name).read_text(encoding="utf-8")).substitute(substitutions)
 
-    environment = {f"{module}_env.py": filled("suite_env.py.txt")} if suite else {}
+    env_files = {f"{module}_env.py": render("suite_env.py.txt")} if suite else {}
     return {
-        "pyproject.toml": filled("pyproject.toml.txt"),
-        "README.md": filled("README.md.txt"),
-        f"{module}.py": filled("suite.py.txt" if suite else "plugin.py.txt"),
-        **environment,
-        f"tests/test_{backend}.py": filled("test_suite.py.txt" if suite else "test_plugin.py.txt"),
+        "pyproject.toml": render("pyproject.toml.txt"),
+        "README.md": render("README.md.txt"),
+        f"{module}.py": render("suite.py.txt" if suite else "plugin.py.txt"),
+        **env_files,
+        f"tests/test_{backend}.py": render("test_suite.py.txt" if suite else "test_plugin.py.txt"),
     }
 
 

@@ -36,12 +36,12 @@ def survey(timeout: float, *names: str) -> Facts:
     """
     chosen, crashed = extending.chosen_plugins(), dict[str, Facts]()
     while True:
-        points = [point.name for point in all_points()] if chosen is None else chosen
-        left = [name for name in points if name not in crashed]
+        all_names = [point.name for point in all_points()] if chosen is None else chosen
+        usable = [name for name in all_names if name not in crashed]
         try:
-            return {**ask(look, timeout, left, crashed=crashed, names=names), "chosen": left}
+            return {**ask(look, timeout, usable, crashed=crashed, names=names), "chosen": usable}
         except CommandError as error:
-            culprit = next((x for x in left if error.reason.startswith(f"{LOADING}{x} ")), None)
+            culprit = next((x for x in usable if error.reason.startswith(f"{LOADING}{x} ")), None)
             if culprit is None:
                 raise
             crashed[culprit] = {"status": "broken", "problem": error.reason, "remedy": error.remedy}
@@ -85,9 +85,9 @@ def distribution_of(package: str) -> str | None:
 
     If several contain it, prefer a distribution with the name of the package.
     """
-    top = package.partition(".")[0]
-    homes = _homes().get(top, [])
-    return top if top in homes else next(iter(homes), None)
+    top_package = package.partition(".")[0]
+    dists = _homes().get(top_package, [])
+    return top_package if top_package in dists else next(iter(dists), None)
 
 
 def find_origin(name: str) -> extending.Origin:
@@ -121,27 +121,27 @@ def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     step("loading all plugins together")
     with warnings.catch_warnings(record=True, action="always") as caught:
         origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
-    texts = [*(str(warning.message) for warning in caught), *registry.catalog.unknown_ends]
+    messages = [*(str(warning.message) for warning in caught), *registry.catalog.unknown_ends]
     faults = [part.why for part in registry.catalog.left_out if part.broken]
     for plugin in (plugin for plugin in plugins if plugin["status"] == "loaded"):
-        home = plugin["distribution"]
-        whole = f"the plugin {plugin['name']!r} of the distribution {home}"
-        for why in faults:
-            if re.split(r": | \(", why)[0].endswith(whole):
-                remedy = f"Rename its parts, or list the other plugin in its `replaces`, or uninstall {home}."
-                plugin.update(status="left out", problem=why, remedy=remedy)
+        dist = plugin["distribution"]
+        ending = f"the plugin {plugin['name']!r} of the distribution {dist}"
+        for fault in faults:
+            if re.split(r": | \(", fault)[0].endswith(ending):
+                remedy = f"Rename its parts, or list the other plugin in its `replaces`, or uninstall {dist}."
+                plugin.update(status="left out", problem=fault, remedy=remedy)
     for origin in origins:
-        kinds = f"{_kind_of(origin)}s"
-        if all(origin.name not in plugin[kinds] for plugin in plugins):
+        key = f"{_kind_of(origin)}s"
+        if all(origin.name not in plugin[key] for plugin in plugins):
             state = {"module": None, "origin": "registered", "status": "loaded"}
-            plugins.append(_row(EntryPoint(origin.name, "", "")) | state | {kinds: [origin.name]})
+            plugins.append(_row(EntryPoint(origin.name, "", "")) | state | {key: [origin.name]})
     step("looking for libraries")
     named = [find(name) for name, find in zip(names, (find_origin, registry.backend), strict=False)]
     return {
         "plugins": plugins,
         "libraries": [_describe(origin, plugins) for origin in origins],
         "named": [_describe(origin, plugins) for origin in named],
-        "problems": [text for text in dict.fromkeys(texts) if text not in faults],
+        "problems": [text for text in dict.fromkeys(messages) if text not in faults],
     }
 
 
@@ -149,20 +149,20 @@ def _load(step: Announce, point: EntryPoint) -> Facts:
     """Load a plugin if it is among the plugins that the user has chosen. Return its entry."""
     row = _row(point)
     if point.name in (extending.chosen_plugins() or ()):
-        fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
-        step(f"{LOADING}{point.name}", fix)
+        fix_remedy = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
+        step(f"{LOADING}{point.name}", fix_remedy)
         try:
             parts = extending.load_parts(point)
             row.update({kind: [*map(_name, each)] for kind, each in parts.items()}, status="loaded")
         except ArrayFerryError as error:
-            row.update(status="broken", problem=error.reason, remedy=error.remedy or fix)
+            row.update(status="broken", problem=error.reason, remedy=error.remedy or fix_remedy)
     return row
 
 
 def _row(point: EntryPoint) -> Facts:
     """Return the entry of a plugin before it is loaded."""
-    home, release = (point.dist.name, point.dist.version) if point.dist else (None, None)
-    identity = {"name": point.name, "module": point.value, "distribution": home, "version": release}
+    dist, release = (point.dist.name, point.dist.version) if point.dist else (None, None)
+    identity = {"name": point.name, "module": point.value, "distribution": dist, "version": release}
     state = {"origin": "entry point", "status": "not loaded", "problem": None, "remedy": None}
     return {**identity, **state, "backends": [], "converters": [], "containers": [], "sources": []}
 
@@ -180,23 +180,23 @@ def _kind_of(origin: extending.Origin) -> str:
 def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     """Return the entry of a library before it is imported."""
     kind = _kind_of(origin)
-    loaded = (plugin for plugin in plugins if plugin["status"] == "loaded")
-    owners = (plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"])
+    loaded_plugins = (plugin for plugin in plugins if plugin["status"] == "loaded")
+    owner_names = (plugin["name"] for plugin in loaded_plugins if origin.name in plugin[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
     except Exception:  # `try_library` reports this problem
         problem = None
     names = [origin.name, origin.package, *getattr(origin, "aliases", ())]
-    home = distribution_of(origin.package)
+    distribution = distribution_of(origin.package)
     return {
         "name": origin.name,
         "names": [*names, getattr(origin, "namespace", "")],
         "kind": kind,
         "package": origin.package,
-        "plugin": next(owners, None),
+        "plugin": next(owner_names, None),
         "status": "not installed" if problem else "usable",
-        "distribution": home,
-        "version": home and version(home),
+        "distribution": distribution,
+        "version": distribution and version(distribution),
         "devices": [],
         "float64": None,
         "problem": problem and problem.reason,
@@ -217,31 +217,31 @@ def try_library(step: Announce, name: str) -> Facts:
         ArrayFerryError: the library cannot be used here, or the conversion changed the numbers.
     """
     origin = find_origin(name)
-    top = origin.package.partition(".")[0]
-    step(f"importing {origin.package}", f"Update or reinstall {top}.")
+    top_package = origin.package.partition(".")[0]
+    step(f"importing {origin.package}", f"Update or reinstall {top_package}.")
     problem = origin.problem()
     if problem is not None:
         raise problem
-    text = getattr(importlib.import_module(top), "__version__", None)
-    facts = {"version": " ".join(str(text).split())} if text else {}
+    version_text = getattr(importlib.import_module(top_package), "__version__", None)
+    facts = {"version": " ".join(str(version_text).split())} if version_text else {}
     return facts | _try_backend(step, origin) if isinstance(origin, Backend) else facts
 
 
 def _try_backend(step: Announce, backend: Backend) -> Facts:
     import numpy as np
 
-    kind = type(backend)
-    remedy = f"Change {kind.__qualname__} in {kind.__module__}, or report it to its authors."
+    backend_class = type(backend)
+    remedy = f"Change {backend_class.__qualname__} in {backend_class.__module__}, or report it to its authors."
     if extending.is_built_in(backend):
         remedy = "Check that the versions of the library and of NumPy are compatible."
     step("devices.names(), devices.default() or dtypes() of its plugin", remedy)
     devices = [str(device) for device in backend.devices.names()]
     default, dtypes = str(backend.devices.default()), backend.dtypes()
-    names = ("float32", "int32", "bool", "float64")
-    supported = [name for name in names if dtypes is None or name in dtypes]
-    if supported and "numpy" in registry.backends():
+    tried_dtypes = ("float32", "int32", "bool", "float64")
+    supported_dtypes = [name for name in tried_dtypes if dtypes is None or name in dtypes]
+    if supported_dtypes and "numpy" in registry.backends():
         step("converting a few numbers", remedy)
-        values = np.array([[1, 0, 1], [0, 1, 0]], supported[0])
+        values = np.array([[1, 0, 1], [0, 1, 0]], supported_dtypes[0])
         try:
             returned = convert(convert(values, backend, copy=True), "numpy", sparse="dense")
         except ArrayFerryError as error:
@@ -252,4 +252,4 @@ def _try_backend(step: Announce, backend: Backend) -> Facts:
             raise ArrayFerryError(
                 f"an array of {sent} was converted and came back as {received}", remedy=remedy
             )
-    return {"devices": devices, "default_device": default, "float64": "float64" in supported}
+    return {"devices": devices, "default_device": default, "float64": "float64" in supported_dtypes}

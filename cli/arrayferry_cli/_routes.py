@@ -29,21 +29,21 @@ def routes(args: Arguments) -> Result:
     Without a name, the command shows all routes. With one name, it shows the routes from and to that library. With two
     names, it shows each step from the first library to the second.
     """
-    wanted = [name for name in (args.source, args.target) if name is not None]
-    facts = survey(args.timeout, *wanted)
-    named, both = facts["named"], len(wanted) == 2
+    wanted_names = [name for name in (args.source, args.target) if name is not None]
+    facts = survey(args.timeout, *wanted_names)
+    named, is_two = facts["named"], len(wanted_names) == 2
     names = [library["name"] for library in named]
     backends = [library for library in facts["libraries"] if library["kind"] == "backend"]
-    others = [] if both else [library for library in backends if library["name"] not in names]
+    others = [] if is_two else [library for library in backends if library["name"] not in names]
     try_libraries([*named, *others], facts, args.timeout)
     require(named)
-    usable = [library for library in others if not library["problem"]]
-    pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
+    usable_others = [library for library in others if not library["problem"]]
+    pairs = [(a, b) for a in named[:1] or usable_others for b in named[1:] or usable_others]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
     report = {
         "schema": 1,
-        "routes": ask(find_routes, args.timeout, facts["chosen"], pairs=pairs, every_device=both),
+        "routes": ask(find_routes, args.timeout, facts["chosen"], pairs=pairs, every_device=is_two),
         "unusable": [_unusable(x) for x in (*others, *facts["plugins"]) if x["problem"]],
     }
     return report, _describe(report, names), 0
@@ -53,8 +53,8 @@ def _unusable(part: Facts) -> Facts:
     """Return the entry of a library or a plugin that cannot be used."""
     title = part["name"] if "kind" in part else f"the plugin {part['name']}"
     problem = f"{title} cannot be used: {part['problem']}"
-    installed = part["status"] != "not installed"
-    return {"name": part["name"], "installed": installed, "problem": problem}
+    is_installed = part["status"] != "not installed"
+    return {"name": part["name"], "installed": is_installed, "problem": problem}
 
 
 def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) -> list[Facts]:
@@ -68,29 +68,29 @@ def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) ->
         every_device: whether to return routes for each kind of device, and not only for the default devices.
     """
     step("looking for routes")
-    routes: dict[Any, Facts] = {}
+    reports: dict[Any, Facts] = {}
     for source, target in pairs:
         a, b = _origin(source), _origin(target)
         assert isinstance(b, Backend)
-        heres, theres = source["devices"] or ["cpu"], target["devices"]
-        for here in _one_of_each_kind(heres) if every_device else heres[:1]:
-            for there in (None, *(_one_of_each_kind(theres) if every_device else ())):
-                route = route_between(a, b, source_device=here, device=there)
-                routes.setdefault((a, b, route.source, route.target), _report(route))
-    return list(routes.values())
+        source_devices, target_devices = source["devices"] or ["cpu"], target["devices"]
+        for device_a in _one_of_each_kind(source_devices) if every_device else source_devices[:1]:
+            for device_b in (None, *(_one_of_each_kind(target_devices) if every_device else ())):
+                route = route_between(a, b, source_device=device_a, device=device_b)
+                reports.setdefault((a, b, route.source, route.target), _report(route))
+    return list(reports.values())
 
 
 def _origin(library: Facts) -> Origin:
     """Return a library, with the devices that were found in the child process that imported it."""
-    origin, names = find_origin(library["name"]), tuple(library["devices"])
-    default = library.get("default_device")
+    origin, device_names = find_origin(library["name"]), tuple(library["devices"])
+    default_device = library.get("default_device")
     origin.devices = copy(origin.devices)
-    vars(origin.devices).update(names=lambda: names, default=lambda: default)
+    vars(origin.devices).update(names=lambda: device_names, default=lambda: default_device)
     return origin
 
 
 def _one_of_each_kind(devices: list[str]) -> list[str]:
-    return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
+    return list({device_kind(device): device for device in reversed(devices)}.values())[::-1]
 
 
 def _report(route: Route) -> Facts:
@@ -108,8 +108,8 @@ def _places(way: Route | Step) -> Facts:
 def _by(step: Step) -> str:
     """Return words for the converter, or the methods of plugins, that perform a step."""
     if step.converter is not None:
-        kind = type(step.converter)
-        return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"
+        cls = type(step.converter)
+        return f"by the converter {cls.__qualname__} of {_module(cls.__module__)}"
     a, b = (type(find_origin(place.backend)).__qualname__ for place in (step.source, step.target))
     if step.via == "dlpack":
         return f"by DLPack, with {a}.dlpack.export() and {b}.dlpack.load()"
@@ -135,38 +135,38 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
     if all(a == b for a, b in words):
         lines = ["No other library can be used here. arrayferry doctor shows the reasons."]
     elif names:
-        me, others = names[0], [target for _, target in words if target != names[0]]
-        rows = [["", f"from {me}", f"to {me}"]]
-        rows += [[other, words[me, other], words.get((other, me), "")] for other in others]
-        lines = table(rows if (others[0], me) in words else [row[:2] for row in rows])
+        name, other_names = names[0], [target for _, target in words if target != names[0]]
+        rows = [["", f"from {name}", f"to {name}"]]
+        rows += [[other, words[name, other], words.get((other, name), "")] for other in other_names]
+        lines = table(rows if (other_names[0], name) in words else [row[:2] for row in rows])
     else:
         all_names = dict.fromkeys(source for source, _ in words)
         rows = [[a, *(words[a, b] for b in all_names)] for a in all_names]
         lines = table([["from \\ to", *all_names], *rows])
         if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
             lines = [line for name in all_names for line in _in_list(words, name)]
-    absent = [library["name"] for library in report["unusable"] if not library["installed"]]
-    notes = [f"not installed: {', '.join(absent)}"] if absent else []
-    notes += [part["problem"] for part in report["unusable"] if part["installed"]]
+    absent_names = [library["name"] for library in report["unusable"] if not library["installed"]]
+    notes = [f"not installed: {', '.join(absent_names)}"] if absent_names else []
+    notes += [entry["problem"] for entry in report["unusable"] if entry["installed"]]
     return [*lines, *(f"\n{note}" for note in notes)]
 
 
 def _in_list(words: dict[tuple[str, str], str], me: str) -> list[str]:
     """Return the routes from one library as lines, for a terminal that is too narrow for the table."""
-    ways: dict[str, list[str]] = {}
+    by_word: dict[str, list[str]] = {}
     for (source, target), word in words.items():
         if source == me != target:
-            ways.setdefault(word, []).append(target)
-    return [f"from {me}", *(f"  {word}: {', '.join(names)}" for word, names in ways.items())]
+            by_word.setdefault(word, []).append(target)
+    return [f"from {me}", *(f"  {word}: {', '.join(names)}" for word, names in by_word.items())]
 
 
 def _in_a_word(route: Facts) -> str:
     if not route["steps"]:
         return "itself"
-    dearest = max((step["cost"] for step in route["steps"]), key=list(COSTS).index)
-    if dearest == "transfer" and route["transfers"] == 1:
+    dearest_cost = max((step["cost"] for step in route["steps"]), key=list(COSTS).index)
+    if dearest_cost == "transfer" and route["transfers"] == 1:
         return f"to {route['target_device'].replace('cpu', 'host')}"
-    return COSTS[dearest][0]
+    return COSTS[dearest_cost][0]
 
 
 def _in_steps(route: Facts) -> list[str]:
@@ -175,8 +175,8 @@ def _in_steps(route: Facts) -> list[str]:
         lines.append(f"  {number}. {_ends(step)} {': '.join(COSTS[step['cost']])}")
         lines.append(f"     {step['by']}")
     memory = "has memory of its own" if route["copies"] else "shares its memory with the source"
-    same = "The array itself is returned: there is nothing to do."
-    return [*lines, f"  Without copy=, the result {memory}." if route["steps"] else f"  {same}"]
+    note = "The array itself is returned: there is nothing to do."
+    return [*lines, f"  Without copy=, the result {memory}." if route["steps"] else f"  {note}"]
 
 
 def _ends(way: Facts) -> str:

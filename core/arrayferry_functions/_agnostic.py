@@ -140,13 +140,13 @@ def agnostic(
         )
     backend = registry.backend(to)
     try:
-        chosen = Options(**options)
+        chosen_options = Options(**options)
     except TypeError as error:
-        names = ", ".join((*Options._fields, "differentiable", "result_like"))
+        option_names = ", ".join((*Options._fields, "differentiable", "result_like"))
         raise OptionError(
-            f"agnostic has no such option ({error})", remedy=f"The options are {names}."
+            f"agnostic has no such option ({error})", remedy=f"The options are {option_names}."
         ) from None
-    inward = Conversion(to, chosen, registry)
+    inward = Conversion(to, chosen_options, registry)
     if differentiable and autodiff_of(backend) is None:
         raise OptionError(
             f"differentiable=True needs gradients, and {backend.name} has no gradients",
@@ -163,8 +163,8 @@ def agnostic(
             )
         decorated = _Function(function, inward, result_like)
         _refuse_later_results(function, decorated.name)
-        call = decorated.across if differentiable else decorated.plain
-        wrapper = wrapper_of(call, _receiver_test(function))
+        call_method = decorated.across if differentiable else decorated.plain
+        wrapper = wrapper_of(call_method, _receiver_test(function))
         return functools.wraps(function)(_uncompiled(wrapper))
 
     return decorate
@@ -201,24 +201,24 @@ class _Function:
             kwargs: the keyword arguments.
             receiver: `(self,)` for a method, or `()` for a function. `self` is not converted.
         """
-        array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
-        if columns:
+        array, caller, has_columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
+        if has_columns:
             args, kwargs = self._read(args, kwargs)
         try:
-            positional, named = (
+            converted_args, converted_kwargs = (
                 self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
             )
         except TracedValueError as error:
             return self.across(args, kwargs, receiver, error)
-        result = self._function(*receiver, *positional, **named)
-        if backend is None:
+        result = self._function(*receiver, *converted_args, **converted_kwargs)
+        if caller is None:
             return result
-        return kept_conversion(backend, device=device_like(array, backend))(result)
+        return kept_conversion(caller, device=device_like(array, caller))(result)
 
     def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
         """Convert columns and datasets among the arguments one by one. By default, `convert` skips those in a tuple."""
 
-        def read(place: Any, value: AnyTree) -> Any:
+        def read_argument(place: Any, value: AnyTree) -> Any:
             if registry.kind(value).category != "source":
                 return value
             try:
@@ -226,8 +226,8 @@ class _Function:
             except ConversionError as error:
                 raise error.locate(path=f"[{place!r}]") from None
 
-        values = tuple(itertools.starmap(read, enumerate(args)))
-        return values, {name: read(name, value) for name, value in kwargs.items()}
+        read_args = tuple(itertools.starmap(read_argument, enumerate(args)))
+        return read_args, {name: read_argument(name, value) for name, value in kwargs.items()}
 
     def across(
         self, args: Args, kwargs: Named, receiver: Args, refused: TracedValueError | None = None
@@ -251,35 +251,37 @@ class _Function:
         caller = self._caller(arrays, backends, refused)
         if caller is None:
             return self.plain(args, kwargs, receiver)
-        places = [index for index, backend in enumerate(backends) if backend is caller]
-        others = [index for index, backend in enumerate(backends) if backend is not caller]
-        caller_arrays = [arrays[index] for index in places]
+        caller_indices = [index for index, backend in enumerate(backends) if backend is caller]
+        other_indices = [index for index, backend in enumerate(backends) if backend is not caller]
+        caller_arrays = [arrays[index] for index in caller_indices]
         like, expected = self._result_like, None
         if like is not None and any_traced(caller, caller_arrays):
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
         # numbers are part of the layout, and so of the cache's keys: each would need a compilation
-        compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
-        order = (*others, *places)
-        call = ForeignCall(
+        is_compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
+        order = (*other_indices, *caller_indices)
+        foreign_call = ForeignCall(
             self.name,
             _flat(functools.partial(self._function, *receiver), inward, layout, order),
-            (target, layout, order, exact_key(receiver) if compiled and receiver else None),
+            (target, layout, order, exact_key(receiver) if is_compiled and receiver else None),
             caller,
             inward,
             kept_conversion(caller, device=device_like(caller_arrays[0], caller)),
-            convert_arguments(inward, [arrays[i] for i in others], [paths[i] for i in others]),
-            [paths[index] for index in places],
-            self._compiled if compiled else None,
+            convert_arguments(
+                inward, [arrays[i] for i in other_indices], [paths[i] for i in other_indices]
+            ),
+            [paths[index] for index in caller_indices],
+            self._compiled if is_compiled else None,
             lambda _: expected,
         )
         autodiff = autodiff_of(caller) if refused is None else None
         if autodiff is not None:
-            flat = autodiff.call(call, caller_arrays)
+            flat_results = autodiff.call(foreign_call, caller_arrays)
         else:
-            flat, _ = call(caller_arrays, ())
-        return flat.build(flat.arrays)
+            flat_results, _ = foreign_call(caller_arrays, ())
+        return flat_results.build(flat_results.arrays)
 
     def _caller(
         self,
@@ -293,15 +295,15 @@ class _Function:
         first array whose library supports gradients and is not the function's own.
         """
         target = self._inward.target
-        pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
+        array_pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
         if refused is not None:
-            traced = next((b for x, b in pairs if any_traced(b, [x])), None)
-            if traced is None:
+            traced_backend = next((b for x, b in array_pairs if any_traced(b, [x])), None)
+            if traced_backend is None:
                 raise refused
-            return traced
-        if any_traced(target, [x for x, b in pairs if b is target]):
+            return traced_backend
+        if any_traced(target, [x for x, b in array_pairs if b is target]):
             return None  # the function's own library traces the call, and so can differentiate it
-        return next((b for _, b in pairs if b is not target and autodiff_of(b)), None)
+        return next((b for _, b in array_pairs if b is not target and autodiff_of(b)), None)
 
 
 @functools.lru_cache(16)
@@ -325,22 +327,22 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     The array and the backend are None if there is no array. A NumPy number counts as an array only if there is no
     other array, since callers that use other libraries pass NumPy numbers too.
     """
-    first: tuple[Any, Backend | None] | None = None
-    number: tuple[Any, Backend | None] = None, None
-    columns = False
+    array_and_backend: tuple[Any, Backend | None] | None = None
+    number_and_backend: tuple[Any, Backend | None] = None, None
+    has_columns = False
     kind_of = registry.catalog.kind
     for value in values:
         kind = kind_of(value)
         if kind.category == "source":
-            columns = True
-        elif first is None:
+            has_columns = True
+        elif array_and_backend is None:
             candidate = (value, kind.backend) if kind.category == "array" else first_array(value)
             if candidate[1] is not None and kind_of(candidate[0]).category == "scalar":
-                number = number if number[1] else candidate
+                number_and_backend = number_and_backend if number_and_backend[1] else candidate
             elif candidate[1] is not None:
-                first = candidate
-    array, backend = first or number
-    return array, backend, columns
+                array_and_backend = candidate
+    array, backend = array_and_backend or number_and_backend
+    return array, backend, has_columns
 
 
 def _flat(
@@ -356,17 +358,17 @@ def _flat(
     """
     target, kind_of = inward.target, registry.catalog.kind
 
-    def flat(arrays: list[Any]) -> Flat:
-        at = dict(zip(order, arrays, strict=True))
-        args, kwargs = layout.unflatten([at[index] for index in range(len(order))])
+    def flat_function(arrays: list[Any]) -> Flat:
+        arrays_by_index = dict(zip(order, arrays, strict=True))
+        args, kwargs = layout.unflatten([arrays_by_index[index] for index in range(len(order))])
         if inward.options.scalars == "convert":
             args, kwargs = inward((args, kwargs))
-        returned, structure = flatten(function(*args, **kwargs))
-        if not all(kind_of(y).is_array_of(target) for y in returned):
-            returned = inward(returned)
-        return Flat(returned, structure.unflatten)
+        returned_arrays, result_layout = flatten(function(*args, **kwargs))
+        if not all(kind_of(y).is_array_of(target) for y in returned_arrays):
+            returned_arrays = inward(returned_arrays)
+        return Flat(returned_arrays, result_layout.unflatten)
 
-    return flat
+    return flat_function
 
 
 def _uncompiled(function: Function) -> Function:
@@ -379,9 +381,9 @@ def _uncompiled(function: Function) -> Function:
         except MemoryError:
             raise
         except Exception as error:
-            cause = describe_error(error)
-            text = f"uncompiled() of {autodiff!r} failed ({cause}), so it is not used"
-            warnings.warn(text, PluginWarning, stacklevel=3)
+            cause_text = describe_error(error)
+            warning_text = f"uncompiled() of {autodiff!r} failed ({cause_text}), so it is not used"
+            warnings.warn(warning_text, PluginWarning, stacklevel=3)
         else:
             function = wrapped
     return function
@@ -394,16 +396,16 @@ def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None
     """
     if hasattr(inspect.unwrap(function), "__self__"):  # callers of a bound method pass no `self`
         return None
-    owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
-    module = getattr(function, "__module__", None)
+    owner_name, _, name = getattr(function, "__qualname__", "").rpartition(".")
+    module_name = getattr(function, "__module__", None)
     try:
-        named = [*inspect.signature(function).parameters][:1] == ["self"]
+        first_is_self = [*inspect.signature(function).parameters][:1] == ["self"]
     except (TypeError, ValueError):
-        named = False
-    if not named and (not owner or owner.endswith("<locals>")):
+        first_is_self = False
+    if not first_is_self and (not owner_name or owner_name.endswith("<locals>")):
         return None
 
-    return functools.partial(_is_receiver, owner, name, module, named)
+    return functools.partial(_is_receiver, owner_name, name, module_name, first_is_self)
 
 
 def _is_receiver(owner: str, name: str, module: str | None, named: bool, value: AnyTree) -> bool:
@@ -419,8 +421,8 @@ def _refuse_later_results(function: Callable[..., Any], name: str) -> None:
     Raises:
         OptionError: the function returns a coroutine or a generator.
     """
-    ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    if any(is_one(function) for is_one in ways):
+    tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    if any(is_kind(function) for is_kind in tests):
         raise OptionError(
             f"{name} returns a coroutine or a generator, so its results cannot be converted",
             remedy="Decorate a function that returns arrays, and call it from the coroutine or generator.",

@@ -128,8 +128,8 @@ class Autodiff(Part):
         """
 
         def gradient(values: list[Any]) -> Flat:
-            _, pull = self.vjp(function, wanted, compiled=False)(values[:count])
-            return Flat(pull(values[count:]))
+            _, pullback = self.vjp(function, wanted, compiled=False)(values[:count])
+            return Flat(pullback(values[count:]))
 
         return gradient
 

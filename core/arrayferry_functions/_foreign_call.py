@@ -66,8 +66,8 @@ class Expected:
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Return the example, with these arrays in place of its own."""
-        rest = iter(arrays)
-        leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
+        remaining_arrays = iter(arrays)
+        leaves = [next(remaining_arrays) if type(leaf) is _Form else leaf for leaf in self._leaves]
         return self._layout.unflatten(leaves)
 
     def take(self, result: AnyTree) -> list[Any]:
@@ -82,14 +82,14 @@ class Expected:
         order = self._layout.order_in(layout)
         if order is None:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
-        taken: list[Any] = []
+        taken_arrays: list[Any] = []
         for index, path, leaf in zip(order, self._layout.paths, self._leaves, strict=True):
             value = leaves[index]
             if type(leaf) is _Form:
-                taken.append(self._fit(value, *leaf, path))
+                taken_arrays.append(self._fit(value, *leaf, path))
             elif _is_compared(value, leaf) and exact_key(value) != exact_key(leaf):
                 raise self._differs(short_repr(value), short_repr(leaf), path)
-        return taken
+        return taken_arrays
 
     def _fit(self, value: AnyTree, shape: tuple[int, ...], dtype: str, path: str) -> Any:
         (x,) = kept_conversion("numpy", scalars="convert")([value])
@@ -97,10 +97,10 @@ class Expected:
             raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
         if x.dtype.name == dtype:
             return x
-        wanted = dtype_named(dtype)
-        if wanted is None or dtype_info(x.dtype).kind != dtype_info(wanted).kind:
+        wanted_dtype = dtype_named(dtype)
+        if wanted_dtype is None or dtype_info(x.dtype).kind != dtype_info(wanted_dtype).kind:
             raise self._differs(f"the dtype {x.dtype}", dtype, path)
-        return cast_checked(x, wanted, self._name)
+        return cast_checked(x, wanted_dtype, self._name)
 
     def _differs(self, actual: str, expected: str, path: str = "") -> ConversionError:
         return ConversionError(
@@ -181,11 +181,11 @@ class ForeignCall:
         autodiff = autodiff_of(self.caller)
         has_callback = autodiff is not None and overrides(autodiff, Autodiff.callback)
         if autodiff is not None and has_callback and any_traced(self.caller, arrays):
-            results, saved = self._called_back(arrays, autodiff), None
+            caller_results, pullback = self._called_back(arrays, autodiff), None
         else:
-            flat, saved = self._run(arrays, wanted, self.saved)
-            results = Flat(self.outward(flat.arrays), flat.build)
-        return results, self.pullback(len(arrays), wanted, saved) if wanted else None
+            foreign_results, pullback = self._run(arrays, wanted, self.saved)
+            caller_results = Flat(self.outward(foreign_results.arrays), foreign_results.build)
+        return caller_results, self.pullback(len(arrays), wanted, pullback) if wanted else None
 
     def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
         """Insert a call of the function into the caller's traced code. The function is called when that code runs."""
@@ -197,14 +197,14 @@ class ForeignCall:
                 remedy="Pass result_like= to agnostic: an example of the result, or a function that returns an example "
                 "for the arguments.",
             )
-        saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
+        saved_pullback = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 
-        def run(values: list[Any]) -> list[Any]:
-            flat, _ = self._run(values, (), saved)
-            return expected.take(flat.build(flat.arrays))
+        def run_function(values: list[Any]) -> list[Any]:
+            flat_results, _ = self._run(values, (), saved_pullback)
+            return expected.take(flat_results.build(flat_results.arrays))
 
-        results = autodiff.callback(run, arrays, expected.shapes, name=self.name)
-        return Flat(results, expected.build)
+        result_arrays = autodiff.callback(run_function, arrays, expected.shapes, name=self.name)
+        return Flat(result_arrays, expected.build)
 
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
@@ -215,9 +215,9 @@ class ForeignCall:
         """
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
-        run, enter = self._prepared(self._places(wanted))
-        flat, pull = run([*self.others, *convert_arguments(enter, arrays, self.paths)])
-        return flat, lambda cotangents: pull(enter(list(cotangents)))
+        run, convert = self._prepared(self._places(wanted))
+        flat_results, pull = run([*self.others, *convert_arguments(convert, arrays, self.paths)])
+        return flat_results, lambda cotangents: pull(convert(list(cotangents)))
 
     def _prepared(
         self, wanted: tuple[int, ...]
@@ -233,9 +233,9 @@ class ForeignCall:
                 differentiated = cache[key] = autodiff.vjp(self.function, wanted, compiled=True)
             if differentiated is not None:
                 cache.used.add(differentiated)
-                by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
-                plain = options._replace(narrowing=_DEFAULTS.narrowing) == _DEFAULTS
-                return differentiated, self._as_numpy if by_numpy and plain else inward
+                takes_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
+                has_defaults = options._replace(narrowing=_DEFAULTS.narrowing) == _DEFAULTS
+                return differentiated, self._as_numpy if takes_numpy and has_defaults else inward
         return autodiff.vjp(self.function, wanted, compiled=False), inward
 
     def _as_numpy(self, arrays: list[Any]) -> list[Any]:
@@ -255,7 +255,7 @@ class ForeignCall:
         """Return the pullback of the function, as a `ForeignCall`. See `Crossing.pullback`."""
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
-        (end, *places) = self._places((count, *wanted))
+        (num_arguments, *wanted_positions) = self._places((count, *wanted))
 
         # the cotangent of an argument has the dtype and shape of the argument
         def expect(arrays: Sequence[Any]) -> Expected:
@@ -265,7 +265,7 @@ class ForeignCall:
             self,
             key=(*self.key, (count, wanted)),
             name=name,
-            function=autodiff.gradient(self.function, end, tuple(places)),
+            function=autodiff.gradient(self.function, num_arguments, tuple(wanted_positions)),
             expect=expect,
             count=count,
             saved=saved,
@@ -275,8 +275,8 @@ class ForeignCall:
         """Return the vectorised function, as a `ForeignCall`. See `Crossing.mapped`."""
         autodiff = autodiff_of(self.inward.target)
         assert autodiff is not None
-        function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
-        return replace(self, key=(*self.key, (axes, size)), function=function, saved=None)
+        mapped_function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
+        return replace(self, key=(*self.key, (axes, size)), function=mapped_function, saved=None)
 
 
 def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:

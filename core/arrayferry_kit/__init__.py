@@ -131,40 +131,42 @@ def check_container(container: Container, *values: AnyTree) -> None:
         >>> check_container(Pairs(), Pair(np.zeros(2), np.ones(2)))
     """
     check_part(container)
-    missing = missing_types(container.types)
-    assert not missing, f"{container!r}.types names {missing}, which does not exist"
+    missing_names = missing_types(container.types)
+    assert not missing_names, f"{container!r}.types names {missing_names}, which does not exist"
     for value in values:
         children = [*container.children(value)]
         child_ids = {id(x) for x in flatten(children)[0]}
         attributes = getattr(value, "__dict__", {})
         for name, attribute in attributes.items():
-            lost = any(id(x) not in child_ids for x in flatten(attribute)[0])
-            assert not lost, f"children() leaves out .{name}, which holds an array"
-        for new in (copy.deepcopy(children), _in_another_library(children)):
-            rebuilt = container.rebuild(value, [*new])
+            is_lost = any(id(x) not in child_ids for x in flatten(attribute)[0])
+            assert not is_lost, f"children() leaves out .{name}, which holds an array"
+        for new_children in (copy.deepcopy(children), _in_another_library(children)):
+            rebuilt = container.rebuild(value, [*new_children])
             assert rebuilt is not None, "rebuild() returned None"
-            again = [*container.children(value)]
-            is_new = rebuilt is not value and [*map(id, again)] == [*map(id, children)]
+            children_again = [*container.children(value)]
+            is_new = rebuilt is not value and [*map(id, children_again)] == [*map(id, children)]
             assert is_new, "rebuild() has changed the value. Return a new container"
-            result = [*container.children(rebuilt)]
-            is_same = [*map(id, result)] == [*map(id, new)]
-            assert is_same, (
-                f"the result of rebuild() holds {result!r:.200} instead of the given {new!r:.200}"
+            rebuilt_children = [*container.children(rebuilt)]
+            same_children = [*map(id, rebuilt_children)] == [*map(id, new_children)]
+            assert same_children, (
+                f"the result of rebuild() holds {rebuilt_children!r:.200} instead of the given {new_children!r:.200}"
             )
-            names = [name for name, x in attributes.items() if x is not None]
-            gone = [name for name in names if getattr(rebuilt, name, None) is None]
-            assert not gone, f"the result of rebuild() has lost the attributes {gone}"
-            was, now = _static(container, value), _static(container, rebuilt)
-            message = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
-            assert exact_key(was) == exact_key(now), message
+            attr_names = [name for name, x in attributes.items() if x is not None]
+            lost_names = [name for name in attr_names if getattr(rebuilt, name, None) is None]
+            assert not lost_names, f"the result of rebuild() has lost the attributes {lost_names}"
+            old_static, new_static = _static(container, value), _static(container, rebuilt)
+            fault = (
+                f"the result of rebuild() has {new_static!r:.200} instead of {old_static!r:.200}"
+            )
+            assert exact_key(old_static) == exact_key(new_static), fault
 
 
 def _in_another_library(children: list[Any]) -> Any:
     """Convert children to another built-in library, or return them unchanged if no other library can be used."""
-    source = first_array(children)[1]
+    source_backend = first_array(children)[1]
     for other in registry.backends().values():
-        is_known = other is not source and is_built_in(other) and other.memory != "lazy"
-        if is_known and other.problem() is None:
+        is_usable = other is not source_backend and is_built_in(other) and other.memory != "lazy"
+        if is_usable and other.problem() is None:
             return convert(children, other, unsupported="keep", narrowing="allow")
     return children
 
@@ -174,8 +176,8 @@ def _static(container: Container, value: AnyTree) -> Any:
     static = container.static(value)
     if static is not NotImplemented:
         return static
-    plain = (bool, int, float, complex, str, bytes)
-    return {k: x for k, x in getattr(value, "__dict__", {}).items() if type(x) in plain}
+    plain_types = (bool, int, float, complex, str, bytes)
+    return {k: x for k, x in getattr(value, "__dict__", {}).items() if type(x) in plain_types}
 
 
 class SourceContract(LayerTests, Runner):
@@ -216,13 +218,13 @@ class SourceContract(LayerTests, Runner):
         """The source under test."""
         if isinstance(self.source, Source):
             return self.source
-        named = [source for source in registry.sources() if source.name == self.source]
-        if not named:
+        named_sources = [source for source in registry.sources() if source.name == self.source]
+        if not named_sources:
             raise NotImplementedError(
                 f"{type(self).__name__} must name the source under test: source is {self.source!r}, but no source has "
                 "that name. Set source to the name of a source of an installed plugin, or to an instance"
             )
-        return named[0]
+        return named_sources[0]
 
     def _supported(self) -> tuple[str, ...]:
         return self.dtypes
@@ -235,8 +237,8 @@ class SourceContract(LayerTests, Runner):
         for dtype in map(np.dtype, self.dtypes):
             cases = [("new", sample(dtype, shape)) for shape in self.shapes]
             cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
-            for name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
-                argument = Given(self.make(values), values, case_of(values, name))
+            for case_name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
+                argument = Given(self.make(values), values, case_of(values, case_name))
                 self.run(call, argument, argument)
                 self.run(call, argument, writes=values.size > 0)
 
@@ -244,8 +246,8 @@ class SourceContract(LayerTests, Runner):
         """Objects that are passed to `convert` directly are converted to every built-in library."""
         argument = self._given(sample(self._usual(), self.shapes[-1]))
         for other in self._others():
-            function = one_by_one(partial(convert, to=other))
-            self.run(Call(f"convert() to {other.name}", function, self.tested, other), argument)
+            convert_each = one_by_one(partial(convert, to=other))
+            self.run(Call(f"convert() to {other.name}", convert_each, self.tested, other), argument)
 
 
 def __dir__() -> list[str]:

@@ -56,13 +56,13 @@ class StreamedArray:
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
         """Yield the index and the length of each block of the array in `start:stop`, and the slice of it to use."""
-        at = start
-        while at < stop:
-            block = bisect_right(self.ends, at)
-            first = self.ends[block - 1] if block else 0
-            end = min(self.ends[block], stop)
-            yield block, self.ends[block] - first, slice(at - first, end - first)
-            at = end
+        position = start
+        while position < stop:
+            index = bisect_right(self.ends, position)
+            begin = self.ends[index - 1] if index else 0
+            piece_end = min(self.ends[index], stop)
+            yield index, self.ends[index] - begin, slice(position - begin, piece_end - begin)
+            position = piece_end
 
 
 def take_apart(
@@ -76,18 +76,18 @@ def take_apart(
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. To read "
             "a file, open it with Dask: dask.array.from_zarr(path).",
         )
-    places = zip(arrays, layout.paths, strict=True)
-    return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
+    array_paths = zip(arrays, layout.paths, strict=True)
+    return [_streamed_array(x, path, axis, conversion, block) for x, path in array_paths], layout
 
 
 def _flattened(value: AnyTree) -> tuple[list[Any], TreeSpec]:
     """Flatten a tree. Replace each container that cannot be rebuilt from blocks by a tree of its arrays."""
     arrays, layout = flatten_by(value, _kind_of)
     kind_of = registry.catalog.kind
-    streamed = [_streamed(x, kind_of(x)) for x in arrays]
-    if all(map(operator.is_, streamed, arrays)):
+    streamed_values = [_streamed(x, kind_of(x)) for x in arrays]
+    if all(map(operator.is_, streamed_values, arrays)):
         return arrays, layout
-    return _flattened(layout.unflatten(streamed))
+    return _flattened(layout.unflatten(streamed_values))
 
 
 def _kind_of(x: AnyTree) -> Kind:
@@ -95,8 +95,8 @@ def _kind_of(x: AnyTree) -> Kind:
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
-    inside, _ = flatten_by(x, _searched_kind)
-    has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inside)
+    inner_leaves, _ = flatten_by(x, _searched_kind)
+    has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inner_leaves)
     return kind if has_arrays else _ARRAY
 
 
@@ -135,8 +135,8 @@ def _streamed_array(
             x = convert(x, "numpy", sparse=options.sparse)
     except ConversionError as error:
         error.target = conversion.target.name
-        source = kind.origin.name if kind.origin else ""
-        raise error.locate(path=path, source=source) from error.__cause__
+        source_name = kind.origin.name if kind.origin else ""
+        raise error.locate(path=path, source=source_name) from error.__cause__
     shape = getattr(x, "shape", None)
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
@@ -169,21 +169,21 @@ def _cuttable(x: AnyArray, axis: int, conversion: Conversion[Any], block: int | 
     Raises:
         ConversionError: the array cannot be converted, or the converted array cannot be sliced.
     """
-    copy = conversion.options.copy is not False
+    must_copy = conversion.options.copy is not False
     try:
         if not x.shape:
             conversion(x)
         elif -len(x.shape) <= axis < len(x.shape):
             conversion(part_of(x, axis, 0, 0, copy=False))
-            part_of(x, axis, 0, 1, copy=copy)
+            part_of(x, axis, 0, 1, copy=must_copy)
         return x
     except Exception:
         x = conversion(x)  # if no slice can be converted, this raises an error with the reason
     try:
-        lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
-        part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
+        block_lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
+        part_of(x, axis, 0, (block_lengths or [0])[0], copy=must_copy)
     except Exception as error:
-        if copy:
+        if must_copy:
             call_backend(backend_of(x), "copy", x)  # raises an error if arrays cannot be copied
         raise ConversionError(
             f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
@@ -198,27 +198,27 @@ def part_of(x: AnyArray, axis: int | None, start: int, stop: int, *, copy: bool)
 
     If `copy` is True, return a copy, unless the array is immutable.
     """
-    part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
-    if not copy or backend_of(part).memory == "immutable":
-        return part
-    return call_backend(backend_of(part), "copy", part)
+    array_part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
+    if not copy or backend_of(array_part).memory == "immutable":
+        return array_part
+    return call_backend(backend_of(array_part), "copy", array_part)
 
 
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
     """Return one `Blocks` for each library and axis. Set `group`, `number` and `ends` of the arrays."""
-    members: dict[tuple[Origin, int], list[StreamedArray]] = {}
+    arrays_by_key: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
         origin = registry.kind(leaf.x).origin
         if leaf.axis is not None and origin is not None and origin.memory == "lazy":
-            members.setdefault((origin, leaf.axis), []).append(leaf)
+            arrays_by_key.setdefault((origin, leaf.axis), []).append(leaf)
     groups: list[Blocks] = []
-    for (reader, axis), arrays in members.items():
+    for (lazy_origin, axis), arrays in arrays_by_key.items():
         try:
             xs = [leaf.x for leaf in arrays]
-            blocks = _streaming(reader).blocks(xs, axis, block=block, client=client)
+            blocks = _streaming(lazy_origin).blocks(xs, axis, block=block, client=client)
             if blocks is None:
                 raise NotAnArrayError(
-                    f"{reader.name} does not say how to read its arrays block by block",
+                    f"{lazy_origin.name} does not say how to read its arrays block by block",
                     remedy="Convert whole arrays first, or ask the author of the plugin for Streaming.blocks().",
                 )
             for number, leaf in enumerate(arrays):
@@ -227,10 +227,10 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             groups.append(blocks)
         except Exception as error:
             try:
-                raise_named(reader, "blocks", error)
-            except ConversionError as named:
-                located = named.locate(path=arrays[0].path, source=reader.name)
-                raise located from named.__cause__
+                raise_named(lazy_origin, "blocks", error)
+            except ConversionError as named_error:
+                located = named_error.locate(path=arrays[0].path, source=lazy_origin.name)
+                raise located from named_error.__cause__
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
             "client= has no effect, since no cluster computes these arrays",
@@ -240,24 +240,24 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
 
 
 def common_length(leaves: list[StreamedArray]) -> int:
-    cut = [leaf for leaf in leaves if leaf.axis is not None]
-    if not cut:
+    cut_leaves = [leaf for leaf in leaves if leaf.axis is not None]
+    if not cut_leaves:
         raise NotAnArrayError(
             "there is no array with an axis that can be cut into blocks",
             remedy="Pass an array of one dimension or more, or a tree with such an array.",
         )
-    first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
-    for leaf in cut:
+    first_leaf, length = cut_leaves[0], int(cut_leaves[0].x.shape[cut_leaves[0].axis])
+    for leaf in cut_leaves:
         if leaf.x.shape[leaf.axis] != length:
             raise StructureError(
-                f"the arrays have different lengths: {length} at {first.path or 'the top'}, but {leaf.x.shape[leaf.axis]}",
+                f"the arrays have different lengths: {length} at {first_leaf.path or 'the top'}, but {leaf.x.shape[leaf.axis]}",
                 remedy="Pass arrays of the same length along the axis.",
                 path=leaf.path,
             )
-        total = leaf.ends[-1] if leaf.ends else 0
-        if leaf.group is not None and total != length:
+        total_length = leaf.ends[-1] if leaf.ends else 0
+        if leaf.group is not None and total_length != length:
             raise ContractError(
-                f"the blocks have a total length of {total} instead of {length}",
+                f"the blocks have a total length of {total_length} instead of {length}",
                 method="blocks",
                 path=leaf.path,
             )
@@ -267,16 +267,16 @@ def common_length(leaves: list[StreamedArray]) -> int:
 def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
     """Return the start and stop of each block of a stream."""
     if block is not None:
-        ends = [*range(block, length, block), length]
+        block_ends = [*range(block, length, block), length]
     else:
-        of_their_own = [leaf.ends for leaf in leaves if leaf.group is not None]
-        in_memory = (
+        own_ends = [leaf.ends for leaf in leaves if leaf.group is not None]
+        memory_lengths = (
             even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis)
             for leaf in leaves
             if leaf.axis is not None
         )
-        ends = max(of_their_own or map(list, map(itertools.accumulate, in_memory)), key=len)
-    return [(start, end) for start, end in itertools.pairwise([0, *ends]) if end > start]
+        block_ends = max(own_ends or map(list, map(itertools.accumulate, memory_lengths)), key=len)
+    return [(start, end) for start, end in itertools.pairwise([0, *block_ends]) if end > start]
 
 
 def itemsize_of(x: AnyArray) -> int:
@@ -301,13 +301,13 @@ def by_file_name(value: AnyTree) -> Any:
     """
     import numpy as np
 
-    kind = type(value)
-    if kind is np.memmap:
+    value_type = type(value)
+    if value_type is np.memmap:
         return _mapped(value) or value
-    if kind is dict:
+    if value_type is dict:
         return {key: by_file_name(child) for key, child in value.items()}
-    if kind in (list, tuple):
-        return kind(map(by_file_name, value))
+    if value_type in (list, tuple):
+        return value_type(map(by_file_name, value))
     return value
 
 
@@ -317,9 +317,9 @@ def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
     import os
 
     root: Any = x.base if type(x.base) is type(x) else x
-    whole = isinstance(root.base, mmap.mmap) and root.mode != "c" and x.size
-    if not whole or not x.flags.forc or not root.filename or not os.path.isfile(root.filename):
+    is_mapped = isinstance(root.base, mmap.mmap) and root.mode != "c" and x.size
+    if not is_mapped or not x.flags.forc or not root.filename or not os.path.isfile(root.filename):
         return None
     offset = root.offset + x.ctypes.data - root.ctypes.data
-    order = "C" if x.flags.c_contiguous else "F"
-    return _Mapped((str(x.filename), x.dtype, "r", offset, x.shape, order))
+    memory_order = "C" if x.flags.c_contiguous else "F"
+    return _Mapped((str(x.filename), x.dtype, "r", offset, x.shape, memory_order))

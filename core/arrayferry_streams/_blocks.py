@@ -177,9 +177,9 @@ class Slices(Blocks):
 
     def read(self, array: int, block: int) -> Any:
         """Read one block by a slice of the array."""
-        end = self._ends[array][block]
-        part = slice(end - self.lengths[array][block], end)
-        return self._xs[array][(*(slice(None),) * self._axis, part)]
+        block_end = self._ends[array][block]
+        block_slice = slice(block_end - self.lengths[array][block], block_end)
+        return self._xs[array][(*(slice(None),) * self._axis, block_slice)]
 
 
 def even_lengths(
@@ -199,8 +199,8 @@ def even_lengths(
     length = shape[axis]
     if not length:
         return []
-    row = itemsize * math.prod(shape) // length
-    rows = wanted or max(1, BLOCK_BYTES // max(row, 1))
-    count = max(1, math.ceil(rows / multiple) if wanted else rows // multiple)
-    size = min(count * multiple, length)
-    return [min(size, length - start) for start in range(0, length, size)]
+    row_bytes = itemsize * math.prod(shape) // length
+    num_rows = wanted or max(1, BLOCK_BYTES // max(row_bytes, 1))
+    num_multiples = max(1, math.ceil(num_rows / multiple) if wanted else num_rows // multiple)
+    block_length = min(num_multiples * multiple, length)
+    return [min(block_length, length - start) for start in range(0, length, block_length)]

@@ -19,8 +19,8 @@ class StreamingTests:
 
     def test_blocks(self: Any) -> None:
         """The blocks that `blocks` returns contain all values, even if several threads read them in any order."""
-        part = self.part(HOOK)
-        if part is None:
+        streaming = self.part(HOOK)
+        if streaming is None:
             return
         memory = self.tested.memory
         self.equal(memory, "lazy", "memory, which must be lazy for blocks() to be called")
@@ -28,11 +28,11 @@ class StreamingTests:
         cases = (((7, 3), 0), ((3, 7), 1), ((5,), 0), ((1, 1), 0), ((0, 2), 0), ((2, 5, 3), 1))
         for shape, axis in cases:
             for block in (None, 1, 3, 100):
-                values = [self.numbers(shape) + number for number in (0, 20)]
+                values = [self.numbers(shape) + offset for offset in (0, 20)]
                 arrays = [self.make(x) for x in values]
                 case = f"two arrays of shape {shape}, axis={axis}, block={block}"
                 blocks = self.ask(
-                    "blocks", arrays, axis, block=block, case=case, of=part, duty=duty
+                    "blocks", arrays, axis, block=block, case=case, of=streaming, duty=duty
                 )
                 if blocks is not None:
                     self._check_blocks(blocks, values, axis, case)
@@ -42,17 +42,17 @@ class StreamingTests:
         try:
             lengths = [[int(length) for length in row] for row in blocks.lengths]
         except Exception as error:
-            what = f"lengths of blocks(), for {case}: raised {describe_error(error)}"
-            raise AssertionError(what) from error
-        expected = [values[0].shape[axis]] * len(values)
-        what = f"the sums of the lengths {lengths} of blocks(), for {case}"
-        self.equal([*map(sum, lengths)], expected, what)
-        ends = [np.cumsum(row)[:-1] for row in lengths]
-        parts = [np.split(x, cuts, axis) for x, cuts in zip(values, ends, strict=True)]
+            label = f"lengths of blocks(), for {case}: raised {describe_error(error)}"
+            raise AssertionError(label) from error
+        expected_sums = [values[0].shape[axis]] * len(values)
+        label = f"the sums of the lengths {lengths} of blocks(), for {case}"
+        self.equal([*map(sum, lengths)], expected_sums, label)
+        cut_points = [np.cumsum(row)[:-1] for row in lengths]
+        array_parts = [np.split(x, cuts, axis) for x, cuts in zip(values, cut_points, strict=True)]
         arguments = [
-            self.given((array, block), part, f"(array, block) {(array, block)} of {case}")
-            for array, pieces in enumerate(parts)
-            for block, part in enumerate(pieces[: len(lengths[array])])
+            self.given((number, block), piece, f"(array, block) {(number, block)} of {case}")
+            for number, pieces in enumerate(array_parts)
+            for block, piece in enumerate(pieces[: len(lengths[number])])
         ][::-1]
 
         def read(pairs: list[Any]) -> list[Any]:
@@ -63,12 +63,12 @@ class StreamingTests:
             for x in self.run(self.call("read() of blocks()", read), *arguments):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1
-        pairs = [arguments[n : n + 2] for n in range(0, len(arguments), 2)]
-        steps = [[argument.x for argument in pair] for pair in pairs]
+        argument_pairs = [arguments[n : n + 2] for n in range(0, len(arguments), 2)]
+        steps = [[argument.x for argument in pair] for pair in argument_pairs]
         case, duty = f"blocks(), for {case}", ("an arrayferry_streams.Reader", Reader)
         reader = self.ask("open", steps, case=f"{steps} of {case}", of=blocks, duty=duty)
-        name = f"read() of open({steps}) of {case}"
-        call = self.call(name, lambda xs: reader.read(steps.index(xs)))
+        call_name = f"read() of open({steps}) of {case}"
+        call = self.call(call_name, lambda xs: reader.read(steps.index(xs)))
         with closing(reader):
-            for pair in pairs:
+            for pair in argument_pairs:
                 self.run(call, *pair)

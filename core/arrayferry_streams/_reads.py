@@ -65,11 +65,11 @@ class Reads:
         self._needed: list[int] = []  # for each step, how many reads must be complete
         leaves = [leaf for leaf in self.arrays.leaves if leaf.group is not None]
         for step, (start, stop) in enumerate(self.bounds):
-            parts = [(leaf, part) for leaf in leaves for part, *_ in leaf.pieces(start, stop)]
-            new = [part for part in parts if part not in self._last]
+            parts = [(leaf, index) for leaf in leaves for index, *_ in leaf.pieces(start, stop)]
+            new_parts = [part for part in parts if part not in self._last]
             self._last.update(dict.fromkeys(parts, step))
-            if new:
-                self._reads.append(new)
+            if new_parts:
+                self._reads.append(new_parts)
             self._needed.append(len(self._reads))
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
@@ -80,10 +80,10 @@ class Reads:
     def __enter__(self) -> Reads:
         blocks: Any = None
         try:
-            for group, blocks in enumerate(self.arrays.groups):
-                steps = [self._of_group(read, group) for read in self._reads]
+            for group_index, blocks in enumerate(self.arrays.groups):
+                steps = [self._of_group(read_parts, group_index) for read_parts in self._reads]
                 self._readers.append(
-                    blocks.open([[(leaf.number, part) for leaf, part in step] for step in steps])
+                    blocks.open([[(leaf.number, index) for leaf, index in step] for step in steps])
                 )
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -116,13 +116,13 @@ class Reads:
             collection.clear()
 
     def _of_group(self, read: list[_Part], group: int) -> list[_Part]:
-        return [(leaf, part) for leaf, part in read if leaf.group == group]
+        return [(leaf, index) for leaf, index in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
         """Return a key for each task or block that is computed or read for these blocks. See `Reader.work`."""
         return [
-            (group, task)
-            for group, reader in enumerate(self._readers)
+            (group_index, task)
+            for group_index, reader in enumerate(self._readers)
             for step in range(len(self._reads))
             for task in reader.work(step)
         ]
@@ -133,11 +133,11 @@ class Reads:
         Raises:
             FailedError: a part could not be read, or was not read in time.
         """
-        needed = self._needed[step]
+        num_needed = self._needed[step]
         if self._pool is not None:
-            while len(self._started) < min(needed + self.prefetch, len(self._reads)):
+            while len(self._started) < min(num_needed + self.prefetch, len(self._reads)):
                 self._started.append(self._pool.submit(self._read, len(self._started)))
-        while self._finished < needed:
+        while self._finished < num_needed:
             self._finish(self._finished)
             self._finished += 1
         start, stop = self.bounds[step]
@@ -149,8 +149,8 @@ class Reads:
                 raise
             except Exception as error:
                 raise FailedError(error, leaf.path) from error
-        for key in [key for key in self._results if self._last[key] <= step]:
-            del self._results[key]
+        for part in [part for part in self._results if self._last[part] <= step]:
+            del self._results[part]
         return parts
 
     def _read(self, index: int) -> list[Sequence[Any]]:
@@ -165,17 +165,17 @@ class Reads:
                 raise FailedError(None, "")
             self._started[index] = None
         try:
-            results = self._read(index) if future is None else future.result()
+            group_results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # such as SystemExit, which is not an Exception
             raise FailedError(error, self._path_of(index)) from error
-        for group, values in enumerate(results):
-            wanted = self._of_group(self._reads[index], group)
-            if len(values) != len(wanted):
-                text = f"{len(values)} blocks were read instead of {len(wanted)}"
-                raise FailedError(TypeError(text), "")
-            self._results.update(zip(wanted, values, strict=True))
+        for group_index, blocks_read in enumerate(group_results):
+            wanted_parts = self._of_group(self._reads[index], group_index)
+            if len(blocks_read) != len(wanted_parts):
+                message = f"{len(blocks_read)} blocks were read instead of {len(wanted_parts)}"
+                raise FailedError(TypeError(message), "")
+            self._results.update(zip(wanted_parts, blocks_read, strict=True))
 
     def _path_of(self, index: int) -> str:
         """Return the paths of at most four of the arrays whose parts are read."""
@@ -185,18 +185,18 @@ class Reads:
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None or leaf.group is None:
             return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
-        before = (slice(None),) * leaf.axis
+        full_slices = (slice(None),) * leaf.axis
         pieces = []
-        for part, length, piece in leaf.pieces(start, stop):
-            x = self._results[leaf, part]
+        for index, block_length, piece_slice in leaf.pieces(start, stop):
+            x = self._results[leaf, index]
             shape = tuple(getattr(x, "shape", ()))
-            if shape[leaf.axis : leaf.axis + 1] != (length,):
+            if shape[leaf.axis : leaf.axis + 1] != (block_length,):
                 raise ValueError(
-                    f"it has the shape {shape}, but its length along the axis must be {length}"
+                    f"it has the shape {shape}, but its length along the axis must be {block_length}"
                 )
-            if piece.stop - piece.start == length == stop - start:
+            if piece_slice.stop - piece_slice.start == block_length == stop - start:
                 return x
-            pieces.append(x[(*before, piece)])
+            pieces.append(x[(*full_slices, piece_slice)])
         return _concatenated(pieces, leaf.axis)
 
     def _call_safely(self, reader: Reader, method: str) -> None:
@@ -204,8 +204,8 @@ class Reads:
         try:
             getattr(reader, method)()
         except Exception as error:
-            text = f"{type(reader).__name__}.{method}() raised {describe_error(error)}"
-            warnings.warn(text, PluginWarning, stacklevel=3)
+            warning_text = f"{type(reader).__name__}.{method}() raised {describe_error(error)}"
+            warnings.warn(warning_text, PluginWarning, stacklevel=3)
 
 
 def _concatenated(pieces: list[Any], axis: int) -> Any:
@@ -213,8 +213,8 @@ def _concatenated(pieces: list[Any], axis: int) -> Any:
     import numpy as np
 
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-        joined: Any = np.ma.concatenate  # numpy.concatenate drops masks
-        return joined(pieces, axis)
+        concatenate: Any = np.ma.concatenate  # numpy.concatenate drops masks
+        return concatenate(pieces, axis)
     import array_api_compat
 
     return array_api_compat.array_namespace(*pieces).concat(pieces, axis=axis)

@@ -77,8 +77,8 @@ class Stream(Generic[B]):
         self._conversion = conversion
         self._prefetch, self._timeout = prefetch, timeout
         leaves, self._layout = take_apart(value, axis, conversion, block)
-        groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
-        self._arrays = Arrays(leaves, groups, copies)
+        groups, must_copy = grouped(leaves, block, client), conversion.options.copy is not False
+        self._arrays = Arrays(leaves, groups, must_copy)
         self.length: int = common_length(leaves)
         self._cuts = cut(leaves, self.length, block)
         self._numbers = range(len(self._cuts))  # indices in `_cuts` of the blocks of this stream
@@ -107,8 +107,8 @@ class Stream(Generic[B]):
 
     def state_dict(self) -> dict[str, list[str]]:
         """Return a description of the blocks and rows. It must be the same when a data loader is resumed."""
-        part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
-        return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
+        part_text = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
+        return {"data": [f"{len(self)} blocks{part_text}", f"{self.length} rows"]}
 
     def load_state_dict(self, state: dict[str, list[str]]) -> None:
         """Check that a result of `state_dict` describes this stream. `StatefulDataLoader` calls both methods.
@@ -116,10 +116,10 @@ class Stream(Generic[B]):
         Raises:
             OptionError: the blocks or the number of rows differ.
         """
-        was, now = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
-        if was != now:
+        saved_text, current_text = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
+        if saved_text != current_text:
             raise OptionError(
-                f"the saved state has {was} where this stream has {now}, so rows would be lost or repeated",
+                f"the saved state has {saved_text} where this stream has {current_text}, so rows would be lost or repeated",
                 remedy="Use the same arrays, block= and slice of the stream as in the saved run, or begin a new epoch.",
             )
 
@@ -139,12 +139,12 @@ class Stream(Generic[B]):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            part: Stream[B] = Stream.__new__(Stream)
-            part.__dict__.update(self.__dict__, _numbers=self._numbers[index])
-            return part
-        number = self._numbers[index]
-        with Reads(self._arrays, [self._cuts[number]], 0, self._timeout) as reads:
-            if self._repeated.note(reads.work(), number):
+            part_stream: Stream[B] = Stream.__new__(Stream)
+            part_stream.__dict__.update(self.__dict__, _numbers=self._numbers[index])
+            return part_stream
+        block_number = self._numbers[index]
+        with Reads(self._arrays, [self._cuts[block_number]], 0, self._timeout) as reads:
+            if self._repeated.note(reads.work(), block_number):
                 warnings.warn(
                     f"stream[{index}] computes or reads for the third time what several blocks need, since stream[i] "
                     "stores no results for other blocks. Iterate over the stream, which does this work once. Or "
@@ -152,7 +152,7 @@ class Stream(Generic[B]):
                     "consist of whole chunks: leave out block=, or rechunk.",
                     stacklevel=2,
                 )
-            return self._block(reads, 0, number, "")
+            return self._block(reads, 0, block_number, "")
 
     def __iter__(self) -> Iteration[B]:
         """Return an iterator over the blocks. Its method `close` cancels pending reads."""
@@ -160,11 +160,11 @@ class Stream(Generic[B]):
 
     def _blocks(self) -> Generator[B]:
         with Reads(self._arrays, self.bounds, self._prefetch, self._timeout) as reads:
-            for step, number in enumerate(self._numbers):
+            for step, block_number in enumerate(self._numbers):
                 remedy = (
                     f"The iteration ends here. stream[{step + 1}:] has the blocks after this one."
                 )
-                yield self._block(reads, step, number, remedy)
+                yield self._block(reads, step, block_number, remedy)
 
     def _block(self, reads: Reads, step: int, number: int, remedy: str) -> B:
         """Return a block, converted to the target.
@@ -176,47 +176,47 @@ class Stream(Generic[B]):
             remedy: what to do if the block cannot be read.
         """
         start, stop = self._cuts[number]
-        which = f"block {number} ({start}:{stop} along the axis of the stream)"
+        block_text = f"block {number} ({start}:{stop} along the axis of the stream)"
         try:
             parts = reads.take(step)
             block = self._conversion(self._layout.unflatten(parts))
-        except FailedError as failed:
-            (cause, path), target = failed.args, self._conversion.target.name
+        except FailedError as failed_error:
+            (cause, path), target = failed_error.args, self._conversion.target.name
         except ConversionError as error:
-            error.reason = f"{which}: {error.reason}"
+            error.reason = f"{block_text}: {error.reason}"
             raise
         else:
-            foreign = any(type(x).__module__ != "numpy" for x in parts)
-            if foreign and self._arrays.copy and self._conversion.target.name == "numpy":
+            any_foreign = any(type(x).__module__ != "numpy" for x in parts)
+            if any_foreign and self._arrays.copy and self._conversion.target.name == "numpy":
                 block = map_arrays(_writable, block)
             return block  # type: ignore[no-any-return]
         if isinstance(cause, MemoryError):
             raise cause
-        where: Any = {"block": number, "start": start, "stop": stop, "path": path, "target": target}
+        facts: Any = {"block": number, "start": start, "stop": stop, "path": path, "target": target}
         if cause is None:
-            text = f"{which} did not arrive within {self._timeout:g} seconds"
+            message = f"{block_text} did not arrive within {self._timeout:g} seconds"
             remedy = "Pass a longer timeout, or find out why the block takes so long."
-            raise BlockTimeoutError(text, remedy=remedy, **where)
-        text = f"{which} could not be computed or read ({describe_error(cause)})"
-        raise BlockError(text, remedy=remedy, **where) from cause
+            raise BlockTimeoutError(message, remedy=remedy, **facts)
+        message = f"{block_text} could not be computed or read ({describe_error(cause)})"
+        raise BlockError(message, remedy=remedy, **facts) from cause
 
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing.context import get_spawning_popen
 
-        value, *others, client, timeout = self._arguments
+        value, *other_arguments, client, timeout = self._arguments
         for blocks in self._arrays.groups:
-            portable = blocks.portable_client()
-            client = client if portable is None else portable
+            portable_client = blocks.portable_client()
+            client = client if portable_client is None else portable_client
         # a spawned process runs on this machine, and so can map the same files
         if self._arrays.copy and get_spawning_popen() is not None:
             value = by_file_name(value)
-        return Stream, (value, *others, client, timeout), {"_numbers": self._numbers}
+        return Stream, (value, *other_arguments, client, timeout), {"_numbers": self._numbers}
 
     @never_raises
     def __repr__(self) -> str:
-        rows = sum(stop - start for start, stop in self.bounds)
-        name = self._conversion._name
-        return f"<Stream of {len(self)} blocks, {rows} of {self.length}, to {name}>"
+        num_rows = sum(stop - start for start, stop in self.bounds)
+        conversion_name = self._conversion._name
+        return f"<Stream of {len(self)} blocks, {num_rows} of {self.length}, to {conversion_name}>"
 
 
 def _writable(x: AnyArray) -> Any:
@@ -276,11 +276,11 @@ class _Repeated:
         Return True if one of the keys was recorded for two other blocks. After the first True, return False.
         """
         for task in () if self._warned else work:
-            blocks = self._blocks.get(task)
-            if blocks is None:
-                self._blocks[task] = blocks = set()
-            blocks.add(block)
-            if len(blocks) > 2:
+            noted_blocks = self._blocks.get(task)
+            if noted_blocks is None:
+                self._blocks[task] = noted_blocks = set()
+            noted_blocks.add(block)
+            if len(noted_blocks) > 2:
                 self._warned = True
                 return True
         return False

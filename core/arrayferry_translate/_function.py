@@ -155,8 +155,8 @@ class Loaded:
         return f"<{self.program!r} in {self._backend.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        pairs = [*take_apart(self.program.arguments, (args, kwargs))]
-        results = self.run([leaf for _, leaf in pairs], [path for path, _ in pairs])
+        path_leaves = [*take_apart(self.program.arguments, (args, kwargs))]
+        results = self.run([leaf for _, leaf in path_leaves], [path for path, _ in path_leaves])
         return put_together(self.program.results, iter(results))
 
     def bound(self, device: Device) -> tuple[Library, Lists]:
@@ -165,29 +165,29 @@ class Loaded:
         Raises:
             TranslationError: the library cannot compute part of the program.
         """
-        bound = self._bound.get(device)
-        if bound is None:
+        bound_pair = self._bound.get(device)
+        if bound_pair is None:
             device_library = library(self._backend, device)
-            bound = self._bound[device] = device_library, bind(self.program, device_library)
-        return bound
+            bound_pair = self._bound[device] = device_library, bind(self.program, device_library)
+        return bound_pair
 
     def run(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
         """Return the results for a list of arguments. `paths` are the paths of the arguments, for errors."""
         target, specs = self._backend, self.program.specs
         backends = [registry.kind(x).backend for x in leaves]
-        first = leaves[backends.index(target)] if target in backends else None
-        device = None if first is None else device_like(first, target)
+        first_array = leaves[backends.index(target)] if target in backends else None
+        device = None if first_array is None else device_like(first_array, target)
         lib, run = self.bound(device)
         arrays = [*leaves]
         for n, (x, backend, spec) in enumerate(zip(leaves, backends, specs, strict=False)):
-            fits = backend is target and (lib.records or dtype_name(x.dtype) == spec.dtype)
-            if not fits or tuple(x.shape) != spec.shape:
-                name = f"the argument {paths[n]}" if paths else f"argument number {n}"
-                arrays[n] = self._fitted(x, backend, spec, device, name)
+            fits_spec = backend is target and (lib.records or dtype_name(x.dtype) == spec.dtype)
+            if not fits_spec or tuple(x.shape) != spec.shape:
+                argument_name = f"the argument {paths[n]}" if paths else f"argument number {n}"
+                arrays[n] = self._fitted(x, backend, spec, device, argument_name)
         with lib.quiet():
-            raw = run([lib.cast(x, spec.dtype) for x, spec in zip(arrays, specs, strict=False)])
-            results = zip(raw, self.program.outputs, self._owned, strict=True)
-            return [lib.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
+            outputs = run([lib.cast(x, spec.dtype) for x, spec in zip(arrays, specs, strict=False)])
+            triples = zip(outputs, self.program.outputs, self._owned, strict=True)
+            return [lib.result(x, specs[n].dtype, owned=is_owned) for x, n, is_owned in triples]
 
     def _fitted(
         self, leaf: AnyTree, backend: Backend | None, spec: Spec, device: Device, name: str
@@ -250,8 +250,8 @@ class Translated:
         return getattr(self, "__qualname__", "function")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = functools.partial(translate, differentiable=self._autodiff is not None)
-        return make, (self._function, portable(self._backend))
+        make_translated = functools.partial(translate, differentiable=self._autodiff is not None)
+        return make_translated, (self._function, portable(self._backend))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax
@@ -263,15 +263,15 @@ class Translated:
             from ._gradients import call
 
             return call(self._name, self, self._backend, self._autodiff, leaves, treedef)
-        key = treedef, *map(_form, leaves), *settings()
-        traced = self._kept.get(key)
-        if traced is None:
+        cache_key = treedef, *map(_form, leaves), *settings()
+        loaded_pair = self._kept.get(cache_key)
+        if loaded_pair is None:
             with self._lock:  # without the lock, several threads would trace the function
-                traced = self._kept.get(key)
-                if traced is None:
+                loaded_pair = self._kept.get(cache_key)
+                if loaded_pair is None:
                     program, structure = self._traced(treedef, leaves)
-                    traced = self._kept[key] = Loaded(program, self._backend), structure
-        loaded, structure = traced
+                    loaded_pair = self._kept[cache_key] = Loaded(program, self._backend), structure
+        loaded, structure = loaded_pair
         return jax.tree.unflatten(structure, loaded.run(leaves))
 
     def derived(self, transform: Callable[..., Any], *how: Any) -> Translated:
@@ -304,9 +304,9 @@ class Translated:
 
         leaves, treedef = jax.tree.flatten((args, kwargs))
         program, structure = self._traced(treedef, leaves)
-        results = jax.tree.unflatten(structure, range(structure.num_leaves))
+        result_tree = jax.tree.unflatten(structure, range(structure.num_leaves))
         return replace(
-            program, arguments=structure_of((args, kwargs)), results=structure_of(results)
+            program, arguments=structure_of((args, kwargs)), results=structure_of(result_tree)
         )
 
     def _traced(self, treedef: Any, leaves: Sequence[Any]) -> tuple[Program, Any]:

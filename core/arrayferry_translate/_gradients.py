@@ -30,14 +30,14 @@ class Call:
         self._others = others
 
     def __call__(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[Flat, Call | None]:
-        results, structure = jax.tree.flatten(self._run([*arrays], self._others))
-        flat = Flat(results, partial(jax.tree.unflatten, structure))
-        return flat, self.pullback(len(arrays), wanted) if wanted else None
+        leaves, structure = jax.tree.flatten(self._run([*arrays], self._others))
+        flat_results = Flat(leaves, partial(jax.tree.unflatten, structure))
+        return flat_results, self.pullback(len(arrays), wanted) if wanted else None
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Call:
         """Return the pullback of the function, as a `Call`. See `Crossing.pullback`."""
-        run = self._run.derived(_pullback, count, wanted)
-        return Call(f"the gradient of {self.name}", run, self._others)
+        pullback_run = self._run.derived(_pullback, count, wanted)
+        return Call(f"the gradient of {self.name}", pullback_run, self._others)
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Call:
         """Return the vectorised function, as a `Call`. See `Crossing.mapped`."""
@@ -57,17 +57,17 @@ def call(
         leaves: the leaves of all arguments.
         treedef: the structure of the arguments, as `jax.tree.flatten` returns it.
     """
-    places, arrays, others, convert = [], [], [], kept_conversion(target)
+    array_places, arrays, others, convert = [], [], [], kept_conversion(target)
     for place, x in enumerate(leaves):
         backend = registry.kind(x).backend
         if backend is None or (backend.name == "jax" and is_key(x)):
             others.append(x)
         else:
-            places.append(place)
+            array_places.append(place)
             arrays.append(x if backend is target else convert(x))
-    of_lists = run.derived(_of_lists, treedef, tuple(places))
-    flat = autodiff.call(Call(name, of_lists, others), arrays)
-    return flat.build(flat.arrays)
+    list_run = run.derived(_of_lists, treedef, tuple(array_places))
+    flat_results = autodiff.call(Call(name, list_run, others), arrays)
+    return flat_results.build(flat_results.arrays)
 
 
 def _of_lists(function: Callable[..., Any], treedef: Any, places: tuple[int, ...]) -> Any:
@@ -90,15 +90,15 @@ def _pullback(function: Callable[..., Any], count: int, wanted: tuple[int, ...])
     """
 
     def pullback(values: list[Any], others: list[Any]) -> list[Any]:
-        def results(*chosen: Any) -> list[Any]:
+        def inexact_results(*chosen: Any) -> list[Any]:
             arrays = values[:count]
             for index, x in zip(wanted, chosen, strict=True):
                 arrays[index] = x
             outputs = jax.tree.leaves(function(arrays, others))
             return [y for y in outputs if jax.numpy.issubdtype(y.dtype, jax.numpy.inexact)]
 
-        _, pull = jax.vjp(results, *[values[index] for index in wanted])
-        return [*pull(values[count:])]
+        _, vjp_function = jax.vjp(inexact_results, *[values[index] for index in wanted])
+        return [*vjp_function(values[count:])]
 
     return pullback
 
@@ -107,7 +107,7 @@ def _mapped(function: Callable[..., Any], axes: tuple[int | None, ...], size: in
     """Return `function`, mapped over `axes` of its arrays by `jax.vmap`."""
 
     def mapped(arrays: list[Any], others: list[Any]) -> Any:
-        over = jax.vmap(lambda arrays: function(arrays, others), [list(axes)], axis_size=size)
-        return over(arrays)
+        vmapped = jax.vmap(lambda arrays: function(arrays, others), [list(axes)], axis_size=size)
+        return vmapped(arrays)
 
     return mapped

@@ -104,8 +104,8 @@ class Library:
 
     def take(self, x: AnyArray, indices: AnyArray) -> Any:
         """Return the elements of the flattened array at these indices, in the shape of the indices."""
-        flat = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
-        return self.xp.reshape(flat, indices.shape)
+        taken = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
+        return self.xp.reshape(taken, indices.shape)
 
     def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         """Return an array with some elements replaced, or combined with updates by a function.
@@ -146,12 +146,12 @@ class Library:
             strides: for each of these axes, the distance between neighbouring windows.
             dilations: for each of these axes, the distance between neighbouring elements of a window.
         """
-        axes = zip(counts, sizes, strides, dilations, strict=True)
-        for axis, (count, size, stride, dilation) in enumerate(axes, 2):
+        axis_windows = zip(counts, sizes, strides, dilations, strict=True)
+        for axis, (count, size, stride, dilation) in enumerate(axis_windows, 2):
             span = (count - 1) * stride + 1
             starts = range(0, size * dilation, dilation)
-            parts = ((*(slice(None),) * axis, slice(n, n + span, stride), ...) for n in starts)
-            x = self.xp.stack([x[part] for part in parts], axis=-1)
+            indices = ((*(slice(None),) * axis, slice(n, n + span, stride), ...) for n in starts)
+            x = self.xp.stack([x[index] for index in indices], axis=-1)
         return x
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
@@ -202,9 +202,9 @@ class NumpyLibrary(Library):
         self, x: AnyArray, counts: Dims, sizes: Dims, strides: Dims, dilations: Dims
     ) -> Any:
         spans = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, dilations, strict=True)]
-        view = self.native.lib.stride_tricks.sliding_window_view(x, spans, range(2, x.ndim))
-        steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
-        return view[tuple(steps)]
+        window_view = self.native.lib.stride_tricks.sliding_window_view(x, spans, range(2, x.ndim))
+        step_slices = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
+        return window_view[tuple(step_slices)]
 
     def convolution(self, name: str, dtype: str) -> Callable[..., Any] | None:
         return partial(_spread, self.native) if "transpose" in name else None
@@ -227,20 +227,20 @@ def _spread(
 
     Each copy is multiplied by its element.
     """
-    count, _, *lengths = x.shape
+    batch_size, _, *lengths = x.shape
     _, features, *sizes = kernel.shape
-    x = x.reshape(count, groups, -1, math.prod(lengths))
+    x = x.reshape(batch_size, groups, -1, math.prod(lengths))
     kernel = kernel.reshape(groups, x.shape[2], -1).swapaxes(1, 2)
-    parts = np.matmul(kernel, x).reshape(count, groups * features, *sizes, *lengths)
+    copies = np.matmul(kernel, x).reshape(batch_size, groups * features, *sizes, *lengths)
     spans = [(n - 1) * stride + 1 for n, stride in zip(lengths, strides, strict=True)]
-    ends = zip(spans, sizes, dilations, more, strict=True)
-    full = [span + (size - 1) * step + extra for span, size, step, extra in ends]
-    spread = np.zeros((count, groups * features, *full), x.dtype)
-    for place in np.ndindex(*sizes):
-        starts = [n * step for n, step in zip(place, dilations, strict=True)]
+    params = zip(spans, sizes, dilations, more, strict=True)
+    full_lengths = [span + (size - 1) * step + extra for span, size, step, extra in params]
+    summed = np.zeros((batch_size, groups * features, *full_lengths), x.dtype)
+    for kernel_index in np.ndindex(*sizes):
+        starts = [n * step for n, step in zip(kernel_index, dilations, strict=True)]
         part = (slice(n, n + span, by) for n, span, by in zip(starts, spans, strides, strict=True))
-        spread[:, :, *part] += parts[:, :, *place]
-    return spread[:, :, *(slice(n, end - n) for n, end in zip(cut, full, strict=True))]
+        summed[:, :, *part] += copies[:, :, *kernel_index]
+    return summed[:, :, *(slice(n, end - n) for n, end in zip(cut, full_lengths, strict=True))]
 
 
 def _put(np: Any, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
@@ -282,8 +282,8 @@ class TorchLibrary(Library):
     def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
         if how in ("set", "add"):
             return x.index_put((indices,), updates, accumulate=how == "add")
-        reduce = {"multiply": "prod", "minimum": "amin", "maximum": "amax"}[how]
-        return x.scatter_reduce(0, indices, updates, reduce)
+        reduction_name = {"multiply": "prod", "minimum": "amin", "maximum": "amax"}[how]
+        return x.scatter_reduce(0, indices, updates, reduction_name)
 
     def matmul(self, x: AnyArray, y: AnyArray) -> Any:
         if x.dtype == self.native.bool or not (x.is_cpu or x.is_floating_point() or x.is_complex()):

@@ -33,22 +33,22 @@ def _erf_inv(params: AnyTree, x: AnyArray) -> Any:
     if x.dtype == "float64":
         raise NotImplementedError("only float32 and narrower floats are supported")
     dtype, x = x.dtype, x.astype("float32")
-    w = -jnp.log1p(-x * x)
-    near = w < 5
-    w = jnp.where(near, w - 2.5, jnp.sqrt(w) - 3)
-    terms = (jnp.where(near, *pair) for pair in zip(*ERF_INV, strict=True))
-    result = functools.reduce(lambda sum_, term: term + sum_ * w, terms)
-    edge = jnp.where(x > 0, jnp.inf, -jnp.inf).astype("float32")
-    return jnp.where(abs(x) == 1, edge, result * x).astype(dtype)
+    log_term = -jnp.log1p(-x * x)
+    is_near = log_term < 5
+    log_term = jnp.where(is_near, log_term - 2.5, jnp.sqrt(log_term) - 3)
+    coefficients = (jnp.where(is_near, *pair) for pair in zip(*ERF_INV, strict=True))
+    polynomial = functools.reduce(lambda sum_, term: term + sum_ * log_term, coefficients)
+    infinity = jnp.where(x > 0, jnp.inf, -jnp.inf).astype("float32")
+    return jnp.where(abs(x) == 1, infinity, polynomial * x).astype(dtype)
 
 
 def _integer_pow(params: AnyTree, x: AnyArray) -> Any:
-    power, result, square = abs(params["y"]), None, x
-    while power:
-        if power & 1:
-            result = square if result is None else result * square
-        power >>= 1
-        square = square * square if power else square
+    exponent, result, repeated_square = abs(params["y"]), None, x
+    while exponent:
+        if exponent & 1:
+            result = repeated_square if result is None else result * repeated_square
+        exponent >>= 1
+        repeated_square = repeated_square * repeated_square if exponent else repeated_square
     if result is None:
         return jnp.ones_like(x)
     return 1 / result if params["y"] < 0 else result
@@ -64,25 +64,25 @@ def _top_k(params: AnyTree, x: AnyArray) -> Any:
     x = jnp.moveaxis(x, axis, -1)
     # lax.sort is ascending, so flip its input and its result: the largest values are then first,
     # and equal values are in their original order
-    places = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
-    flipped = (value[..., ::-1] for value in (_ranks(x), x, places))
-    _, *values = lax.sort((*flipped,), num_keys=1, is_stable=True)
-    return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in values]
+    indices = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype="int32"), x.shape)
+    flipped_arrays = (value[..., ::-1] for value in (_ranks(x), x, indices))
+    _, *sorted_arrays = lax.sort((*flipped_arrays,), num_keys=1, is_stable=True)
+    return [jnp.moveaxis(value[..., ::-1][..., : params["k"]], -1, axis) for value in sorted_arrays]
 
 
 def _ranks(x: AnyArray) -> Any:
     """Map floats to integers of the same order: -NaN, -inf, ... -0, 0, ... inf, NaN. Return other dtypes unchanged."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
-    kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
-    bits = lax.bitcast_convert_type(x, kind)
-    return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
+    int_dtype = jnp.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, int_dtype)
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(int_dtype).max, bits)
 
 
 def _count_leading_zeros(params: AnyTree, x: AnyArray) -> Any:
-    bits = range(8 * x.dtype.itemsize)
-    shifted = (lax.shift_right_logical(x, jnp.full_like(x, shift)) != 0 for shift in bits)
-    return jnp.full_like(x, len(bits)) - sum(part.astype(x.dtype) for part in shifted)
+    shifts = range(8 * x.dtype.itemsize)
+    nonzero_flags = (lax.shift_right_logical(x, jnp.full_like(x, shift)) != 0 for shift in shifts)
+    return jnp.full_like(x, len(shifts)) - sum(flag.astype(x.dtype) for flag in nonzero_flags)
 
 
 def _reduce_xor(params: AnyTree, x: AnyArray) -> Any:
@@ -97,58 +97,58 @@ def _windows(params: AnyTree, combine: Any, arrays: AnyTree, fills: Any) -> Any:
 
     Another order of the axes could change results, such as the last digits of floats.
     """
-    ones = (1,) * arrays[0].ndim
-    between = params.get("base_dilation", ones)
-    ends = [(*ends, step - 1) for ends, step in zip(params["padding"], between, strict=True)]
-    pairs = zip(arrays, fills, strict=True)
-    arrays = [lax.pad(x, jnp.asarray(fill, x.dtype), ends) for x, fill in pairs]
-    names = "window_dimensions", "window_strides", "window_dilation"
-    sizes, strides, steps = (params.get(name, ones) for name in names)
-    for axis in reversed(range(len(ones))):
+    unit_sizes = (1,) * arrays[0].ndim
+    base_dilation = params.get("base_dilation", unit_sizes)
+    ends = [(*ends, step - 1) for ends, step in zip(params["padding"], base_dilation, strict=True)]
+    array_fills = zip(arrays, fills, strict=True)
+    arrays = [lax.pad(x, jnp.asarray(fill, x.dtype), ends) for x, fill in array_fills]
+    param_names = "window_dimensions", "window_strides", "window_dilation"
+    sizes, strides, steps = (params.get(name, unit_sizes) for name in param_names)
+    for axis in reversed(range(len(unit_sizes))):
         size, stride, step, length = sizes[axis], strides[axis], steps[axis], arrays[0].shape[axis]
         span = max(0, (length - (size - 1) * step - 1) // stride * stride + 1)
         starts = [min(n, length - span) for n in range(0, size * step, step)]
-        parts = [[lax.slice_in_dim(x, n, n + span, stride, axis) for x in arrays] for n in starts]
-        arrays = functools.reduce(combine, parts)
+        slices = [[lax.slice_in_dim(x, n, n + span, stride, axis) for x in arrays] for n in starts]
+        arrays = functools.reduce(combine, slices)
     return arrays
 
 
 def _reduce_window(params: AnyTree, *inputs: Any) -> Any:
-    function = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
+    reducer = jaxpr_as_fun(ClosedJaxpr(params["jaxpr"], params["consts"]))
     arrays, fills = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
-    combine = _over(lambda x, y: function(*x, *y), arrays[0].ndim)
+    combine = _over(lambda x, y: reducer(*x, *y), arrays[0].ndim)
 
     def combine_inside(first: Any, second: Any) -> Any:
         """Combine elements, but leave out those of the padding, as XLA does. The last array is a mask of the others."""
-        (*first, inside), (*second, also) = first, second
+        (*first, inside), (*second, inside_2) = first, second
         triples = zip(combine(first, second), first, second, strict=True)
-        chosen = [jnp.where(inside & also, x, jnp.where(inside, y, z)) for x, y, z in triples]
-        return [*chosen, inside | also]
+        selected = [jnp.where(inside & inside_2, x, jnp.where(inside, y, z)) for x, y, z in triples]
+        return [*selected, inside | inside_2]
 
     inside = jnp.ones(arrays[0].shape, bool)
-    *outs, inside = _windows(params, combine_inside, [*arrays, inside], [*fills, False])
-    starts = [jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outs, strict=True)]
-    pairs = zip(combine(starts, outs), starts, strict=True)
-    return [jnp.where(inside, *pair) for pair in pairs]
+    *outputs, inside = _windows(params, combine_inside, [*arrays, inside], [*fills, False])
+    start_arrays = [jnp.broadcast_to(x, y.shape) for x, y in zip(fills, outputs, strict=True)]
+    where_args = zip(combine(start_arrays, outputs), start_arrays, strict=True)
+    return [jnp.where(inside, *pair) for pair in where_args]
 
 
 def _reduce_window_by(reduce: Any, combine: Any) -> Lowered:
     """Return a function that reduces windows by `combine`. `reduce` of an empty array is the value of the padding."""
 
-    def lowered(params: AnyTree, x: AnyArray) -> Any:
-        fill = reduce(jnp.zeros(0, x.dtype), axes=(0,))
-        return _windows(params, lambda x, y: [combine(x[0], y[0])], [x], [fill])[0]
+    def reduce_windows(params: AnyTree, x: AnyArray) -> Any:
+        fill_value = reduce(jnp.zeros(0, x.dtype), axes=(0,))
+        return _windows(params, lambda x, y: [combine(x[0], y[0])], [x], [fill_value])[0]
 
-    return lowered
+    return reduce_windows
 
 
 def _selected(params: AnyTree, x: AnyArray) -> Any:
     """Return the flat index of the element that each window selects, or the size of `x` if a window selects padding."""
 
     def better(first: Any, second: Any) -> Any:
-        (x, place), (y, other) = first, second
-        keeps = (other == size) | (place < size) & params["select_prim"].bind(x, y)
-        return [jnp.where(keeps, x, y), jnp.where(keeps, place, other)]
+        (x, x_place), (y, y_place) = first, second
+        keeps_x = (y_place == size) | (x_place < size) & params["select_prim"].bind(x, y)
+        return [jnp.where(keeps_x, x, y), jnp.where(keeps_x, x_place, y_place)]
 
     size = x.size
     places = jnp.arange(size, dtype="int32").reshape(x.shape)
@@ -156,8 +156,8 @@ def _selected(params: AnyTree, x: AnyArray) -> Any:
 
 
 def _select_and_scatter_add(params: AnyTree, source: Any, x: AnyArray) -> Any:
-    flat = jnp.zeros(x.size, source.dtype).at[_selected(params, x)].add(source, mode="drop")
-    return flat.reshape(x.shape)
+    flat_sums = jnp.zeros(x.size, source.dtype).at[_selected(params, x)].add(source, mode="drop")
+    return flat_sums.reshape(x.shape)
 
 
 def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
@@ -167,12 +167,12 @@ def _select_and_gather_add(params: AnyTree, tangents: Any, x: AnyArray) -> Any:
 def _applied(params: AnyTree, x: AnyArray, indices: AnyArray, updates: Any) -> Any:
     """Apply a function to each element as often as its index occurs, as `x.at[...].apply(function)` does."""
     function = jaxpr_as_fun(ClosedJaxpr(params["update_jaxpr"], params["update_consts"]))
-    apply = _over(lambda x: function(x, x)[0], x.ndim)
+    apply_each = _over(lambda x: function(x, x)[0], x.ndim)
     counts, ones = (jnp.full(shape, n, "int32") for n, shape in enumerate((x.shape, updates.shape)))
-    places = params["dimension_numbers"]
-    counts = lax.scatter_add(counts, indices, ones, places, mode=params["mode"])
-    turn = lambda n, x: jnp.where(n < counts, apply(x), x)  # noqa: E731
-    return lax.fori_loop(0, counts.max(initial=0), turn, x)
+    scatter_numbers = params["dimension_numbers"]
+    counts = lax.scatter_add(counts, indices, ones, scatter_numbers, mode=params["mode"])
+    apply_once = lambda n, x: jnp.where(n < counts, apply_each(x), x)  # noqa: E731
+    return lax.fori_loop(0, counts.max(initial=0), apply_once, x)
 
 
 def _expanded(params: AnyTree, *arrays: AnyTree) -> Any:
@@ -277,8 +277,8 @@ def implementation(dtype: Any) -> Any:
 
 def lowered(equation: Any) -> Lowered | None:
     """Return the function that replaces an equation's primitive, or None if the primitive needs a rule instead."""
-    primitive, ins = equation.primitive, [var.aval for var in equation.invars]
-    keys = [aval for aval in (*ins, *(var.aval for var in equation.outvars)) if is_key(aval)]
+    primitive, avals = equation.primitive, [var.aval for var in equation.invars]
+    keys = [aval for aval in (*avals, *(var.aval for var in equation.outvars)) if is_key(aval)]
     if not keys or primitive.name in INSIDE:
         body = equation.params.get("update_jaxpr")
         if primitive.name == "scatter" and (body is None or body.outvars[0] is body.invars[1]):
@@ -288,5 +288,5 @@ def lowered(equation: Any) -> Lowered | None:
         return functools.partial(OF_KEYS[primitive.name], implementation(keys[0].dtype))
     if primitive.name.startswith("random_"):
         raise NotImplementedError("it has no rule")
-    axes = [-1 if is_key(aval) else None for aval in ins]
+    axes = [-1 if is_key(aval) else None for aval in avals]
     return lambda params, *x: jax.vmap(functools.partial(primitive.bind, **params), axes, -1)(*x)

@@ -55,11 +55,11 @@ def _widened(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def widened(*arrays: AnyTree, **options: Any) -> Any:
         dtype = arrays[0].dtype
-        name = WIDER.get(dtype_name(dtype))
-        if name is None:
+        wider_name = WIDER.get(dtype_name(dtype))
+        if wider_name is None:
             return run(*arrays, **options)
-        wide = (ndx.astype(x, getattr(ndx, name)) for x in arrays)
-        return ndx.astype(run(*wide, **options), dtype)
+        wide_arrays = (ndx.astype(x, getattr(ndx, wider_name)) for x in arrays)
+        return ndx.astype(run(*wide_arrays, **options), dtype)
 
     return widened
 
@@ -72,10 +72,10 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
-    reduced = _reduction(function)
+    reduce_extreme = _reduction(function)
 
     def extreme(x: AnyArray, *, axis: Dims) -> Any:
-        extremes = reduced(x, axis=axis)
+        extremes = reduce_extreme(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
             return extremes
         return ndx.where(_any(ndx.isnan(x), axis=axis), math.nan, extremes)  # onnxruntime skips NaN
@@ -84,15 +84,15 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
-    def place(x: AnyArray, *, axis: int) -> Any:
+    def find_place(x: AnyArray, *, axis: int) -> Any:
         places = find(x, axis=axis)
         if "float" not in dtype_name(x.dtype):
             return places
-        missing = ndx.isnan(x)
-        first = ndx.argmax(ndx.astype(missing, ndx.int32), axis=axis)
-        return ndx.where(_any(missing, axis=(axis,)), first, places)
+        is_nan = ndx.isnan(x)
+        first_nan = ndx.argmax(ndx.astype(is_nan, ndx.int32), axis=axis)
+        return ndx.where(_any(is_nan, axis=(axis,)), first_nan, places)
 
-    return place
+    return find_place
 
 
 _any = _reduction(op.reduce_max)
@@ -101,22 +101,22 @@ _any = _reduction(op.reduce_max)
 def _sum(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     if dtype_name(x.dtype) in ("int64", "uint64"):
         raise NotImplementedError("onnxruntime adds 64-bit integers as floats, which is not exact")
-    whole = "int" in dtype_name(x.dtype)
-    total = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if whole else x, axis=axis)
+    is_integer = "int" in dtype_name(x.dtype)
+    total = _reduction(op.reduce_sum)(ndx.astype(x, ndx.int64) if is_integer else x, axis=axis)
     return ndx.astype(total, x.dtype)
 
 
 def _products(x: AnyArray, axis: int) -> list[Any]:
-    parts = (_recorded(op.gather, x, _number(n, "int64"), axis=axis) for n in range(x.shape[axis]))
-    return [*accumulate(parts, operator.mul)]
+    slices = (_recorded(op.gather, x, _number(n, "int64"), axis=axis) for n in range(x.shape[axis]))
+    return [*accumulate(slices, operator.mul)]
 
 
 def _prod(x: AnyArray, *, axis: Dims, dtype: Any = None) -> Any:
     """Return products along axes. Multiply the elements one by one, since onnxruntime multiplies integers as floats."""
     for reduced_axis in sorted(axis, reverse=True):
-        rest = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
+        remaining_shape = (*x.shape[:reduced_axis], *x.shape[reduced_axis + 1 :])
         products = _products(x, reduced_axis)
-        x = products[-1] if products else ndx.ones(rest, dtype=x.dtype)
+        x = products[-1] if products else ndx.ones(remaining_shape, dtype=x.dtype)
     return x
 
 
@@ -130,8 +130,8 @@ def _clip(x: AnyArray, low: int, high: int) -> Any:
 
 
 def _pad(x: AnyArray, value: AnyTree, ends: Sequence[int]) -> Any:
-    count = _number(ends, "int64")
-    return _widened(lambda x, value: _recorded(op.pad, x, count, value))(x, value)
+    pad_widths = _number(ends, "int64")
+    return _widened(lambda x, value: _recorded(op.pad, x, pad_widths, value))(x, value)
 
 
 def _fmod(x: AnyArray, y: AnyArray) -> Any:
@@ -149,12 +149,12 @@ def _shifted(x: AnyArray, count: Any, direction: str) -> Any:
     dtype, name = x.dtype, dtype_name(x.dtype)
     if name.startswith("u"):
         return _recorded(op.bit_shift, x, count, direction=direction)
-    plain, negative = getattr(ndx, f"u{name}"), x < 0
-    right = direction == "RIGHT"
-    x = ndx.where(negative, ~x, x) if right else x
-    x, count = ndx.astype(x, plain), ndx.astype(count, plain)
+    unsigned_dtype, is_negative = getattr(ndx, f"u{name}"), x < 0
+    is_right = direction == "RIGHT"
+    x = ndx.where(is_negative, ~x, x) if is_right else x
+    x, count = ndx.astype(x, unsigned_dtype), ndx.astype(count, unsigned_dtype)
     x = ndx.astype(_recorded(op.bit_shift, x, count, direction=direction), dtype)
-    return ndx.where(negative, ~x, x) if right else x
+    return ndx.where(is_negative, ~x, x) if is_right else x
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -178,11 +178,11 @@ def _erfc(x: AnyArray) -> Any:
         raise NotImplementedError(
             "onnxruntime has no erfc, and the replacement has only 7 digits, too few for float64"
         )
-    wide = ndx.astype(x, ndx.float64)
-    t = 1 / (1 + 0.5 * abs(wide))
-    terms = functools.reduce(lambda sum_, term: sum_ * t + term, ERFC)
-    erfc_of_abs = t * ndx.exp(terms - wide * wide)
-    return ndx.astype(ndx.where(wide < 0, 2 - erfc_of_abs, erfc_of_abs), x.dtype)
+    wide_x = ndx.astype(x, ndx.float64)
+    reciprocal = 1 / (1 + 0.5 * abs(wide_x))
+    polynomial = functools.reduce(lambda sum_, term: sum_ * reciprocal + term, ERFC)
+    erfc_of_abs = reciprocal * ndx.exp(polynomial - wide_x * wide_x)
+    return ndx.astype(ndx.where(wide_x < 0, 2 - erfc_of_abs, erfc_of_abs), x.dtype)
 
 
 SPECIAL = {"erf": _erf, "erfc": _erfc}
@@ -205,8 +205,8 @@ class OnnxLibrary(Library):
         return _recorded(op.gather, self.xp.reshape(x, (-1,)), indices)
 
     def put(self, x: AnyArray, indices: AnyArray, updates: AnyTree, how: str) -> Any:
-        short = {"set": "none", "multiply": "mul", "minimum": "min", "maximum": "max"}
-        scatter = functools.partial(op.scatter_elements, reduction=short.get(how, how))
+        onnx_names = {"set": "none", "multiply": "mul", "minimum": "min", "maximum": "max"}
+        scatter = functools.partial(op.scatter_elements, reduction=onnx_names.get(how, how))
         if how == "set":
             return _recorded(scatter, x, indices, updates)
         return _widened(lambda x, updates: _recorded(scatter, x, indices, updates))(x, updates)
@@ -231,16 +231,16 @@ class OnnxLibrary(Library):
     ) -> list[Any]:
         """Call the function in `runs` that an index selects. `shapes` are the shapes of its results."""
 
-        def chosen(number: int) -> Any:
+        def branch_from(number: int) -> Any:
             if number == len(runs) - 1:
                 return _unwrapped(runs[number](list(arrays)))
             return op.if_(
                 (index <= number).unwrap_spox(),
                 then_branch=lambda: _unwrapped(runs[number](list(arrays))),
-                else_branch=lambda: chosen(number + 1),
+                else_branch=lambda: branch_from(number + 1),
             )
 
-        return _shaped(chosen(0), shapes)
+        return _shaped(branch_from(0), shapes)
 
     def loop(self, going: Any, body: Any, values: Sequence[Any]) -> list[Any]:
         """Call `body` with a list of arrays, then with its result, and so on, while `going` returns True for the list.
@@ -249,15 +249,15 @@ class OnnxLibrary(Library):
         """
         shapes = [x.shape for x in values]
 
-        def flag(values: AnyTree) -> Any:
+        def flag_of(values: AnyTree) -> Any:
             return ndx.reshape(going(values), (1,))
 
-        def turn(_number: Any, _going: Any, *inner: Any) -> Any:
-            new = body(_shaped(inner, shapes))
-            return _unwrapped([flag(new), *new])
+        def step(_number: Any, _going: Any, *inner: Any) -> Any:
+            new_values = body(_shaped(inner, shapes))
+            return _unwrapped([flag_of(new_values), *new_values])
 
-        first = [x.unwrap_spox() for x in values]
-        return _shaped(op.loop(None, flag([*values]).unwrap_spox(), first, body=turn), shapes)
+        inputs = [x.unwrap_spox() for x in values]
+        return _shaped(op.loop(None, flag_of([*values]).unwrap_spox(), inputs, body=step), shapes)
 
     def scan(
         self, body: Any, values: Sequence[Any], rows: Sequence[Any], length: int, shapes: Sequence[Dims], *,
@@ -274,56 +274,56 @@ class OnnxLibrary(Library):
             shapes: the shapes of the arrays that this method returns: those of `values`, then the stacked results.
             reverse: whether the loop starts at the last row.
         """
-        inside = [x.shape for x in values]
+        x_shapes = [x.shape for x in values]
 
-        def turn(number: Any, going: Any, *inner: Any) -> Any:
+        def step(number: Any, going: Any, *inner: Any) -> Any:
             number = _shaped([number], [()])[0]
-            place = length - 1 - number if reverse else number
-            parts = [_recorded(op.gather, x, place) for x in rows]
-            return [op.identity(going), *_unwrapped(body([*_shaped(inner, inside), *parts]))]
+            row_index = length - 1 - number if reverse else number
+            row = [_recorded(op.gather, x, row_index) for x in rows]
+            return [op.identity(going), *_unwrapped(body([*_shaped(inner, x_shapes), *row]))]
 
-        count = op.const(np.int64(length))
-        first = [x.unwrap_spox() for x in values]
-        outputs = _shaped(op.loop(count, None, first, body=turn), shapes)
-        turned = (self.xp.flip(x, axis=0) if reverse else x for x in outputs[len(values) :])
-        return [*outputs[: len(values)], *turned]
+        num_rows = op.const(np.int64(length))
+        inputs = [x.unwrap_spox() for x in values]
+        outputs = _shaped(op.loop(num_rows, None, inputs, body=step), shapes)
+        stacked = (self.xp.flip(x, axis=0) if reverse else x for x in outputs[len(values) :])
+        return [*outputs[: len(values)], *stacked]
 
 
 def _float(bits: Any) -> Any:
     """Return the float32 numbers whose bits are these uint32 numbers."""
-    exponent, every = (bits >> 23) & 255, np.arange(256)
+    exponent, exponents = (bits >> 23) & 255, np.arange(256)
     # |x| is base + unit * (the last 23 bits of x), where base and unit depend on the exponent
-    unit = np.where(every == 255, np.nan, 2.0 ** (np.maximum(every, 1) - 150.0))
-    base = np.where(every == 0, 0, 2.0 ** (every - 127.0))
-    rest = ndx.astype(bits & 0x7FFFFF, ndx.float64)
+    unit = np.where(exponents == 255, np.nan, 2.0 ** (np.maximum(exponents, 1) - 150.0))
+    base = np.where(exponents == 0, 0, 2.0 ** (exponents - 127.0))
+    mantissa = ndx.astype(bits & 0x7FFFFF, ndx.float64)
     unit, base = (
         _recorded(op.gather, _number(table, "float64"), ndx.astype(exponent, ndx.int64))
         for table in (unit, base)
     )
-    size = ndx.where((exponent == 255) & (rest == 0), math.inf, base + rest * unit)
-    return ndx.astype(size * (1 - 2 * ndx.astype(bits >> 31, ndx.float64)), ndx.float32)
+    magnitude = ndx.where((exponent == 255) & (mantissa == 0), math.inf, base + mantissa * unit)
+    return ndx.astype(magnitude * (1 - 2 * ndx.astype(bits >> 31, ndx.float64)), ndx.float32)
 
 
 def _bits(x: AnyArray) -> Any:
     """Return the bits of floats, read as signed integers, in an array of int64."""
-    info = np.finfo(dtype_name(x.dtype))
-    unit, bias, infinity = 2**info.nmant, info.maxexp - 1, 2 ** (info.bits - 1) - 2**info.nmant
-    size, finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
-    positive = ndx.where(finite & (size > 0), size, 1.0)
+    finfo = np.finfo(dtype_name(x.dtype))
+    unit, bias, infinity = 2**finfo.nmant, finfo.maxexp - 1, 2 ** (finfo.bits - 1) - 2**finfo.nmant
+    magnitude, is_finite = ndx.astype(abs(x), ndx.float64), ndx.isfinite(x)
+    positive = ndx.where(is_finite & (magnitude > 0), magnitude, 1.0)
     guess = ndx.astype(ndx.floor(ndx.log(positive) / math.log(2)), ndx.int64)
     guess = _clip(guess, 1 - bias, bias)
-    powers = _number([*2.0 ** np.arange(-bias, bias + 1), math.inf], "float64")
+    power_table = _number([*2.0 ** np.arange(-bias, bias + 1), math.inf], "float64")
 
-    def power(exponent: Any) -> Any:
-        return _recorded(op.gather, powers, exponent + bias)
+    def power_of(exponent: Any) -> Any:
+        return _recorded(op.gather, power_table, exponent + bias)
 
-    more, less = size >= power(guess + 1), size < power(guess)
-    exponent = guess + ndx.astype(more, ndx.int64) - ndx.astype(less, ndx.int64)
+    too_low, too_high = magnitude >= power_of(guess + 1), magnitude < power_of(guess)
+    exponent = guess + ndx.astype(too_low, ndx.int64) - ndx.astype(too_high, ndx.int64)
     exponent = _clip(exponent, 1 - bias, bias)
-    rest = ndx.astype(positive / power(exponent) * float(unit), ndx.int64)
-    bits = ndx.where(size == 0, 0, (exponent + bias - 1) * unit + rest)
-    bits = ndx.where(ndx.isnan(x), infinity + unit // 2, ndx.where(finite, bits, infinity))
-    return bits + ndx.astype(_signbit(x), ndx.int64) * -(2 ** (info.bits - 1))
+    mantissa = ndx.astype(positive / power_of(exponent) * float(unit), ndx.int64)
+    bits = ndx.where(magnitude == 0, 0, (exponent + bias - 1) * unit + mantissa)
+    bits = ndx.where(ndx.isnan(x), infinity + unit // 2, ndx.where(is_finite, bits, infinity))
+    return bits + ndx.astype(_signbit(x), ndx.int64) * -(2 ** (finfo.bits - 1))
 
 
 class _Operators:
@@ -338,14 +338,14 @@ class _Operators:
 
 def _shaped(variables: Sequence[Any], shapes: Sequence[Dims]) -> list[Any]:
     """Return variables of a subgraph as arrays. Reshape those whose shapes ONNX has not inferred."""
-    pairs = zip(variables, shapes, strict=True)
+    variable_shapes = zip(variables, shapes, strict=True)
     return [
         ndx.asarray(
             x
             if x.unwrap_tensor().shape == shape
             else op.reshape(x, op.const(np.asarray(shape, "int64")))
         )
-        for x, shape in pairs
+        for x, shape in variable_shapes
     ]
 
 

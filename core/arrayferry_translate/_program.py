@@ -86,9 +86,9 @@ class Program:
     lines: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.specs[: self.inputs]))
-        outputs = ", ".join(str(self.specs[n]) for n in self.outputs)
-        return f"<Program ({inputs}) -> ({outputs}) of {len(self.equations)} equations>"
+        input_text = ", ".join(map(str, self.specs[: self.inputs]))
+        output_text = ", ".join(str(self.specs[n]) for n in self.outputs)
+        return f"<Program ({input_text}) -> ({output_text}) of {len(self.equations)} equations>"
 
     def primitives(self) -> set[str]:
         """Return the names of all primitives in the program and in nested programs."""
@@ -96,8 +96,8 @@ class Program:
         parts = (
             part for value in params for part in (value if isinstance(value, tuple) else [value])
         )
-        inner = (part.primitives() for part in parts if isinstance(part, Program))
-        return {equation.name for equation in self.equations}.union(*inner)
+        nested_names = (part.primitives() for part in parts if isinstance(part, Program))
+        return {equation.name for equation in self.equations}.union(*nested_names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to a file of JSON and NumPy arrays, which `load` reads.
@@ -132,34 +132,34 @@ def save_all(
     """
     import numpy as np
 
-    arrays: list[np.ndarray[Any, Any]] = []
+    constants: list[np.ndarray[Any, Any]] = []
 
-    def plain(program: Program) -> dict[str, Any]:
-        numbers = range(len(arrays), len(arrays) + len(program.constants))
-        arrays.extend(program.constants)
-        return {name: getattr(program, name) for name in PARTS} | {"constants": [*numbers]}
+    def document_of(program: Program) -> dict[str, Any]:
+        constant_numbers = range(len(constants), len(constants) + len(program.constants))
+        constants.extend(program.constants)
+        return {name: getattr(program, name) for name in PARTS} | {"constants": [*constant_numbers]}
 
-    def within(value: AnyTree) -> Any:
+    def json_default(value: AnyTree) -> Any:
         if isinstance(value, Program):
-            return {"program": plain(value)}
+            return {"program": document_of(value)}
         raise TypeError(
             f"a {type(value).__name__} cannot be saved with a program, since JSON has no such type"
         )
 
     document = {"format": FORMAT, "about": about}
-    document["programs"] = {name: plain(program) for name, program in programs.items()}
-    text = json.dumps(document, default=within)
-    partial = f"{os.fspath(path)}.{os.getpid()}-{threading.get_ident()}.partial"
+    document["programs"] = {name: document_of(program) for name, program in programs.items()}
+    text = json.dumps(document, default=json_default)
+    partial_path = f"{os.fspath(path)}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("program.json", text)
-            for number, array in enumerate(arrays):
-                with file.open(f"{number}.npy", "w", force_zip64=True) as member:
+        with zipfile.ZipFile(partial_path, "w", zipfile.ZIP_DEFLATED) as zip_file:
+            zip_file.writestr("program.json", text)
+            for number, array in enumerate(constants):
+                with zip_file.open(f"{number}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, _storable(array), allow_pickle=False)
-        os.replace(partial, path)
+        os.replace(partial_path, path)
     finally:
         with contextlib.suppress(OSError):  # os.replace() has moved `partial` after success
-            os.remove(partial)
+            os.remove(partial_path)
 
 
 def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
@@ -169,12 +169,12 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
         FileNotFoundError: there is no such file.
         ProgramError: the file is damaged, has a newer format, or contains no programs.
     """
-    with open(path, "rb") as opened:
+    with open(path, "rb") as opened_file:
         try:
-            file = zipfile.ZipFile(opened)
-            document = json.loads(file.read("program.json"))
+            zip_file = zipfile.ZipFile(opened_file)
+            document = json.loads(zip_file.read("program.json"))
             if document["format"] == FORMAT:
-                read = functools.partial(_read, file)
+                read = functools.partial(_read, zip_file)
                 programs = {name: _restored(x, read) for name, x in document["programs"].items()}
                 return programs, document["about"]
         except Exception as error:
@@ -192,41 +192,41 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
 def _restored(document: dict[str, Any], read: Any) -> Program:
     """Make a program from its JSON document, and check the program."""
 
-    def restored(value: AnyTree) -> Any:
+    def restored_value(value: AnyTree) -> Any:
         if isinstance(value, dict):
             return _restored(value["program"], read)
-        return tuple(map(restored, value)) if isinstance(value, list) else value
+        return tuple(map(restored_value, value)) if isinstance(value, list) else value
 
     specs = tuple(Spec(_counts(shape), dtype) for shape, dtype in document["specs"])
     for _, name in specs:
         dtype = dtype_named(name) if type(name) is str else None
         if dtype is None or dtype.name != name or not dtype_info(dtype).kind:
             raise ValueError(f"{name} is not a dtype of numbers")
-    outputs, (inputs,) = _counts(document["outputs"]), _counts([document["inputs"]])
+    outputs, (num_inputs,) = _counts(document["outputs"]), _counts([document["inputs"]])
     constants = tuple(
         read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
-        for number, spec in zip(_counts(document["constants"]), specs[inputs:], strict=False)
+        for number, spec in zip(_counts(document["constants"]), specs[num_inputs:], strict=False)
     )
-    equations, num_values = [], inputs + len(document["constants"])
-    for name, *numbers, params in document["equations"]:
-        ins, outs = map(_counts, numbers)
+    equations, num_values = [], num_inputs + len(document["constants"])
+    for name, *number_lists, params in document["equations"]:
+        operands, results = map(_counts, number_lists)
         if set(params) != RULES[name].params:
             raise ValueError(f"{name} has the wrong parameters {', '.join(params)}")
-        if not all(n < num_values for n in ins):
+        if not all(n < num_values for n in operands):
             raise ValueError(f"{name} uses a value before it is computed")
-        if outs != tuple(range(num_values, num_values := num_values + len(outs))):
+        if results != tuple(range(num_values, num_values := num_values + len(results))):
             raise ValueError(f"the results of {name} are not numbered in order")
-        params = {key: restored(value) for key, value in params.items()}
-        equations.append(Equation(name, ins, outs, params))
+        params = {key: restored_value(value) for key, value in params.items()}
+        equations.append(Equation(name, operands, results, params))
     if num_values != len(specs) or not all(n < num_values for n in outputs):
         raise ValueError("the number of values is wrong, or an output is not one of the values")
     structures = document["arguments"], document["results"]
-    for structure, count in zip(structures, (inputs, len(outputs)), strict=True):
+    for structure, num_leaves in zip(structures, (num_inputs, len(outputs)), strict=True):
         if structure is not None:
-            tree = put_together(structure, iter(range(count)))
-            if [x for _, x in take_apart(structure, tree)] != [*range(count)]:
+            tree = put_together(structure, iter(range(num_leaves)))
+            if [x for _, x in take_apart(structure, tree)] != [*range(num_leaves)]:
                 raise ValueError("a structure and the program have different numbers of arrays")
-    return Program(specs, inputs, constants, tuple(equations), outputs, *structures)
+    return Program(specs, num_inputs, constants, tuple(equations), outputs, *structures)
 
 
 def _counts(values: AnyTree) -> tuple[int, ...]:

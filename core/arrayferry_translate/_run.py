@@ -38,22 +38,22 @@ def bind(program: Program, library: Library) -> Lists:
         ProgramError: the parameters or inputs of an equation do not fit its primitive.
     """
     steps, specs = [], program.specs
-    for number, (name, inputs, outputs, params) in enumerate(program.equations):
-        ins, outs = ([specs[n] for n in numbers] for numbers in (inputs, outputs))
-        line = program.lines[number] if program.lines else ""
-        run = step(library, name, params, ins, outs, line)
-        steps.append((run, inputs, partial(_refused, library, name, ins, line)))
+    for equation_index, (name, inputs, outputs, params) in enumerate(program.equations):
+        in_specs, out_specs = ([specs[n] for n in numbers] for numbers in (inputs, outputs))
+        line = program.lines[equation_index] if program.lines else ""
+        run = step(library, name, params, in_specs, out_specs, line)
+        steps.append((run, inputs, partial(_refused, library, name, in_specs, line)))
     constants = [library.constant(array) for array in program.constants]
 
     def run_all(arrays: list[Any]) -> list[Any]:
         values = arrays + constants
-        for run, inputs, refused in steps:
+        for run, inputs, make_error in steps:
             try:
                 results = run(*[values[n] for n in inputs])
             except (TypeError, NotImplementedError, RuntimeError) as error:
                 if type(error).__name__ == "OutOfMemoryError":  # a RuntimeError of PyTorch
                     raise
-                raise refused(error) from error
+                raise make_error(error) from error
             if type(results) is list:
                 values += results
             else:
@@ -75,7 +75,7 @@ def step(
     try:
         for spec in outs:
             library.dtype(spec.dtype)
-        site = Site(name, library, tuple(ins), tuple(outs), lambda inner: bind(inner, library))
+        site = Site(name, library, tuple(ins), tuple(outs), lambda program: bind(program, library))
         run = RULES[name].make(site, **params)
     except NotImplementedError as error:
         raise _refused(library, name, ins, line, error) from None
@@ -93,17 +93,17 @@ def step(
 def _refused(
     library: Library, name: str, ins: Sequence[Spec], line: str, error: Exception
 ) -> TranslationError:
-    inputs, reason = ", ".join(map(str, ins)), str(error).strip(" .")
+    input_text, reason = ", ".join(map(str, ins)), str(error).strip(" .")
     return TranslationError(
-        f"{library.backend.name} cannot compute {name} of {inputs}{line}: {reason}",
+        f"{library.backend.name} cannot compute {name} of {input_text}{line}: {reason}",
         remedy="Rewrite that part of the function, or choose another library.",
     )
 
 
 def owned(program: Program) -> list[bool]:
     """Return for each output of a program whether no input, constant or other output shares its memory."""
-    fresh: set[int] = set()
+    fresh_numbers: set[int] = set()
     for equation in program.equations:
         if RULES[equation.name].fresh:
-            fresh.update(equation.outputs)
-    return [n in fresh and program.outputs.count(n) == 1 for n in program.outputs]
+            fresh_numbers.update(equation.outputs)
+    return [n in fresh_numbers and program.outputs.count(n) == 1 for n in program.outputs]

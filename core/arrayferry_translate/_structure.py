@@ -41,15 +41,15 @@ def structure_of(tree: AnyTree) -> Any:
                 f"a dict with the key {key!r} cannot be saved",
                 remedy="Use strings or integers as keys.",
             )
-    parts = [[key, structure_of(child)] for key, (_, child) in zip(keys, children, strict=True)]
-    return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", parts]
+    pairs = [[key, structure_of(child)] for key, (_, child) in zip(keys, children, strict=True)]
+    return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", pairs]
 
 
 def _kind_of(node: Any, entries: list[Any]) -> str:
     if isinstance(node, tuple) and hasattr(node, "_fields"):
         return "namedtuple"
-    for kind, base in KINDS.items():
-        if isinstance(node, base):
+    for kind, container_class in KINDS.items():
+        if isinstance(node, container_class):
             return kind
     return "object" if all(hasattr(entry, "name") for entry in entries) else "tuple"
 
@@ -63,39 +63,39 @@ def take_apart(structure: Any, value: AnyTree, path: str = "") -> Iterator[tuple
     if structure is None:
         yield path, value
         return
-    kind, name, parts = structure
+    kind, class_name, pairs = structure
     if kind == "none":
         if value is not None:
             raise _other(path, "None", value)
         return
     if kind == "dict":
-        if not isinstance(value, dict) or {*value} != {key for key, _ in parts}:
-            raise _other(path, f"a dict with the keys {[key for key, _ in parts]}", value)
-    elif kind != "object" and (not isinstance(value, (tuple, list)) or len(value) != len(parts)):
-        raise _other(path, f"a {kind} of {len(parts)}", value)
-    for index, (key, inner) in enumerate(parts):
+        if not isinstance(value, dict) or {*value} != {key for key, _ in pairs}:
+            raise _other(path, f"a dict with the keys {[key for key, _ in pairs]}", value)
+    elif kind != "object" and (not isinstance(value, (tuple, list)) or len(value) != len(pairs)):
+        raise _other(path, f"a {kind} of {len(pairs)}", value)
+    for index, (key, child) in enumerate(pairs):
         if kind == "dict":
-            yield from take_apart(inner, value[key], f"{path}[{key!r}]")
+            yield from take_apart(child, value[key], f"{path}[{key!r}]")
         elif kind != "object":
-            yield from take_apart(inner, value[index], f"{path}[{index}]")
+            yield from take_apart(child, value[index], f"{path}[{index}]")
         elif hasattr(value, key):
-            yield from take_apart(inner, getattr(value, key), f"{path}.{key}")
+            yield from take_apart(child, getattr(value, key), f"{path}.{key}")
         else:
-            raise _other(path, f"a {name} with {key}", value)
+            raise _other(path, f"a {class_name} with {key}", value)
 
 
 def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
     """Return a tree with this structure and these leaves. Objects of user-defined classes become `SimpleNamespace`."""
     if structure is None:
         return next(leaves)
-    kind, name, parts = structure
-    children = {key: put_together(inner, leaves) for key, inner in parts}
+    kind, class_name, pairs = structure
+    children = {key: put_together(child, leaves) for key, child in pairs}
     if kind == "dict":
         return children
     if kind == "object":
         return SimpleNamespace(**children)
     if kind == "namedtuple":
-        return _named_tuple(name, [*children], children.values())
+        return _named_tuple(class_name, [*children], children.values())
     return None if kind == "none" else KINDS[kind](children.values())
 
 
@@ -105,20 +105,20 @@ def _named_tuple(name: str, fields: Iterable[str], children: Iterable[Any]) -> A
 
 @cache
 def _named(name: str, *fields: str) -> Any:
-    made = namedtuple(name, fields, rename=True)  # type: ignore[misc]
+    cls = namedtuple(name, fields, rename=True)  # type: ignore[misc]
     # no module contains the class, so a copy or an unpickled object is made by `_named_tuple`
-    made.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))  # type: ignore[method-assign, arg-type]
-    return made
+    cls.__reduce__ = lambda self: (_named_tuple, (name, fields, tuple(self)))  # type: ignore[method-assign, arg-type]
+    return cls
 
 
 def _other(path: str, expected: str, value: AnyTree) -> ProgramError:
-    where = f" at {path}" if path else ""
-    actual = f"a {type(value).__name__}"
+    place_text = f" at {path}" if path else ""
+    actual_text = f"a {type(value).__name__}"
     if isinstance(value, dict):
-        actual += f" with the keys {[*value]!r:.200}"
+        actual_text += f" with the keys {[*value]!r:.200}"
     elif isinstance(value, (tuple, list)):
-        actual += f" of {len(value)}"
+        actual_text += f" of {len(value)}"
     return ProgramError(
-        f"the program needs {expected}{where}, not {actual}",
+        f"the program needs {expected}{place_text}, not {actual_text}",
         remedy="Pass arguments with the structure for which the program was made, or make another program.",
     )

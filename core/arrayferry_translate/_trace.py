@@ -49,14 +49,14 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Prog
     Raises:
         TranslationError: the function uses a primitive that has no rule.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    return _program(closed), jax.tree.structure(shapes)
+    closed_jaxpr, result_shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+    return _program(closed_jaxpr), jax.tree.structure(result_shapes)
 
 
 def _program(closed: Any, line: str = "") -> Program:
-    inputs = [spec_of(aval) for aval in closed.in_avals]
-    maker = _Maker(inputs, line)
-    return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(inputs))))
+    input_specs = [spec_of(aval) for aval in closed.in_avals]
+    maker = _Maker(input_specs, line)
+    return maker.finished(maker.inline(closed.jaxpr, closed.consts, range(len(input_specs))))
 
 
 def spec_of(aval: Any) -> Spec:
@@ -78,23 +78,23 @@ def example(leaf: AnyTree) -> Any:
         )
     dtype: Any = leaf.dtype
     if isinstance(dtype, np.dtype) or not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
-        named = dtype_named(dtype_name(dtype))
-        if named is None or not dtype_info(named).kind or isinstance(leaf, np.ma.MaskedArray):
+        np_dtype = dtype_named(dtype_name(dtype))
+        if np_dtype is None or not dtype_info(np_dtype).kind or isinstance(leaf, np.ma.MaskedArray):
             raise ProgramError(
                 f"a {type(leaf).__name__} of {dtype} is among the arguments, which must be arrays of numbers",
                 remedy="Pass arrays of numbers without masks.",
             )
-        dtype = jax.dtypes.canonicalize_dtype(named)
+        dtype = jax.dtypes.canonicalize_dtype(np_dtype)
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
 def settings() -> tuple[Any, ...]:
     """Return the settings of JAX that affect tracing."""
-    names = (
+    setting_names = (
         "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable",
         "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
     )  # fmt: skip
-    return tuple(getattr(jax.config, name) for name in names)
+    return tuple(getattr(jax.config, name) for name in setting_names)
 
 
 class _Maker:
@@ -117,19 +117,19 @@ class _Maker:
         numbers: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
         numbers |= {var: self._constant(x) for var, x in zip(jaxpr.constvars, consts, strict=True)}
 
-        def number(atom: Any) -> int:
+        def number_of(atom: Any) -> int:
             if isinstance(atom, Literal):
                 return self._constant(np.asarray(atom.val, atom.aval.dtype))
             return numbers[atom]
 
-        outer = self._line
+        outer_line = self._line
         for equation in jaxpr.eqns:
             # equations in functions that `jit` has compiled have no line, so use that of the call
-            self._line = _line(equation) or outer
-            outputs = self._add(equation, [number(atom) for atom in equation.invars])
+            self._line = _line(equation) or outer_line
+            outputs = self._add(equation, [number_of(atom) for atom in equation.invars])
             numbers.update(zip(equation.outvars, outputs, strict=True))
-        self._line = outer
-        return [number(atom) for atom in jaxpr.outvars]
+        self._line = outer_line
+        return [number_of(atom) for atom in jaxpr.outvars]
 
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
         name, params = equation.primitive.name, _of_older(equation.params)
@@ -137,38 +137,38 @@ class _Maker:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
         # if the branches are of lax.platform_dependent, use the branch for the CPU
-        for number, platforms in enumerate(params.get("branches_platforms", ())):
+        for branch_index, platforms in enumerate(params.get("branches_platforms", ())):
             if platforms is None or "cpu" in platforms:
-                body = params["branches"][number]
+                body = params["branches"][branch_index]
                 return self.inline(body.jaxpr, body.consts, inputs[1:])
         try:
-            function = lowered(equation)
-            if function is not None:
+            lowered_function = lowered(equation)
+            if lowered_function is not None:
                 avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
-                closed = jax.make_jaxpr(functools.partial(function, params))(*avals)
-                return self.inline(closed.jaxpr, closed.consts, inputs)
+                closed_jaxpr = jax.make_jaxpr(functools.partial(lowered_function, params))(*avals)
+                return self.inline(closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
         except NotImplementedError as error:
             raise self._refused(equation, str(error)) from None
         rule = RULES.get(name)
-        specs = [spec_of(var.aval) for var in equation.outvars]
+        out_specs = [spec_of(var.aval) for var in equation.outvars]
         if rule is None:  # `finished` raises the error if an output needs this equation
-            plain: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
+            plain_params: dict[str, Any] = {"refused": self._refused(equation, "it has no rule")}
             if equation.effects and not name.startswith("debug_"):
-                raise plain["refused"]
+                raise plain_params["refused"]
         else:
-            if others := rule.params ^ ({*params} - rule.ignored):
+            if differing_params := rule.params ^ ({*params} - rule.ignored):
                 raise self._refused(
                     equation,
                     f"its parameters in JAX {jax.__version__} differ from the parameters that arrayferry supports in "
-                    f"{', '.join(sorted(others))}",
+                    f"{', '.join(sorted(differing_params))}",
                 )
-            plain = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
-            if constants := self._computed(name, plain, inputs, specs):
-                return [self._constant(x) for x in constants]
-        outputs = tuple(range(len(self._specs), len(self._specs) + len(specs)))
-        self._specs += specs
-        self._equations.append((Equation(name, tuple(inputs), outputs, plain), self._line))
-        return [*outputs]
+            plain_params = {key: self._plain(equation, params[key]) for key in sorted(rule.params)}
+            if constant_results := self._computed(name, plain_params, inputs, out_specs):
+                return [self._constant(x) for x in constant_results]
+        numbers = tuple(range(len(self._specs), len(self._specs) + len(out_specs)))
+        self._specs += out_specs
+        self._equations.append((Equation(name, tuple(inputs), numbers, plain_params), self._line))
+        return [*numbers]
 
     def _constant(self, value: AnyTree) -> int:
         value = numbers_of(value)
@@ -184,8 +184,8 @@ class _Maker:
 
         Return None if an input is not constant, the results are large, or NumPy cannot compute the equation.
         """
-        constants, large = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
-        if large or not constants.keys() >= {*inputs}:
+        constants, too_big = self._constants, sum(math.prod(spec.shape) for spec in specs) > LARGEST
+        if too_big or not constants.keys() >= {*inputs}:
             return None
         try:
             run = step(_numpy(), name, params, [self._specs[n] for n in inputs], specs)
@@ -202,28 +202,28 @@ class _Maker:
         Raises:
             TranslationError: one of these equations has no rule.
         """
-        needed, equations = set(outputs), []
+        needed_numbers, equations = set(outputs), []
         for equation, line in reversed(self._equations):
-            if needed.intersection(equation.outputs):
+            if needed_numbers.intersection(equation.outputs):
                 if "refused" in equation.params:
                     raise equation.params["refused"]
-                needed.update(equation.inputs)
+                needed_numbers.update(equation.inputs)
                 equations.append((equation, line))
         equations.reverse()
-        used = [n for n in self._constants if n in needed]
-        order = [*range(self._inputs), *used, *(n for e, _ in equations for n in e.outputs)]
-        place = {old: new for new, old in enumerate(order)}
+        used = [n for n in self._constants if n in needed_numbers]
+        old_order = [*range(self._inputs), *used, *(n for e, _ in equations for n in e.outputs)]
+        new_number_of = {old_number: new_number for new_number, old_number in enumerate(old_order)}
 
-        def places(numbers: Sequence[int]) -> tuple[int, ...]:
-            return tuple(place[n] for n in numbers)
+        def renumber(numbers: Sequence[int]) -> tuple[int, ...]:
+            return tuple(new_number_of[n] for n in numbers)
 
-        specs = tuple(self._specs[n] for n in order)
+        specs = tuple(self._specs[n] for n in old_order)
         constants = tuple(self._constants[n] for n in used)
-        moved = (
-            e._replace(inputs=places(e.inputs), outputs=places(e.outputs)) for e, _ in equations
+        eqns = (
+            e._replace(inputs=renumber(e.inputs), outputs=renumber(e.outputs)) for e, _ in equations
         )
         lines = tuple(line for _, line in equations)
-        return Program(specs, self._inputs, constants, tuple(moved), places(outputs), lines=lines)
+        return Program(specs, self._inputs, constants, tuple(eqns), renumber(outputs), lines=lines)
 
     def _plain(self, equation: Any, value: AnyTree) -> Any:
         """Return the value of a parameter of an equation as plain data, such as numbers and tuples."""
@@ -245,9 +245,9 @@ class _Maker:
             ) from None
 
     def _refused(self, equation: Any, why: str) -> TranslationError:
-        shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
+        input_text = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
         return TranslationError(
-            f"the primitive {equation.primitive.name} of {shapes:.200}{self._line} cannot be translated: {why}",
+            f"the primitive {equation.primitive.name} of {input_text:.200}{self._line} cannot be translated: {why}",
             remedy="Rewrite that part of the function with other operations.",
         )
 
@@ -261,15 +261,15 @@ def _of_older(params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of `scan` as JAX named them before 0.12. Return other parameters unchanged."""
     if "ft_in" not in params:
         return params
-    constants, carried, _ = params["ft_in"].unpack()
-    return {**params, "num_consts": len([*constants]), "num_carry": len([*carried])}
+    const_trees, carry_trees, _ = params["ft_in"].unpack()
+    return {**params, "num_consts": len([*const_trees]), "num_carry": len([*carry_trees])}
 
 
 def _line(equation: Any) -> str:
     """Return the place of an equation in the user's code, as text to append: " (file.py, line 3)"."""
-    ours = tuple(os.path.dirname(str(path)) + os.sep for path in (jax.__file__, __file__))
+    own_folders = tuple(os.path.dirname(str(path)) + os.sep for path in (jax.__file__, __file__))
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith(ours):
+        if not frame.file_name.startswith(own_folders):
             return f" ({os.path.basename(frame.file_name)}, line {frame.line_num})"
     return ""

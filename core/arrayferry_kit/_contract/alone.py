@@ -27,26 +27,26 @@ def alone(
         others: names of further backends.
         parts: maps the names of hooks to what they return for the backend or source under test.
     """
-    points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
-    with ExitStack() as undo:
+    points, chosen_names = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
+    with ExitStack() as undo_stack:
         with _without_warnings():
             part = find()
-            registered = (*registry.backends().values(), *registry.sources())
-            used = [type(origin).__module__ for origin in (part, *map(registry.backend, others))]
-        tops = {module.partition(".")[0] for module in used}
-        homes = {_home(point) for point in points if point.module.partition(".")[0] in tops}
-        if chosen is not None:
-            points = [point for point in points if point.name in chosen]
-        remaining = [point for point in points if is_ours(point) or _home(point) in homes]
-        if len(remaining) < len(points):
-            undo.callback(_reload)
-            patch = undo.enter_context(pytest.MonkeyPatch.context())
-            patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining))
+            registered_before = (*registry.backends().values(), *registry.sources())
+            modules = [type(origin).__module__ for origin in (part, *map(registry.backend, others))]
+        packages = {module.partition(".")[0] for module in modules}
+        homes = {_home(point) for point in points if point.module.partition(".")[0] in packages}
+        if chosen_names is not None:
+            points = [point for point in points if point.name in chosen_names]
+        remaining_points = [point for point in points if is_ours(point) or _home(point) in homes]
+        if len(remaining_points) < len(points):
+            undo_stack.callback(_reload)
+            patch = undo_stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in remaining_points))
             _reload()
         # a generic backend has no array types, and cannot be registered
-        if part.array_types and all(part is not origin for origin in registered):
+        if part.array_types and all(part is not origin for origin in registered_before):
             registry.register(part, parts=parts)
-            undo.callback(registry.unregister, part)
+            undo_stack.callback(registry.unregister, part)
         problem = part.problem()
         if problem is not None:
             pytest.skip(str(problem))

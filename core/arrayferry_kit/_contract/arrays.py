@@ -68,8 +68,8 @@ class BackendTests(Runner):
         shares = getattr(mine, f"{method}_shares", False)
         promise = f"{method}_shares is {shares}" if method != "copy" else "a copy"
         if copy == "stated":
-            device = [None] if method == "from_numpy" else []
-            function = one_by_one(lambda x: getattr(mine, method)(x, *device))
+            device_args = [None] if method == "from_numpy" else []
+            function = one_by_one(lambda x: getattr(mine, method)(x, *device_args))
             return Call(f"{method}()", function, source, target, shares, promise, method)
         function = one_by_one(partial(convert, to=target, copy=copy))
         name, shares = f"{method}() by convert(copy={copy})", None if copy is None else not copy
@@ -78,8 +78,8 @@ class BackendTests(Runner):
     # Dtypes of the library.
 
     def _supported(self) -> Iterable[str] | None:
-        names: Iterable[str] | None = self.ask("dtypes")
-        return names
+        dtype_names: Iterable[str] | None = self.ask("dtypes")
+        return dtype_names
 
     def _dtypes(self, method: str = "to_numpy") -> list[np.dtype[Any]]:
         """Return the dtypes to try with a method.
@@ -87,9 +87,9 @@ class BackendTests(Runner):
         If the library has all dtypes of NumPy, omit nonstandard dtypes that the author's `make` does not support,
         except for `from_numpy`, which is tried with NumPy arrays.
         """
-        supported = self._supported() if self.dtypes is None else self.dtypes
-        dtypes = samples.dtypes_of(supported)
-        if supported is None and method != "from_numpy":
+        supported_names = self._supported() if self.dtypes is None else self.dtypes
+        dtypes = samples.dtypes_of(supported_names)
+        if supported_names is None and method != "from_numpy":
             dtypes = [d for d in dtypes if d.name in STANDARD_DTYPES or self._makes(d)]
         return dtypes
 
@@ -99,8 +99,8 @@ class BackendTests(Runner):
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
-        supported = self._supported()
-        return supported is None or dtype in supported
+        supported_names = self._supported()
+        return supported_names is None or dtype in supported_names
 
     # Arrays of the library.
 
@@ -108,26 +108,26 @@ class BackendTests(Runner):
         """Yield lists of arrays of a dtype, together in all shapes and layouts. The arrays of a list have one shape."""
         is_usual = dtype == self._usual()
         yield [self._given(samples.special(dtype), "with special values", method=method)]
-        cubes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
-        few: tuple[samples.Shape, ...] = ((), (5,), (2, 3))
-        for shape in (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else few:
+        cube_shapes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
+        few_shapes: tuple[samples.Shape, ...] = ((), (5,), (2, 3))
+        for shape in (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else few_shapes:
             arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
             arguments = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
             yield [arguments[0], *arguments]
         # lazy arrays are slow to compute, and have no memory layout until they are computed
-        for shape in cubes if is_usual or self.tested.memory != "lazy" else ():
+        for shape in cube_shapes if is_usual or self.tested.memory != "lazy" else ():
             most = None if is_usual and shape == samples.CUBE else 6
-            laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)
-            yield from ([argument] for argument in laid)
+            layouts = self._in_layouts(samples.sample(dtype, shape), method, most=most)
+            yield from ([argument] for argument in layouts)
             yield from ([argument] for argument in self._broadcast(dtype, shape, method))
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
         """Yield writable arrays of many layouts and sizes. They are NumPy arrays if `method` is "from_numpy"."""
         yield from self._in_layouts(samples.numbers(self._usual(), samples.CUBE), method)
         for size in sizes:
-            for aligned in (True,) if size == samples.LARGE else (True, False):
-                values = samples.numbers(self._usual(), (size,), aligned)
-                case = f"of {values.nbytes:,} bytes, {'' if aligned else 'not '}aligned to 64"
+            for is_aligned in (True,) if size == samples.LARGE else (True, False):
+                values = samples.numbers(self._usual(), (size,), is_aligned)
+                case = f"of {values.nbytes:,} bytes, {'' if is_aligned else 'not '}aligned to 64"
                 x = values if method == "from_numpy" else self.make(values)
                 yield Given(x, values.copy(), samples.case_of(values, case))
 
@@ -136,29 +136,29 @@ class BackendTests(Runner):
     ) -> Iterator[Given]:
         """Yield arrays with these values in different memory layouts. `most` is the maximum number of layouts."""
         if method == "from_numpy":
-            for name, laid in islice(samples.in_layouts(values), most):
-                yield Given(laid, values, samples.case_of(values, name))
+            for layout_name, array in islice(samples.in_layouts(values), most):
+                yield Given(array, values, samples.case_of(values, layout_name))
             return
         most = 2 if self.tested.memory == "lazy" else most
-        for name, whole, view in islice(samples.views(values), most):
-            for viewed in (False,) if most else (True, False):
-                x = self._array_in_layout(view, whole, values, viewed=viewed)
-                way = "as the library returns it" if viewed else "made by from_numpy()"
+        for layout_name, base, view_of in islice(samples.views(values), most):
+            for is_view in (False,) if most else (True, False):
+                x = self._array_in_layout(view_of, base, values, viewed=is_view)
+                made_by = "as the library returns it" if is_view else "made by from_numpy()"
                 if x is not None:
-                    yield Given(x, values, samples.case_of(values, name, way))
+                    yield Given(x, values, samples.case_of(values, layout_name, made_by))
 
     def _broadcast(
         self, dtype: np.dtype[Any], shape: samples.Shape, method: str
     ) -> Iterator[Given]:
         """Yield arrays that repeat one row along the first axis, by a stride of 0."""
-        whole = samples.sample(dtype, (1, *shape[1:]))
-        values, view = np.repeat(whole, shape[0], axis=0), partial(samples.broadcast, shape=shape)
-        for viewed in (False,) if method == "from_numpy" else (False, True):
-            by_method = method == "from_numpy"
+        row = samples.sample(dtype, (1, *shape[1:]))
+        values, view_of = np.repeat(row, shape[0], axis=0), partial(samples.broadcast, shape=shape)
+        for is_view in (False,) if method == "from_numpy" else (False, True):
+            is_numpy = method == "from_numpy"
             x = (
-                view(whole)
-                if by_method
-                else self._array_in_layout(view, whole, values, viewed=viewed)
+                view_of(row)
+                if is_numpy
+                else self._array_in_layout(view_of, row, values, viewed=is_view)
             )
             if x is not None:
                 yield Given(x, values, samples.case_of(values, "broadcast, with a stride of 0"))
@@ -174,8 +174,8 @@ class BackendTests(Runner):
             if not viewed and min(view(whole).strides, default=0) < 0:
                 return None
             x = view(self.make(whole.copy())) if viewed else self.tested.from_numpy(view(whole))
-            is_other = library_of(x) != self.tested.name or stated_difference(x, values)
-            reads = type(self).read is not Runner.read
-            return None if is_other or (reads and difference(self.read(x), values)) else x
+            is_wrong = library_of(x) != self.tested.name or stated_difference(x, values)
+            overrides_read = type(self).read is not Runner.read
+            return None if is_wrong or (overrides_read and difference(self.read(x), values)) else x
         except Exception:
             return None

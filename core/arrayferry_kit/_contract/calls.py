@@ -144,20 +144,20 @@ class Runner:
     def _usual(self) -> np.dtype[Any]:
         """Return a signed dtype of the library: float32 if it has this dtype. Skip the test if it has none."""
         dtypes = [d for d in samples.dtypes_of(self._supported()) if d.name in STANDARD_DTYPES]
-        signed = [d for d in dtypes if d.kind in "fic"]
-        if not signed:
+        signed_dtypes = [d for d in dtypes if d.kind in "fic"]
+        if not signed_dtypes:
             pytest.skip("not tested: this test needs a signed dtype, and dtypes() has none")
-        return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
+        return min(signed_dtypes, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
         """Return a new array with these values: of NumPy if `method` is "from_numpy", else of the tested library."""
-        owned = values.copy()
+        owned_values = values.copy()
         try:
-            x = owned if method == "from_numpy" else self.make(owned)
+            x = owned_values if method == "from_numpy" else self.make(owned_values)
         except NotImplementedError:
             raise
         except Exception as error:
-            error.add_note(f"If the library has no {owned.dtype}, leave it out of dtypes().")
+            error.add_note(f"If the library has no {owned_values.dtype}, leave it out of dtypes().")
             raise
         return Given(x, values, samples.case_of(values, *details))
 
@@ -167,10 +167,10 @@ class Runner:
     def _others(self) -> list[af.Backend]:
         """Return the backends, other than the tested one, to convert to and from."""
         if self.others is None:
-            others = [b for b in af.registry.backends().values() if is_built_in(b)]
+            other_backends = [b for b in af.registry.backends().values() if is_built_in(b)]
         else:
-            others = [af.registry.backend(name) for name in self.others]
-        return [b for b in others if b.name != self.tested.name and b.problem() is None]
+            other_backends = [af.registry.backend(name) for name in self.others]
+        return [b for b in other_backends if b.name != self.tested.name and b.problem() is None]
 
     def part(self, hook: str) -> Any:
         """Return what a hook of the plugin returned for the tested backend or source, or None without a hook."""
@@ -199,11 +199,11 @@ class Runner:
             duty: what the method must return: a text for messages, and types. None uses the row in `DUTIES`.
             **options: the keyword arguments of the method.
         """
-        named = any(isinstance(x, str) for x in args)
-        shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
-        what = f"{method}({', '.join(shown)}){case and f', for {case}'}"
+        has_text = any(isinstance(x, str) for x in args)
+        shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if has_text else ()
+        label = f"{method}({', '.join(shown)}){case and f', for {case}'}"
         function = attrgetter(method)(self.tested if of is None else of)
-        return ask(function, *args, what=what, duty=duty or DUTIES.get(method), **options)
+        return ask(function, *args, what=label, duty=duty or DUTIES.get(method), **options)
 
     def run(self, call: Call, *arguments: Given, writes: bool = False) -> list[Any]:
         """Run a call with arrays. Check all results, and that the call did not change the arrays.
@@ -216,26 +216,26 @@ class Runner:
         Returns:
             The results.
         """
-        name, states = f"{call.name}, for ", [_fingerprint(argument.x) for argument in arguments]
-        many = f"{len(arguments)} arrays" + "".join(
+        prefix, states = f"{call.name}, for ", [_fingerprint(argument.x) for argument in arguments]
+        many_text = f"{len(arguments)} arrays" + "".join(
             f", first {argument.case}" for argument in arguments[:1]
         )
-        what = name + (arguments[0].case if len(arguments) == 1 else many)
-        ys: list[Any] = ask(lambda: list(call.function([each.x for each in arguments])), what=what)
-        equal(len(ys), len(arguments), f"the number of results of {what}")
+        label = prefix + (arguments[0].case if len(arguments) == 1 else many_text)
+        ys: list[Any] = ask(lambda: list(call.function([each.x for each in arguments])), what=label)
+        equal(len(ys), len(arguments), f"the number of results of {label}")
         for argument, y, state in zip(arguments, ys, states, strict=True):
-            what = name + argument.case
-            assert _fingerprint(argument.x) == state, f"{what}: its argument was changed"
+            label = prefix + argument.case
+            assert _fingerprint(argument.x) == state, f"{label}: its argument was changed"
             if state is None and call.source is not None:
                 same(
                     self.values_of(call.source, argument.x),
                     argument.values,
-                    f"{what}: its argument",
+                    f"{label}: its argument",
                 )
             if y is not NotImplemented or not call.declines:
-                self._check(call, argument, y, what)
+                self._check(call, argument, y, label)
                 if writes:
-                    self._check_memory(call, argument, y, what)
+                    self._check_memory(call, argument, y, label)
         return ys
 
     def _check(self, call: Call, argument: Given, y: AnyArray, what: str) -> None:
@@ -259,12 +259,12 @@ class Runner:
 
     def check_library(self, array: AnyArray, target: Origin | None, what: str) -> None:
         """Assert that an array is recognised as an array of `target`, or of any library if `target` is None."""
-        library = library_of(array)
-        name, types = "a known library", ""
+        library_name = library_of(array)
+        expected_name, types_text = "a known library", ""
         if target is not None:
-            name, types = target.name, f", whose array_types are {target.array_types}"
-        assert library == name or (target is None and library != UNKNOWN), (
-            f"{what}: {describe_value(array)}, which is recognised as an array of {library} instead of {name}{types}"
+            expected_name, types_text = target.name, f", whose array_types are {target.array_types}"
+        assert library_name == expected_name or (target is None and library_name != UNKNOWN), (
+            f"{what}: {describe_value(array)}, which is recognised as an array of {library_name} instead of {expected_name}{types_text}"
         )
 
     def values_of(self, origin: Origin | None, array: AnyArray) -> Values:
@@ -281,8 +281,8 @@ class Runner:
 
     def test_array_types_exist(self) -> None:
         """`array_types` names types that the library has."""
-        missing = missing_types(self.tested.array_types)
-        assert not missing, f"array_types names {missing}, which does not exist"
+        missing_names = missing_types(self.tested.array_types)
+        assert not missing_names, f"array_types names {missing_names}, which does not exist"
 
     def test_its_arrays_are_recognised(self) -> None:
         """An array of the library is recognised by its type."""
@@ -301,30 +301,33 @@ class Runner:
                 f"{what}: returned a read-only array instead of a writable copy"
             )
         sides: list[tuple[Any, Any]] = [(call.source, argument.x), (call.target, y)]
-        names, values = ("source", "result"), [argument.values] * 2
-        for to, other in ((0, 1), (1, 0)):
-            origin, array = sides[other]
-            read_only = isinstance(array, np.ndarray) and not array.flags.writeable
-            is_constant = never_changes(origin) or (read_only and other == 0)
+        side_names, values = ("source", "result"), [argument.values] * 2
+        for written_side, other_side in ((0, 1), (1, 0)):
+            origin, array = sides[other_side]
+            is_read_only = isinstance(array, np.ndarray) and not array.flags.writeable
+            is_constant = never_changes(origin) or (is_read_only and other_side == 0)
             # a result that shares memory changes with the argument, even if the target library
             # has immutable arrays
-            is_constant = is_constant and (other == 0 or call.shares is None)
+            is_constant = is_constant and (other_side == 0 or call.shares is None)
             shares = False if is_constant else call.shares
-            in_use = shares and _share_memory(sides)
+            shared_before = shares and _share_memory(sides)
             number = float(np.real(values[0].flat[0])) - 2
-            if shares is None or not self._fill(*sides[to], number, what):
+            if shares is None or not self._fill(*sides[written_side], number, what):
                 continue
-            values[to] = np.broadcast_to(
+            values[written_side] = np.broadcast_to(
                 np.asarray(number, argument.values.dtype), argument.values.shape
             )
-            if in_use and not _share_memory(sides):
+            if shared_before and not _share_memory(sides):
                 continue  # the library copied the array before the write, so the other array is unchanged
-            constant = ", which is constant," if is_constant and call.shares is not False else ""
-            must = "must change too" if shares else "must not change"
-            when = f"when the {names[to]} is written to"
-            after = f"{what}: the {names[other]}{constant} {must} {when}"
-            actual, expected = self.values_of(*sides[other]), values[to if shares else other]
-            same(_sampled(actual), _sampled(expected), after)
+            clause = ", which is constant," if is_constant and call.shares is not False else ""
+            must_text = "must change too" if shares else "must not change"
+            when_text = f"when the {side_names[written_side]} is written to"
+            label = f"{what}: the {side_names[other_side]}{clause} {must_text} {when_text}"
+            actual, expected = (
+                self.values_of(*sides[other_side]),
+                values[written_side if shares else other_side],
+            )
+            same(_sampled(actual), _sampled(expected), label)
         argument.values = values[0]
 
     def _fill(self, backend: Any, array: AnyArray, value: float, what: str) -> bool:

@@ -25,8 +25,8 @@ Values = np.ndarray[Any, Any]
 
 
 def _are_names(names: Any) -> bool:
-    listed = isinstance(names, Collection) and not isinstance(names, str) and bool(names)
-    return listed and all(isinstance(name, str) for name in names)
+    is_collection = isinstance(names, Collection) and not isinstance(names, str) and bool(names)
+    return is_collection and all(isinstance(name, str) for name in names)
 
 
 DUTIES: dict[str, tuple[str, Any]] = {
@@ -75,11 +75,11 @@ def ask(
 
 def check_kind(result: AnyTree, duty: tuple[str, Any] | None, what: str) -> None:
     """Assert that a result fits `duty`, a row of `DUTIES`. None for `duty` accepts any result."""
-    expected, kind = duty or ("", object)
-    is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
+    expected_text, test = duty or ("", object)
+    is_right = isinstance(result, test) if isinstance(test, (type, tuple)) else test(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
-    actual = f"{result!r:.80}" if is_plain else describe_value(result)
-    assert is_right, f"{what}: returned {actual} instead of {expected}"
+    actual_text = f"{result!r:.80}" if is_plain else describe_value(result)
+    assert is_right, f"{what}: returned {actual_text} instead of {expected_text}"
 
 
 _LACKS = re.compile(
@@ -103,15 +103,15 @@ def _lacking(error: BaseException | None) -> str:
 
     If there are several such errors, return the text of the original cause. If there is none, return "".
     """
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     reason = ""
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        text = describe_error(error)
+    while error is not None and id(error) not in seen_ids:
+        seen_ids.add(id(error))
+        error_text = describe_error(error)
         # ignore the kit's own assertions: they may quote words such as "compiler" although nothing is missing
-        is_own = isinstance(error, AssertionError) or not isinstance(error, Exception)
-        if not is_own and _LACKS.search(text):
-            reason = " ".join(text.split())[:200].rstrip(" .")
+        is_own_error = isinstance(error, AssertionError) or not isinstance(error, Exception)
+        if not is_own_error and _LACKS.search(error_text):
+            reason = " ".join(error_text.split())[:200].rstrip(" .")
         error = error.__cause__ or error.__context__
     return reason
 
@@ -125,15 +125,15 @@ def skip_if_lacking(error: BaseException | None) -> None:
 
 def every(parts: Iterable[Callable[[], object]]) -> None:
     """Run all parts of a test. Then skip the test if memory, a device or a compiler was missing in one of them."""
-    lack: BaseException | None = None
+    lack_error: BaseException | None = None
     for part in parts:
         try:
             part()
         except (Exception, pytest.skip.Exception) as error:
             if not _lacking(error):
                 raise
-            lack = lack or error
-    skip_if_lacking(lack)
+            lack_error = lack_error or error
+    skip_if_lacking(lack_error)
 
 
 def same(actual: Any, expected: Any, what: str) -> None:
@@ -144,20 +144,20 @@ def same(actual: Any, expected: Any, what: str) -> None:
 
 def difference(actual: Any, expected: Any) -> str:
     """Return a description of how two NumPy arrays differ, or "" if they do not."""
-    for name in ("shape", "dtype"):
-        ours, theirs = getattr(actual, name), getattr(expected, name)
-        if ours != theirs:
-            return f"{name} {ours} instead of {theirs}"
-    wrong = (_words(actual) != _words(expected)).any(axis=1)
-    if wrong.any() and actual.dtype.kind in "fc":  # NaNs may differ in their bits
-        wrong &= ~np.ravel(np.isnan(actual) & np.isnan(expected))
-    if not wrong.any():
+    for attribute in ("shape", "dtype"):
+        actual_value, expected_value = getattr(actual, attribute), getattr(expected, attribute)
+        if actual_value != expected_value:
+            return f"{attribute} {actual_value} instead of {expected_value}"
+    wrong_mask = (_words(actual) != _words(expected)).any(axis=1)
+    if wrong_mask.any() and actual.dtype.kind in "fc":  # NaNs may differ in their bits
+        wrong_mask &= ~np.ravel(np.isnan(actual) & np.isnan(expected))
+    if not wrong_mask.any():
         return ""
-    place = int(np.flatnonzero(wrong)[0])
-    index = ", ".join(str(int(i)) for i in np.unravel_index(place, actual.shape))
-    ours, theirs = actual.ravel()[place], expected.ravel()[place]
-    many = f"{wrong.sum()} of {wrong.size}"
-    return f"{ours} instead of {theirs} at [{index}] ({many} elements differ)"
+    flat_index = int(np.flatnonzero(wrong_mask)[0])
+    index_text = ", ".join(str(int(i)) for i in np.unravel_index(flat_index, actual.shape))
+    actual_value, expected_value = actual.ravel()[flat_index], expected.ravel()[flat_index]
+    count_text = f"{wrong_mask.sum()} of {wrong_mask.size}"
+    return f"{actual_value} instead of {expected_value} at [{index_text}] ({count_text} elements differ)"
 
 
 def stated_difference(array: AnyArray, values: Values) -> str:
@@ -175,8 +175,8 @@ def stated_difference(array: AnyArray, values: Values) -> str:
 
 def _words(x: AnyArray) -> Any:
     """Return the bits of each element as a row of unsigned integers."""
-    size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
-    return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")
+    word_size = next(word_size for word_size in (8, 4, 2, 1) if x.itemsize % word_size == 0)
+    return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{word_size}")
 
 
 def missing_types(paths: Sequence[Any]) -> list[Any]:
@@ -185,5 +185,5 @@ def missing_types(paths: Sequence[Any]) -> list[Any]:
         with contextlib.suppress(Exception):
             # this fails if there is no such module, or if the path names a class within a class
             importlib.import_module(str(path).rpartition(".")[0])
-    lost = [path for path in paths if resolve_type(path) is None]
-    return [path for path in lost if str(path).partition(".")[0] in sys.modules]
+    missing_paths = [path for path in paths if resolve_type(path) is None]
+    return [path for path in missing_paths if str(path).partition(".")[0] in sys.modules]

@@ -15,16 +15,16 @@ def layer_tests() -> list[type]:
 
     If a package cannot be imported, a skipped test replaces its tests.
     """
-    tests: dict[type, None] = {}
+    test_classes: dict[type, None] = {}
     for hook, point in announced_hooks().items():
         try:
-            path = getattr(point.load(), "contract", "")
-            tests |= {resolve_name(path): None} if path else {}
+            class_path = getattr(point.load(), "contract", "")
+            test_classes |= {resolve_name(class_path): None} if class_path else {}
         except Exception as error:
-            tests[_skipped(hook, f"{point.value} cannot be imported: {describe_error(error)}")] = (
-                None
-            )
-    return list(tests)
+            test_classes[
+                _skipped(hook, f"{point.value} cannot be imported: {describe_error(error)}")
+            ] = None
+    return list(test_classes)
 
 
 def _skipped(hook: str, why: str) -> type:

@@ -56,8 +56,8 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
         shape: the shape of the array.
         shift: selects the numbers. Arrays with different shifts have different numbers.
     """
-    index = np.arange(int(np.prod(shape))).reshape(shape)
-    values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
+    indices = np.arange(int(np.prod(shape))).reshape(shape)
+    values: Any = (indices + 11 + 5 * shift) * 40_503 % 65_537 % 5
     if dtype.kind in "mM":
         values = values * 1_000_000_007 - 2  # so large that a smaller unit of time overflows
         return np.asarray(values.astype(np.int64)).view(dtype)
@@ -71,9 +71,9 @@ def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
 def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
     """Return a writable array. Its address is a multiple of 64 bytes, plus one element if not `aligned`."""
     size = int(np.prod(shape))
-    raw = np.empty(size * dtype.itemsize + 128, np.uint8)
-    begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
-    array: Values = raw[begin : begin + size * dtype.itemsize].view(dtype)
+    raw_bytes = np.empty(size * dtype.itemsize + 128, np.uint8)
+    first_byte = -raw_bytes.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
+    array: Values = raw_bytes[first_byte : first_byte + size * dtype.itemsize].view(dtype)
     array[:] = np.tile(np.arange(1, 101).astype(dtype), size // 100 + 1)[:size]
     return array.reshape(shape)
 
@@ -81,9 +81,9 @@ def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
 def special(dtype: np.dtype[Any]) -> Values:
     """Return numbers that a faulty conversion may change: the limits of the dtype, signed zeros, infinities, NaN."""
     if dtype.kind in "mM":
-        whole = np.iinfo(np.int64)
+        int64_info = np.iinfo(np.int64)
         # NaT is stored as the smallest integer
-        return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)
+        return np.array([int64_info.min, int64_info.max, 0, 1, -1, 1_500_000_007]).view(dtype)
     kind, limits = dtype_info(dtype)
     if kind == "bool":
         return np.array([True, False])
@@ -91,10 +91,10 @@ def special(dtype: np.dtype[Any]) -> Values:
         return np.array(["", "a", "abc"]).astype(dtype)
     if kind in ("int", "uint"):
         low, high = int(limits.min), int(limits.max)
-        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent 2**53 + 1
-        return np.array([low, high, 0, 1, *exact], object).astype(dtype)
-    ends = map(float, (limits.max, limits.min, limits.tiny))
-    values: list[Any] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3, *ends]
+        large = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent 2**53 + 1
+        return np.array([low, high, 0, 1, *large], object).astype(dtype)
+    limit_numbers = map(float, (limits.max, limits.min, limits.tiny))
+    values: list[Any] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3, *limit_numbers]
     if kind == "complex":
         values += [complex(0.0, -0.0), complex(-0.0, 1), complex(np.inf, -1), complex(1, -np.inf)]
     with np.errstate(all="ignore"):
@@ -107,18 +107,18 @@ def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
     The view has the layout and these values.
     """
     axes = tuple(range(values.ndim))
-    for order in reversed(list(permutations(axes))[1:]):
-        name = f"with axes in the order {order} in memory"
-        view = partial(_transposed, axes=[int(n) for n in np.argsort(order)])
-        whole = np.array(values.transpose(order), order="C")
-        yield "in Fortran order" if order == axes[::-1] else name, whole, view
-    for name, (cut, factor, more) in PARTS.items():
-        for chosen in (axes, *((axis,) for axis in axes)):
-            shape = [factor * n + more if i in chosen else n for i, n in enumerate(values.shape)]
-            index = tuple(cut if axis in chosen else slice(None) for axis in axes)
-            whole = np.zeros(shape, values.dtype)
-            whole[index] = values
-            yield f"{name} along the axes {chosen}", whole, itemgetter(index)
+    for axis_order in reversed(list(permutations(axes))[1:]):
+        name = f"with axes in the order {axis_order} in memory"
+        view_of = partial(_transposed, axes=[int(n) for n in np.argsort(axis_order)])
+        base = np.array(values.transpose(axis_order), order="C")
+        yield "in Fortran order" if axis_order == axes[::-1] else name, base, view_of
+    for name, (cut_slice, factor, extra) in PARTS.items():
+        for cut_axes in (axes, *((axis,) for axis in axes)):
+            shape = [factor * n + extra if i in cut_axes else n for i, n in enumerate(values.shape)]
+            slices = tuple(cut_slice if axis in cut_axes else slice(None) for axis in axes)
+            base = np.zeros(shape, values.dtype)
+            base[slices] = values
+            yield f"{name} along the axes {cut_axes}", base, itemgetter(slices)
 
 
 def _transposed(x: AnyArray, axes: list[int]) -> Any:
@@ -132,9 +132,9 @@ def broadcast(x: AnyArray, shape: Shape) -> Any:
     """
     if not isinstance(x, np.ndarray):
         return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)
-    strides = [step if n > 1 else 0 for n, step in zip(x.shape, x.strides, strict=True)]
-    bits = x.view(f"V{x.itemsize}")  # as_strided fails with dtypes of ml_dtypes
-    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
+    strides = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
+    void_view = x.view(f"V{x.itemsize}")  # as_strided fails with dtypes of ml_dtypes
+    return np.lib.stride_tricks.as_strided(void_view, shape, strides).view(x.dtype)
 
 
 def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
@@ -142,21 +142,21 @@ def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
 
     The arrays share no memory with each other or with `values`.
     """
-    laid = ((name, view(whole)) for name, whole, view in views(values))
-    return ((name, x) for name, x in laid if min(x.strides) >= 0)
+    named_arrays = ((name, view_of(base)) for name, base, view_of in views(values))
+    return ((name, x) for name, x in named_arrays if min(x.strides) >= 0)
 
 
 def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
     """Yield names of unusual layouts, such as unaligned or read-only, each with a NumPy array of this layout."""
-    base = np.arange(24).astype(dtype).reshape(4, 6)
-    read_only = base.copy()
-    read_only.flags.writeable = False
-    yield "broadcast", np.broadcast_to(base[0], (3, 6))
-    yield "big-endian", base.astype(dtype.newbyteorder(">"))
-    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base.tobytes()), 1)
+    base_array = np.arange(24).astype(dtype).reshape(4, 6)
+    read_only_copy = base_array.copy()
+    read_only_copy.flags.writeable = False
+    yield "broadcast", np.broadcast_to(base_array[0], (3, 6))
+    yield "big-endian", base_array.astype(dtype.newbyteorder(">"))
+    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base_array.tobytes()), 1)
     yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
-    yield "read-only", read_only
-    yield "a subclass", base.view(np.recarray)
-    yield "of rank 12", base.reshape((1,) * 10 + (4, 6))
+    yield "read-only", read_only_copy
+    yield "a subclass", base_array.view(np.recarray)
+    yield "of rank 12", base_array.reshape((1,) * 10 + (4, 6))
     for shape in (CUBE, HYPER, (2, 0, 3)):
-        yield from ((name, view(whole)) for name, whole, view in views(sample(dtype, shape)))
+        yield from ((name, view_of(base)) for name, base, view_of in views(sample(dtype, shape)))

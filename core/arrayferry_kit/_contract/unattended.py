@@ -31,18 +31,18 @@ class Unattended(BackendTests):
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array with a function of the library, or with the plugin if no function returns the right values."""
-        dtype = values.dtype.name
+        dtype_name = values.dtype.name
         module = importlib.import_module(self.tested.namespace or self.tested.package)
         for name in ("asarray", "array", "constant"):
             with contextlib.suppress(Exception):
                 array = getattr(module, name)(values.copy())
-                seen = np.asarray(array.compute() if hasattr(array, "compute") else array)
+                seen_values = np.asarray(array.compute() if hasattr(array, "compute") else array)
                 # a module may export NumPy's own function, which returns arrays of NumPy
-                fits = library_of(array) in (UNKNOWN, self.tested.name)
-                if fits and not difference(seen, values):
-                    self.ways.setdefault(f"{module.__name__}.{name}()", set()).add(dtype)
+                is_own_array = library_of(array) in (UNKNOWN, self.tested.name)
+                if is_own_array and not difference(seen_values, values):
+                    self.ways.setdefault(f"{module.__name__}.{name}()", set()).add(dtype_name)
                     return array
-        self.ways.setdefault(PLUGIN, set()).add(dtype)
+        self.ways.setdefault(PLUGIN, set()).add(dtype_name)
         case = case_of(values)
         array = self.ask("from_numpy", values.copy(), None, case=case)
         # do not compare values: to_numpy(), which reads them, may be the faulty method
@@ -52,12 +52,12 @@ class Unattended(BackendTests):
 
     def write(self, array: AnyArray, value: float) -> None:
         """Write a value to every element by `x[...] = value`, `x.fill` or `x.data`. Skip the test if all fail."""
-        writes: list[Callable[[], object]] = [
+        write_functions: list[Callable[[], object]] = [
             lambda: array.__setitem__(..., value),
             lambda: array.fill(value),
             lambda: array.data.__setitem__(..., value),
         ]
-        for write in writes:
+        for write in write_functions:
             with contextlib.suppress(Exception):
                 write()
                 if bool((self.read(array) == value).all()):

@@ -40,26 +40,26 @@ class ValueTests(BackendTests):
 
     def test_dtypes_are_known(self) -> None:
         """`dtypes` names dtypes as NumPy and ml_dtypes spell them."""
-        unknown = unknown_dtypes(self.ask("dtypes") or ())
-        equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
+        unknown_names = unknown_dtypes(self.ask("dtypes") or ())
+        equal(unknown_names, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
 
     def test_answers(self) -> None:
         """Methods with simple results, such as `is_sparse`, return a correct result for ordinary arguments."""
         argument = self._ordinary()
         for method, *args in _ASKED:
-            for x in args or [argument.x]:
-                self.ask(method, x, case=repr(x) if args else argument.case)
+            for arg in args or [argument.x]:
+                self.ask(method, arg, case=repr(arg) if args else argument.case)
 
     def test_default_dtypes_of_numbers(self) -> None:
         """`number_dtype` returns the name of a dtype of the requested kind, such as "float"."""
         for kind in ("bool", "int", "float", "complex"):
-            name = self.tested.number_dtype(kind)
-            dtype = dtype_named(name) if isinstance(name, str) else None
-            actual = None if dtype is None else dtype_info(dtype).kind
+            dtype_name = self.tested.number_dtype(kind)
+            dtype = dtype_named(dtype_name) if isinstance(dtype_name, str) else None
+            actual_kind = None if dtype is None else dtype_info(dtype).kind
             equal(
-                actual,
+                actual_kind,
                 kind,
-                f"number_dtype({kind!r}) returned {name!r}, whose kind must be the requested kind",
+                f"number_dtype({kind!r}) returned {dtype_name!r}, whose kind must be the requested kind",
             )
 
     def test_one_number(self) -> None:
@@ -70,9 +70,9 @@ class ValueTests(BackendTests):
                 argument = self._given(np.array([[number]], dtype))
                 if not has_item(self.tested, type(argument.x)):
                     return
-                what = f"item() of {describe_value(argument.x)}, whose type is in item_types, {argument.case}"
-                item = ask(lambda x: x.item(), argument.x, what=what)
-                equal(repr(item), repr(argument.values.item()), what)
+                label = f"item() of {describe_value(argument.x)}, whose type is in item_types, {argument.case}"
+                item = ask(lambda x: x.item(), argument.x, what=label)
+                equal(repr(item), repr(argument.values.item()), label)
 
     # Tests of values.
 
@@ -86,16 +86,16 @@ class ValueTests(BackendTests):
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """The conversion of an array from `unportable` raises a `ConversionError` with a reason and a remedy."""
-        other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
+        other_backend = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
-            what = f"to_numpy(), for {describe_value(array)}, which contains more than values"
+            label = f"to_numpy(), for {describe_value(array)}, which contains more than values"
             try:
-                outcome, remedy = f"{af.convert({'x': array}, other)!r:.80}", ""
+                outcome_text, remedy = f"{af.convert({'x': array}, other_backend)!r:.80}", ""
             except af.ConversionError as error:
-                outcome, remedy = str(error), error.remedy
-            is_complete = remedy and word in outcome and "['x']" in outcome
-            expected = f"a ConversionError with a remedy, which names {word} and the place"
-            assert is_complete, f"{what}: {outcome} instead of {expected}"
+                outcome_text, remedy = str(error), error.remedy
+            is_complete = remedy and word in outcome_text and "['x']" in outcome_text
+            expected_text = f"a ConversionError with a remedy, which names {word} and the place"
+            assert is_complete, f"{label}: {outcome_text} instead of {expected_text}"
 
 
 class MemoryTests(BackendTests):
@@ -109,10 +109,10 @@ class MemoryTests(BackendTests):
         elif memory == "immutable":
             with suppress(Exception):
                 BackendTests.write(self, array, -1)
-        written = bool((self.read(array) == -1).any())
-        did = "changed" if written else "did not change"
-        assert written == (memory == "writable"), (
-            f"memory is {memory!r}, but write() {did} an array"
+        is_written = bool((self.read(array) == -1).any())
+        change_text = "changed" if is_written else "did not change"
+        assert is_written == (memory == "writable"), (
+            f"memory is {memory!r}, but write() {change_text} an array"
         )
 
     @pytest.mark.parametrize(("copy", "method"), [*STATED, *ASKED])
@@ -134,24 +134,24 @@ class MemoryTests(BackendTests):
                 argument.case += ", read-only"
                 self.run(call, argument, writes=True)
             if call.method == "to_numpy" and call.shares and not y.flags.writeable:
-                shared = np.shares_memory(y, self.tested.to_numpy(argument.x))
-                what = f"to_numpy(), for {argument.case}, {call.promise}"
-                assert shared, f"{what}: two results for one array do not share memory"
+                is_shared = np.shares_memory(y, self.tested.to_numpy(argument.x))
+                label = f"to_numpy(), for {argument.case}, {call.promise}"
+                assert is_shared, f"{label}: two results for one array do not share memory"
 
     def test_results_outlive_their_sources(self) -> None:
         """A result has the same values after its argument was deleted, even if new arrays reuse the memory."""
-        results = []
+        cases = []
         for method in METHODS[:2]:
             target = self._call(method).target
             for argument in self._memory(method):
-                what = f"{method}(), for {argument.case}, after the array that it was called with was deleted"
-                results.append((target, convert(argument.x, target), argument.values, what))
+                label = f"{method}(), for {argument.case}, after the array that it was called with was deleted"
+                cases.append((target, convert(argument.x, target), argument.values, label))
                 del argument
         gc.collect(1)  # free the memory of the deleted arguments
-        filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
-        for target, y, values, what in results:
-            same(self.values_of(target, y), values, what)
-        del filler
+        filler_arrays = [np.full_like(values, -9) for _, _, values, _ in cases for _ in range(2)]
+        for target, y, values, label in cases:
+            same(self.values_of(target, y), values, label)
+        del filler_arrays
 
 
 class DeviceTests(BackendTests):
@@ -164,35 +164,35 @@ class DeviceTests(BackendTests):
         assert default in devices, f"devices.default(): {default!r} instead of one of {devices}"
         argument = Given(values, values, case_of(values))
         (array,) = self.run(self._call("from_numpy"), argument)
-        on = self.ask("device_of", array, case="an array that was made without a device")
-        equal(on, default, "the device of from_numpy(x), which must be devices.default()")
+        on_device = self.ask("device_of", array, case="an array that was made without a device")
+        equal(on_device, default, "the device of from_numpy(x), which must be devices.default()")
         every(partial(self._check_device, device, devices[0], values) for device in devices)
 
     def _check_device(self, device: str, first: str, values: Values) -> None:
         """Check an array that is made on a device, moved to the first device, moved back, and copied."""
         x: Any = values
-        for name, options, place in (
+        for step_name, options, expected_device in (
             (f"from_numpy(x, {device!r})", {"device": device}, device),
             (f"devices.move(x, {first!r}), for an array on {device}", {"device": first}, first),
             (f"devices.move(x, {device!r}), for an array on {first}", {"device": device}, device),
             (f"copy(), for an array on {device}", {"copy": True}, device),
         ):
             x = convert(x, self.tested, **options)
-            on = self.ask("device_of", x, case=f"the result of {name}")
-            equal(on, place, f"device_of(), for the result of {name}")
-            same(self.values_of(self.tested, x), values, name)
-            self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
-            self._check_place(x, place, f"an array on {place}")
+            actual_device = self.ask("device_of", x, case=f"the result of {step_name}")
+            equal(actual_device, expected_device, f"device_of(), for the result of {step_name}")
+            same(self.values_of(self.tested, x), values, step_name)
+            self.run(self._call("to_numpy"), Given(x, values, f"an array on {expected_device}"))
+            self._check_place(x, expected_device, f"an array on {expected_device}")
 
     def _check_place(self, array: AnyArray, device: str, case: str) -> None:
         """Check the methods of `devices`: `place_of`, `is_on`, `fence` and `use`."""
         place = self.ask("devices.place_of", array, case=case)
-        beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
-        what = f"the device of another array that is put at devices.place_of(), for {case}"
-        equal(beside, device, what)
+        device_beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
+        label = f"the device of another array that is put at devices.place_of(), for {case}"
+        equal(device_beside, device, label)
         if not isinstance(place, (str, NoneType)):
-            both = f"{case} and the result of devices.place_of()"
-            self.ask("devices.is_on", array, place, case=both)
+            both_cases = f"{case} and the result of devices.place_of()"
+            self.ask("devices.is_on", array, place, case=both_cases)
         self.ask("devices.fence", array, case=case)
         with self.ask("devices.use", device):
             pass

@@ -100,9 +100,9 @@ def rule(
     """
 
     def register(make: Callable[..., Run]) -> Callable[..., Run]:
-        params = frozenset([*inspect.signature(make).parameters][1:])
-        for name in names.split():
-            RULES[name] = Rule(make, params, frozenset(ignored.split()), fresh)
+        param_names = frozenset([*inspect.signature(make).parameters][1:])
+        for primitive in names.split():
+            RULES[primitive] = Rule(make, param_names, frozenset(ignored.split()), fresh)
         return make
 
     return register

@@ -11,13 +11,13 @@ from ._rule import Run, Site, rule
 
 @rule("cond", fresh=False)
 def _cond(site: Site, branches: Any) -> Run:
-    runs = [site.bind(branch) for branch in branches]
+    branch_runs = [site.bind(branch) for branch in branches]
     library: Any = site.library
-    last = len(runs) - 1
-    shapes = [spec.shape for spec in site.outs]
+    last_index = len(branch_runs) - 1
+    output_shapes = [spec.shape for spec in site.outs]
     if library.records:
-        return lambda index, *arrays: library.switch(index, runs, arrays, shapes)
-    return lambda index, *arrays: runs[max(0, min(int(index), last))](list(arrays))
+        return lambda index, *arrays: library.switch(index, branch_runs, arrays, output_shapes)
+    return lambda index, *arrays: branch_runs[max(0, min(int(index), last_index))](list(arrays))
 
 
 @rule("while", fresh=False)
@@ -31,32 +31,32 @@ def _while(
     """
     library: Any = site.library
     condition, body = site.bind(cond_jaxpr), site.bind(body_jaxpr)
-    first, second = cond_nconsts, cond_nconsts + body_nconsts
-    rows = cond_jaxpr.specs[cond_jaxpr.outputs[0]].shape
+    body_at, end = cond_nconsts, cond_nconsts + body_nconsts
+    rows_shape = cond_jaxpr.specs[cond_jaxpr.outputs[0]].shape
     any_, where, reshape = site.xp.any, library.function("where"), site.xp.reshape
-    shapes = [rows + (1,) * (len(spec.shape) - len(rows)) for spec in site.outs]
+    mask_shapes = [rows_shape + (1,) * (len(spec.shape) - len(rows_shape)) for spec in site.outs]
 
     def run(*arrays: AnyTree) -> Any:
-        of_condition, of_body, values = arrays[:first], arrays[first:second], list(arrays[second:])
+        cond_consts, body_consts, values = arrays[:body_at], arrays[body_at:end], list(arrays[end:])
 
-        def going(values: AnyTree) -> Any:
-            return condition([*of_condition, *values])[0]
+        def condition_of(values: AnyTree) -> Any:
+            return condition([*cond_consts, *values])[0]
 
-        def turn(values: AnyTree, going: Any) -> Any:
-            new = body([*of_body, *values])
-            if not rows:
-                return new
-            masks = (reshape(going, shape) for shape in shapes)
-            return [where(mask, x, old) for mask, x, old in zip(masks, new, values, strict=True)]
+        def next_values(values: AnyTree, going: Any) -> Any:
+            new_values = body([*body_consts, *values])
+            if not rows_shape:
+                return new_values
+            masks = (reshape(going, shape) for shape in mask_shapes)
+            return [where(mask, x, y) for mask, x, y in zip(masks, new_values, values, strict=True)]
 
         if library.records:
-            axes = tuple(range(len(rows)))
+            row_axes = tuple(range(len(rows_shape)))
             return library.loop(
-                lambda values: any_(going(values), axis=axes) if rows else going(values),
-                lambda values: turn(values, going(values)), values,
+                lambda values: any_(condition_of(values), axis=row_axes) if rows_shape else condition_of(values),
+                lambda values: next_values(values, condition_of(values)), values,
             )  # fmt: skip
-        while bool(any_(flags := going(values))):
-            values = turn(values, flags)
+        while bool(any_(condition_flags := condition_of(values))):
+            values = next_values(values, condition_flags)
         return values
 
     return run
@@ -68,25 +68,25 @@ def _scan(
 ) -> Run:
     library: Any = site.library
     body, stack, full = site.bind(jaxpr), site.xp.stack, library.full
-    order = range(length)[:: -1 if reverse else 1]
-    carried, stacked = num_consts + num_carry, site.outs[num_carry:]
+    row_order = range(length)[:: -1 if reverse else 1]
+    carried_end, row_specs = num_consts + num_carry, site.outs[num_carry:]
 
     def run(*arrays: AnyTree) -> Any:
-        of_body, values, xs = (
+        body_consts, carry, xs = (
             arrays[:num_consts],
-            list(arrays[num_consts:carried]),
-            arrays[carried:],
+            list(arrays[num_consts:carried_end]),
+            arrays[carried_end:],
         )
         if library.records and length:
-            whole = lambda inner: body([*of_body, *inner])  # noqa: E731
-            shapes = [spec.shape for spec in site.outs]
-            return library.scan(whole, values, xs, length, shapes, reverse=reverse)
-        rows: list[Any] = [None] * len(order)
-        for number in order:
-            results = body([*of_body, *values, *(x[number, ...] for x in xs)])
-            values, rows[number] = results[:num_carry], results[num_carry:]
+            full_body = lambda inner_arrays: body([*body_consts, *inner_arrays])  # noqa: E731
+            output_shapes = [spec.shape for spec in site.outs]
+            return library.scan(full_body, carry, xs, length, output_shapes, reverse=reverse)
+        rows: list[Any] = [None] * len(row_order)
+        for row_index in row_order:
+            outputs = body([*body_consts, *carry, *(x[row_index, ...] for x in xs)])
+            carry, rows[row_index] = outputs[:num_carry], outputs[num_carry:]
         if not rows:
-            return values + [full(spec.shape, 0, spec.dtype) for spec in stacked]
-        return values + [stack(column) for column in zip(*rows, strict=True)] if stacked else values
+            return carry + [full(spec.shape, 0, spec.dtype) for spec in row_specs]
+        return carry + [stack(column) for column in zip(*rows, strict=True)] if row_specs else carry
 
     return run

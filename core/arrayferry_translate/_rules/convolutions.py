@@ -23,27 +23,27 @@ def _convolution(
     padding: Any, rhs_dilation: Dims, window_strides: Dims,
 ) -> Run:  # fmt: skip
     library, xp, dtype, shape = site.library, site.xp, site.dtype, site.shape
-    of_x, of_kernel, of_out = dimension_numbers
-    count, features, *lengths = (site.ins[0].shape[axis] for axis in of_x)
-    kernel_shape = tuple(site.ins[1].shape[axis] for axis in of_kernel)
-    back = tuple(map(of_out.index, range(len(shape))))
+    x_axes, kernel_axes, out_axes = dimension_numbers
+    batch_size, features, *lengths = (site.ins[0].shape[axis] for axis in x_axes)
+    kernel_shape = tuple(site.ins[1].shape[axis] for axis in kernel_axes)
+    out_order = tuple(map(out_axes.index, range(len(shape))))
     if not math.prod((*shape, *kernel_shape, *site.ins[0].shape)):
         return lambda x, kernel: library.full(shape, 0, dtype)
     # libraries support groups of features, but not groups of the batch, so move the groups of the
     # batch to the axis of features
-    parts, groups = batch_group_count, batch_group_count * feature_group_count
-    apart = (parts, count // parts, features, *lengths)
-    turned, together = (1, 0, *range(2, len(apart))), (apart[1], parts * features, *lengths)
-    out_lengths = tuple(shape[axis] for axis in of_out[2:])
-    how = groups, kernel_shape, window_strides, padding, lhs_dilation, rhs_dilation
-    convolve = _transposed(site, *how) or _direct(site, together, out_lengths, *how)
+    num_parts, groups = batch_group_count, batch_group_count * feature_group_count
+    split = (num_parts, batch_size // num_parts, features, *lengths)
+    order, new_shape = (1, 0, *range(2, len(split))), (split[1], num_parts * features, *lengths)
+    out_lengths = tuple(shape[axis] for axis in out_axes[2:])
+    options = groups, kernel_shape, window_strides, padding, lhs_dilation, rhs_dilation
+    convolve = _transposed(site, *options) or _direct(site, new_shape, out_lengths, *options)
 
     def run(x: AnyArray, kernel: Any) -> Any:
-        x = xp.permute_dims(library.cast(x, dtype), of_x)
-        kernel = xp.permute_dims(library.cast(kernel, dtype), of_kernel)
-        if parts > 1:
-            x = xp.reshape(xp.permute_dims(xp.reshape(x, apart), turned), together)
-        return library.wrapped(xp.permute_dims(convolve(x, kernel), back), dtype)
+        x = xp.permute_dims(library.cast(x, dtype), x_axes)
+        kernel = xp.permute_dims(library.cast(kernel, dtype), kernel_axes)
+        if num_parts > 1:
+            x = xp.reshape(xp.permute_dims(xp.reshape(x, split), order), new_shape)
+        return library.wrapped(xp.permute_dims(convolve(x, kernel), out_order), dtype)
 
     return run
 
@@ -57,22 +57,22 @@ def _transposed(
     """
     xp, axes = site.xp, tuple(range(2, len(kernel_shape)))
     spans = ((size - 1) * step for size, step in zip(kernel_shape[2:], rhs_dilation, strict=True))
-    cut = tuple(span - low for span, (low, _) in zip(spans, padding, strict=True))
-    more = tuple(high - low for low, high in padding)
-    most = map(max, lhs_dilation, rhs_dilation)
-    fits = all(n >= 0 and 0 <= m < end for n, m, end in zip(cut, more, most, strict=True))
-    if not fits or max((1, *strides)) > 1 or max((1, *lhs_dilation)) == 1:
+    crops = tuple(span - low for span, (low, _) in zip(spans, padding, strict=True))
+    extras = tuple(high - low for low, high in padding)
+    limits = map(max, lhs_dilation, rhs_dilation)
+    can_run = all(n >= 0 and 0 <= m < end for n, m, end in zip(crops, extras, limits, strict=True))
+    if not can_run or max((1, *strides)) > 1 or max((1, *lhs_dilation)) == 1:
         return None
     convolve = site.library.convolution(f"conv_transpose{len(axes)}d", site.dtype)
     if convolve is None:
         return None
-    apart = groups, kernel_shape[0] // groups, *kernel_shape[1:]
-    turned, together = (0, 2, 1, *(n + 1 for n in axes)), (groups * apart[2], apart[1], *apart[3:])
+    split = groups, kernel_shape[0] // groups, *kernel_shape[1:]
+    order, new_shape = (0, 2, 1, *(n + 1 for n in axes)), (groups * split[2], split[1], *split[3:])
 
     def run(x: AnyArray, kernel: Any) -> Any:
-        kernel = xp.reshape(xp.permute_dims(xp.reshape(kernel, apart), turned), together)
+        kernel = xp.reshape(xp.permute_dims(xp.reshape(kernel, split), order), new_shape)
         return convolve(
-            x, xp.flip(kernel, axis=axes), None, lhs_dilation, cut, more, groups, rhs_dilation
+            x, xp.flip(kernel, axis=axes), None, lhs_dilation, crops, extras, groups, rhs_dilation
         )
 
     return run
@@ -90,18 +90,18 @@ def _direct(
     convolve = library.convolution(f"conv{len(out_lengths)}d", site.dtype)
     if convolve is not None:
         return lambda x, y: convolve(pad(x, zero), y, None, strides, 0, rhs_dilation, groups)
-    count, depth, windows = x_shape[0], math.prod(kernel_shape[1:]), math.prod(out_lengths)
-    apart = count, groups, kernel_shape[1], *out_lengths, *sizes
-    turned = 1, 0, *(n + 3 for n in axes), 2, *(n + 3 + len(axes) for n in axes)
-    matrices, kernels = (groups, count * windows, depth), (groups, kernel_shape[0] // groups, depth)
-    split = groups, count, *out_lengths, kernels[1]
-    back = 1, 0, 2 + len(axes), *(n + 2 for n in axes)
+    batch, depth, windows = x_shape[0], math.prod(kernel_shape[1:]), math.prod(out_lengths)
+    split = batch, groups, kernel_shape[1], *out_lengths, *sizes
+    order = 1, 0, *(n + 3 for n in axes), 2, *(n + 3 + len(axes) for n in axes)
+    x_dims, y_dims = (groups, batch * windows, depth), (groups, kernel_shape[0] // groups, depth)
+    product_dims = groups, batch, *out_lengths, y_dims[1]
+    out_order = 1, 0, 2 + len(axes), *(n + 2 for n in axes)
 
     def product(x: AnyArray, y: AnyArray) -> Any:
         x = library.windows(pad(x, zero), out_lengths, sizes, strides, rhs_dilation)
-        x = xp.reshape(xp.permute_dims(xp.reshape(x, apart), turned), matrices)
-        y = xp.permute_dims(xp.reshape(y, kernels), (0, 2, 1))
-        product = xp.permute_dims(xp.reshape(library.matmul(x, y), split), back)
-        return xp.reshape(product, (count, kernel_shape[0], *out_lengths))
+        x = xp.reshape(xp.permute_dims(xp.reshape(x, split), order), x_dims)
+        y = xp.permute_dims(xp.reshape(y, y_dims), (0, 2, 1))
+        product = xp.permute_dims(xp.reshape(library.matmul(x, y), product_dims), out_order)
+        return xp.reshape(product, (batch, kernel_shape[0], *out_lengths))
 
     return product

@@ -51,24 +51,24 @@ def _special(site: Site) -> Run:
     run, cast = library.special(SPECIAL[site.name]), library.cast
     if site.name not in DIFFERING:
         return lambda x: cast(run(x), dtype)
-    place, value = (library.full((), number, dtype) for number in DIFFERING[site.name])
-    return lambda x: where(x == place, value, cast(run(x), dtype))
+    special_x, special_y = (library.full((), number, dtype) for number in DIFFERING[site.name])
+    return lambda x: where(x == special_x, special_y, cast(run(x), dtype))
 
 
 @rule("max min")
 def _extreme(site: Site) -> Run:
-    name = f"{site.name}imum"
+    function_name = f"{site.name}imum"
     if site.dtype == "bool":
         return {"max": operator.or_, "min": operator.and_}[site.name]
-    extreme, where, signbit = map(site.library.function, (name, "where", "signbit"))
+    extreme, where, signbit = map(site.library.function, (function_name, "where", "signbit"))
     if site.is_integer(site.dtype):
         return extreme
     records = site.library.records
 
     def run(x: AnyArray, y: AnyArray) -> Any:  # as in JAX, -0 is less than 0
-        ends = (y, x) if name == "maximum" else (x, y)
-        below = 1 / x < 0 if records else signbit(x)  # 1 / x records fewer operators than signbit
-        return where(x == y, where(below, *ends), extreme(x, y))
+        ordered_pair = (y, x) if function_name == "maximum" else (x, y)
+        x_neg = 1 / x < 0 if records else signbit(x)  # 1 / x records fewer operators than signbit
+        return where(x == y, where(x_neg, *ordered_pair), extreme(x, y))
 
     return run
 
@@ -88,8 +88,8 @@ def _round(site: Site, rounding_method: int) -> Run:
     trunc, sign, where = map(site.library.function, ("trunc", "sign", "where"))
 
     def away_from_zero(x: AnyArray) -> Any:
-        whole = trunc(x)
-        return where(abs(x - whole) >= 0.5, whole + sign(x), whole)
+        truncated = trunc(x)
+        return where(abs(x - truncated) >= 0.5, truncated + sign(x), truncated)
 
     return away_from_zero
 
@@ -107,22 +107,22 @@ def _div(site: Site) -> Run:
 def _rem(site: Site) -> Run:
     fmod, one = getattr(site.library.native, "fmod", None), site.library.full((), 1, site.dtype)
     if site.is_integer(site.dtype):
-        quotient, where = _quotient(site), site.library.function("where")
+        quotient_of, where = _quotient(site), site.library.function("where")
         if fmod is None:
-            return lambda x, y: x - quotient(x, y) * y
-        unsigned = site.kind(site.dtype) == "uint"
+            return lambda x, y: x - quotient_of(x, y) * y
+        is_unsigned = site.kind(site.dtype) == "uint"
         return lambda x, y: where(
-            y == 0, x, fmod(x, where(y == 0 if unsigned else (y == 0) | (y == -1), one, y))
+            y == 0, x, fmod(x, where(y == 0 if is_unsigned else (y == 0) | (y == -1), one, y))
         )
     if fmod is not None:
         return fmod  # type: ignore[no-any-return]
-    names = "where", "remainder", "signbit", "isinf"
-    where, remainder, signbit, isinf = map(site.library.function, names)
+    function_names = "where", "remainder", "signbit", "isinf"
+    where, remainder, signbit, isinf = map(site.library.function, function_names)
 
     def run(x: AnyArray, y: AnyArray) -> Any:
-        x, y, negative = abs(x), abs(y), signbit(x)
-        rest = where(isinf(y) & ~isinf(x), x, remainder(x, y))
-        return where(negative, -rest, rest)
+        x, y, is_negative = abs(x), abs(y), signbit(x)
+        result = where(isinf(y) & ~isinf(x), x, remainder(x, y))
+        return where(is_negative, -result, result)
 
     return run
 
@@ -132,16 +132,16 @@ def _quotient(site: Site) -> Run:
     library, dtype = site.library, site.dtype
     where, signed = library.function("where"), site.kind(dtype) == "int"
     one, zero = library.full((), 1, dtype), library.full((), 0, dtype)
-    ones = library.wrapped(~zero, dtype)
+    all_bits = library.wrapped(~zero, dtype)
 
     def run(x: AnyArray, y: AnyArray) -> Any:
         divisor = where((y == 0) | (y == -1) if signed else y == 0, one, y)
         quotient = x // divisor
         if signed:
-            inexact = x - quotient * divisor != 0
-            quotient = quotient + library.cast(inexact & ((x < 0) != (divisor < 0)), dtype)
+            is_inexact = x - quotient * divisor != 0
+            quotient = quotient + library.cast(is_inexact & ((x < 0) != (divisor < 0)), dtype)
             quotient = where(y == -1, -x, quotient)
-        return where(y == 0, ones, quotient)
+        return where(y == 0, all_bits, quotient)
 
     return run
 
@@ -165,27 +165,27 @@ def _pow(site: Site) -> Run:
 def _shift(site: Site) -> Run:
     library, dtype, name = site.library, site.dtype, site.name
     where, bits, signed = library.function("where"), site.bits(dtype), site.kind(dtype) == "int"
-    zero, one, last = (library.full((), value, dtype) for value in (0, 1, bits - 1))
+    zero, one, last_shift = (library.full((), value, dtype) for value in (0, 1, bits - 1))
     # a number with only the sign bit set
-    top = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)
-    arithmetic = name == "shift_right_arithmetic"
-    left, right = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
+    sign_bit = library.full((), 2 ** (bits - 1) * (-1 if signed else 1), dtype)
+    is_arithmetic = name == "shift_right_arithmetic"
+    shl, shr = map(library.function, ("bitwise_left_shift", "bitwise_right_shift"))
 
     def run(x: AnyArray, count: Any) -> Any:
-        outside = (count < 0) | (count >= bits) if signed else count >= bits
-        count = where(outside, last if arithmetic else zero, count)
-        if arithmetic:
+        out_of_range = (count < 0) | (count >= bits) if signed else count >= bits
+        count = where(out_of_range, last_shift if is_arithmetic else zero, count)
+        if is_arithmetic:
             return (
-                right(x, count)
+                shr(x, count)
                 if signed
-                else library.wrapped(right(x ^ top, count) - right(top, count), dtype)
+                else library.wrapped(shr(x ^ sign_bit, count) - shr(sign_bit, count), dtype)
             )
         if name == "shift_left":
-            moved = library.wrapped(left(x, count), dtype)
+            shifted = library.wrapped(shl(x, count), dtype)
         else:
-            moved = right(x, count)
-            moved = moved & ~left(right(top, count), one) if signed else moved
-        return where(outside, zero, moved)
+            shifted = shr(x, count)
+            shifted = shifted & ~shl(shr(sign_bit, count), one) if signed else shifted
+        return where(out_of_range, zero, shifted)
 
     return run
 
@@ -194,32 +194,32 @@ def _shift(site: Site) -> Run:
 def _select(site: Site) -> Run:
     where = site.library.function("where")
     if site.ins[0].dtype == "bool" and len(site.ins) == 3:
-        return lambda which, first, second: where(which, second, first)
+        return lambda selector, false_case, true_case: where(selector, true_case, false_case)
 
     def run(which: Any, *cases: Any) -> Any:
-        chosen = cases[0]
-        for number, case in enumerate(cases[1:], 1):
-            chosen = where(which >= number, case, chosen)
-        return chosen
+        selected = cases[0]
+        for case_index, case in enumerate(cases[1:], 1):
+            selected = where(which >= case_index, case, selected)
+        return selected
 
     return run
 
 
 @rule("convert_element_type", "weak_type sharding", fresh=False)
 def _convert(site: Site, new_dtype: str) -> Run:
-    library, old, new = site.library, site.ins[0].dtype, new_dtype
+    library, old_dtype, dtype = site.library, site.ins[0].dtype, new_dtype
     cast = library.cast
-    if new == "bool":
-        return (lambda x: x) if old == "bool" else lambda x: x != 0
-    if site.is_integer(new):
-        if site.kind(old) == "float":
-            return _saturating(site, old, new)
-        if new in library.wider:
-            return lambda x: library.wrapped(cast(x, new), new)
-        if old in library.wider and site.kind(new) == "int" and site.bits(new) < 64:
-            half, most = 2 ** (site.bits(new) - 1), 2 ** site.bits(new) - 1
-            return lambda x: cast(((x + half) & most) - half, new)
-    return lambda x: cast(x, new)
+    if dtype == "bool":
+        return (lambda x: x) if old_dtype == "bool" else lambda x: x != 0
+    if site.is_integer(dtype):
+        if site.kind(old_dtype) == "float":
+            return _saturating(site, old_dtype, dtype)
+        if dtype in library.wider:
+            return lambda x: library.wrapped(cast(x, dtype), dtype)
+        if old_dtype in library.wider and site.kind(dtype) == "int" and site.bits(dtype) < 64:
+            half_range, bit_mask = 2 ** (site.bits(dtype) - 1), 2 ** site.bits(dtype) - 1
+            return lambda x: cast(((x + half_range) & bit_mask) - half_range, dtype)
+    return lambda x: cast(x, dtype)
 
 
 def _saturating(site: Site, old: str, new: str) -> Run:
@@ -229,26 +229,26 @@ def _saturating(site: Site, old: str, new: str) -> Run:
     """
     library = site.library
     cast, where = library.cast, library.function("where")
-    least, most = site.edges(new)
-    wide = "float64" if site.bits(old) == 64 or site.bits(new) > 16 else "float32"
-    whole = "int64" if site.bits(new) < 64 else new
-    ends = library.full((), least, whole), library.full((), most, whole)
-    zero = library.full((), 0.0, wide)
+    low, high = site.edges(new)
+    wide_dtype = "float64" if site.bits(old) == 64 or site.bits(new) > 16 else "float32"
+    int_dtype = "int64" if site.bits(new) < 64 else new
+    limits = library.full((), low, int_dtype), library.full((), high, int_dtype)
+    zero = library.full((), 0.0, wide_dtype)
 
     def run(x: AnyArray) -> Any:
-        x = cast(x, wide)
-        inside = cast(where((x > least) & (x < most), x, zero), whole)
-        return cast(where(x >= most, ends[1], where(x <= least, ends[0], inside)), new)
+        x = cast(x, wide_dtype)
+        in_range = cast(where((x > low) & (x < high), x, zero), int_dtype)
+        return cast(where(x >= high, limits[1], where(x <= low, limits[0], in_range)), new)
 
     return run
 
 
 @rule("bitcast_convert_type", fresh=False)
 def _bitcast(site: Site, new_dtype: str) -> Run:
-    bitcast, old = site.library.bitcast, site.ins[0].dtype
-    if site.bits(old) != site.bits(new_dtype):
-        raise NotImplementedError(f"{old} and {new_dtype} have different numbers of bits")
-    return lambda x: bitcast(x, old, new_dtype)
+    bitcast, old_dtype = site.library.bitcast, site.ins[0].dtype
+    if site.bits(old_dtype) != site.bits(new_dtype):
+        raise NotImplementedError(f"{old_dtype} and {new_dtype} have different numbers of bits")
+    return lambda x: bitcast(x, old_dtype, new_dtype)
 
 
 rule("copy copy_p stop_gradient", fresh=False)(lambda site: lambda x: x)

@@ -17,24 +17,24 @@ PARITY = 0x1BD11BDA
 def _threefry(site: Site) -> Run:
     library, broadcast, shape = site.library, site.xp.broadcast_to, site.shape
 
-    def number(value: int) -> Any:
+    def constant(value: int) -> Any:
         return library.full((), value, "uint32")
 
-    def wrapped(x: AnyArray) -> Any:
+    def wrap(x: AnyArray) -> Any:
         return library.wrapped(x, "uint32")
 
-    parity, rounds = number(PARITY), [number(index) for index in range(6)]
-    turns = [[(number(n), number(32 - n)) for n in row] for row in ROTATIONS]
+    parity, round_numbers = constant(PARITY), [constant(round_index) for round_index in range(6)]
+    rotations = [[(constant(shift), constant(32 - shift)) for shift in row] for row in ROTATIONS]
 
     def run(first: Any, second: Any, x: AnyArray, y: AnyArray) -> Any:
-        keys = first, second, first ^ second ^ parity
-        x, y = wrapped(x + first), wrapped(y + second)
-        for index in range(5):
-            for left, right in turns[index % 2]:
-                x = wrapped(x + y)
-                y = x ^ wrapped(y << left) ^ (y >> right)
-            x = wrapped(x + keys[(index + 1) % 3])
-            y = wrapped(y + keys[(index + 2) % 3] + rounds[index + 1])
+        key_words = first, second, first ^ second ^ parity
+        x, y = wrap(x + first), wrap(y + second)
+        for round_index in range(5):
+            for left_shift, right_shift in rotations[round_index % 2]:
+                x = wrap(x + y)
+                y = x ^ wrap(y << left_shift) ^ (y >> right_shift)
+            x = wrap(x + key_words[(round_index + 1) % 3])
+            y = wrap(y + key_words[(round_index + 2) % 3] + round_numbers[round_index + 1])
         return [broadcast(x, shape), broadcast(y, shape)]
 
     return run

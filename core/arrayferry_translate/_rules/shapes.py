@@ -14,8 +14,8 @@ from ._rule import Run, Site, rule
 
 def along(axis: int, places: Iterable[Any]) -> Run:
     """Return a function that splits an array into a list of parts, one for each index or slice along `axis`."""
-    parts = [(*(slice(None),) * axis, place, ...) for place in places]
-    return lambda x: [x[part] for part in parts]
+    part_indices = [(*(slice(None),) * axis, place, ...) for place in places]
+    return lambda x: [x[part_index] for part_index in part_indices]
 
 
 def _joined(join: Run, axis: int) -> Run:
@@ -44,11 +44,11 @@ rule("empty empty2", "dtype shape out_sharding memory_space")(
 @rule("broadcast_in_dim", "sharding", fresh=False)
 def _broadcast(site: Site, broadcast_dimensions: tuple[int, ...], shape: tuple[int, ...]) -> Run:
     xp, old_shape = site.xp, site.ins[0].shape
-    lengths = dict(zip(broadcast_dimensions, old_shape, strict=True))
-    between = tuple(lengths.get(axis, 1) for axis in range(len(shape)))
-    if between == old_shape:
+    axis_lengths = dict(zip(broadcast_dimensions, old_shape, strict=True))
+    expanded_shape = tuple(axis_lengths.get(axis, 1) for axis in range(len(shape)))
+    if expanded_shape == old_shape:
         return lambda x: xp.broadcast_to(x, shape)
-    return lambda x: xp.broadcast_to(xp.reshape(x, between), shape)
+    return lambda x: xp.broadcast_to(xp.reshape(x, expanded_shape), shape)
 
 
 @rule("reshape", "sharding", fresh=False)
@@ -62,8 +62,8 @@ def _reshape(site: Site, dimensions: Any, new_sizes: tuple[int, ...]) -> Run:
 @rule("slice", fresh=False)
 def _slice(site: Site, limit_indices: Any, start_indices: Any, strides: Any) -> Run:
     steps = strides or (1,) * len(start_indices)
-    part = tuple(map(slice, start_indices, limit_indices, steps))
-    return lambda x: x[part]
+    slices = tuple(map(slice, start_indices, limit_indices, steps))
+    return lambda x: x[slices]
 
 
 @rule("iota", "sharding", fresh=False)
@@ -88,29 +88,29 @@ def padded(library: Any, old_shape: Sequence[int], config: Sequence[tuple[int, i
     """
     if not any(map(any, config)):
         return lambda x, value: x
-    if library.records and not any(inner for *_, inner in config):
-        lows, highs = ([ends[n] for ends in config] for n in range(2))
+    if library.records and not any(between for *_, between in config):
+        lows, highs = ([triple[n] for triple in config] for n in range(2))
         return partial(library.native.pad, ends=[*lows, *highs])
     xp = library.xp
-    shape: tuple[int, ...] = ()
+    new_shape: tuple[int, ...] = ()
     source: tuple[slice, ...] = ()
-    place: tuple[slice, ...] = ()
-    for old, (low, high, inner) in zip(old_shape, config, strict=True):
-        step = inner + 1
-        new = low + old + max(0, old - 1) * inner + high
-        # first:last are the elements that are not cropped, and start:end:step their new positions
-        first, last = max(0, -(low // step)), min(old, (new - 1 - low) // step + 1)
-        start, end = low + first * step, low + (last - 1) * step + 1
-        if last <= first:
-            first = last = start = end = 0
-        source, place = (*source, slice(first, last)), (*place, slice(start, end, step))
-        shape = (*shape, new)
+    target: tuple[slice, ...] = ()
+    for length, (low, high, between) in zip(old_shape, config, strict=True):
+        step = between + 1
+        total = low + length + max(0, length - 1) * between + high
+        # src_start:src_stop are the elements that are not cropped, and start:end:step their new positions
+        src_start, src_stop = max(0, -(low // step)), min(length, (total - 1 - low) // step + 1)
+        start, end = low + src_start * step, low + (src_stop - 1) * step + 1
+        if src_stop <= src_start:
+            src_start = src_stop = start = end = 0
+        source, target = (*source, slice(src_start, src_stop)), (*target, slice(start, end, step))
+        new_shape = (*new_shape, total)
 
     def run(x: AnyArray, value: AnyTree) -> Any:
-        filled = xp.asarray(xp.broadcast_to(value, shape), copy=True)
+        filled = xp.asarray(xp.broadcast_to(value, new_shape), copy=True)
         if hasattr(filled, "at"):  # arrays of JAX cannot be written to
-            return filled.at[place].set(x[source])
-        filled[place] = x[source]
+            return filled.at[target].set(x[source])
+        filled[target] = x[source]
         return filled
 
     return run
