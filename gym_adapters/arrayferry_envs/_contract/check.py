@@ -420,7 +420,10 @@ def _result(env: CheckedEnv, method: str, rng: Any, pair: tuple[Any, Any], param
     if method == "reset":
         return env.reset(rng, env.n, params)
     if method == "step":
-        results = env.step(rng, state, env.clip(action), params)
+        action = env.clip(action)
+        if env.backend.name == "numpy":
+            action = map_arrays(_frozen, action)  # clipping may have made new arrays
+        results = env.step(rng, state, action, params)
         return tuple(part for part in results if part is not None)
     return (env.observe if method == "observe" else env.inform)(state, params)
 

@@ -127,7 +127,9 @@ class Stepping:
             observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
             obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
-            policy = self._made(obs_library, observation)
+            # a single environment is converted to NumPy, but its policy gets its own library
+            env_library = envs.envs[0].env_backend if isinstance(envs, _BatchOfOne) else obs_library
+            policy = self._made(env_library, observation)
             # with a policy state, observations are copied, since the state may contain observations
             # that the next step would overwrite
             copies_obs = None if self._run.policy_state is None else True
@@ -153,9 +155,9 @@ class Stepping:
                     episodes.begin(began)
                     yield None
 
-    def _made(self, obs_library: af.Backend, observation: AnyTree) -> LibraryPolicy:
-        """Return the `LibraryPolicy` with loaded parameters. The default library is that of the observations."""
-        run, library, n = self._run, self._library or obs_library, self.envs.num_envs
+    def _made(self, env_library: af.Backend, observation: AnyTree) -> LibraryPolicy:
+        """Return the `LibraryPolicy` with loaded parameters. The default library is that of the environment."""
+        run, library, n = self._run, self._library or env_library, self.envs.num_envs
         device = _device(library, run.policy, run.policy_params, observation)
         policy = make_policy(run.policy, library, (self._seed,), n, run.policy_state, device)
         policy.load(run.policy_params)

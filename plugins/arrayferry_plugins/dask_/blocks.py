@@ -208,7 +208,7 @@ def _check(client: Any, which: str) -> None:
     """
     if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
         raise OptionError(
-            f"{which} is not a client of Dask, but {client!r:.80}",
+            f"{which}{client!r:.80} is not a client of Dask",
             remedy="Pass a distributed.Client, or the address of a scheduler.",
         )
     if client.asynchronous:

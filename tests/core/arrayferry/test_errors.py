@@ -26,7 +26,7 @@ FUNCTIONS = [
     (lambda: extending.map_arrays(extending.refuse_more_than_values, {"a": np.ma.array([1], mask=[True])}), af.ConversionError, r"mask would be lost.*\['a'\]"),
     (lambda: extending.call_backend(faulty(to_numpy=raising), "to_numpy", 3), af.ContractError, r"to_numpy\(\) of the backend 'boxes' raised"),
     (lambda: extending.call_backend(faulty(to_numpy=raising, is_out_of_memory=lambda *_: True), "to_numpy", 3), Exception, "^a fault"),
-    (lambda: extending.cast_checked(np.array([300]), np.dtype("int8"), "x"), af.NarrowingError, "x holds 300"),
+    (lambda: extending.cast_checked(np.array([300]), np.dtype("int8"), "x"), af.NarrowingError, "x contains 300"),
     (lambda: extending.flatten_by(CYCLE, af.registry.kind), af.StructureError, "contains itself"),
     (lambda: extending.target_dtype(np.dtype("complex64"), faulty(dtypes=lambda self: {"float32"}), "allow"), af.UnsupportedDtypeError, "complex64"),
     (lambda: extending.target_dtype(np.dtype("int64"), faulty(dtypes=lambda self: {"int32"}), "forbid"), af.NarrowingError, "forbidden"),

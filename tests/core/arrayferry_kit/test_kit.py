@@ -192,7 +192,7 @@ CONTRACTS = {
             "memory_is_as_stated", words,
         )
         for array, says, words in (
-            (Array, "writable", r"written to by array.* Define write\(array, value\)"),
+            (Array, "writable", r"written to by array.* Define write\(self, array, value\)"),
             (Settable, "immutable", r"memory is 'immutable', but write\(\) changed an array"),
         )
     },

@@ -97,7 +97,7 @@ def test_64_bits_are_checked():
     found = run(torch.tensor([1, 2]))
     assert found.dtype == torch.int32
     assert found.tolist() == [2, 3]
-    with pytest.raises(af.NarrowingError, match="argument number 0 holds 1099511627776"):
+    with pytest.raises(af.NarrowingError, match="argument number 0 contains 1099511627776"):
         run(torch.tensor([2**40]))
     assert run(torch.ones(2, dtype=torch.float64)).dtype == torch.float32
 

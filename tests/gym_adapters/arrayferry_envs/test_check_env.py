@@ -224,6 +224,18 @@ def test_mistakes_are_named(method, function, words, libraries):
     assert problem.place in str(problem)
 
 
+def test_an_action_that_is_clipped_must_not_be_changed():
+    class Halves(Right):
+        action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+        def step(self, xp, rng, state, action, params):
+            action *= 0.5
+            return super().step(xp, rng, state, action[:, 0], params)
+
+    (problem,) = check_functional_env(Halves, ["numpy"])
+    assert "changes an array in place" in problem.what
+
+
 def stepping(change, limit=None, rewards=()):
     """Return an environment in which a function changes the state, the reward and the end of a step."""
 

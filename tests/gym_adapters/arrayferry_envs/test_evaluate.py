@@ -133,8 +133,9 @@ def test_a_single_environment_is_not_switched_to_another_library():
         gym.wrappers.OrderEnforcing(Stops().make(xp="torch")),
         gym.wrappers.OrderEnforcing(arrayferry_gym.JaxToTorch(Stops().make(xp="jax"))),
     ):
-        results = evaluate(env, policy("torch"), policy_params=WEIGHTS, policy_xp="torch")
-        assert results.lengths.tolist() == [[3]]
+        for options in ({"policy_xp": "torch"}, {}):
+            results = evaluate(env, policy("torch"), policy_params=WEIGHTS, **options)
+            assert results.lengths.tolist() == [[3]]
         assert type(env.reset(seed=0)[0]) is torch.Tensor
 
 

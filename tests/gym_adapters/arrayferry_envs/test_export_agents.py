@@ -442,7 +442,7 @@ def test_logits_and_missing_variables_are_told(tmp_path):
         export(None, policy=flax.linen.Dense(2), **options)
     statistics = {"obs_rms": {"count": 10.5, "mean": [0.0] * 4, "var": [1.0] * 4}}
     options |= {"kernels": [kernels.NormalizeObservation()], "wrapper_state": statistics}
-    with pytest.raises(af.OptionError, match='"count", a whole number'):
+    with pytest.raises(af.OptionError, match='a whole number as "count"'):
         export(None, policy=torch.nn.Linear(4, 2), **options)
 
 
