@@ -20,10 +20,12 @@ class AutodiffTests:
 
     def test_gradients_cross(self: Any) -> None:
         """Gradients and second derivatives cross to and from every other library that supports gradients."""
-        mine = self.tested
-        if isinstance(mine, Backend) and autodiff_of(mine) is not None and self._has("float32"):
+        tested = self.tested
+        if isinstance(tested, Backend) and autodiff_of(tested) is not None and self._has("float32"):
             other_backends = [other for other in self._others() if autodiff_of(other) is not None]
-            pairs = [pair for other in other_backends for pair in ((mine, other), (other, mine))]
+            pairs = [
+                pair for other in other_backends for pair in ((tested, other), (other, tested))
+            ]
             self.every(partial(self._check_gradients, *pair) for pair in pairs)
 
     def _check_gradients(self: Any, inner: Backend, outer: Backend) -> None:

@@ -231,9 +231,9 @@ class SourceContract(LayerTests, Runner):
 
     def test_to_numpy(self) -> None:
         """Repeated calls of `to_numpy` return equal values, and share memory as `to_numpy_shares` states."""
-        mine, shares = self.tested, self.tested.to_numpy_shares
-        ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
-        call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")
+        tested, shares = self.tested, self.tested.to_numpy_shares
+        ends, promise = (tested, registry.backend("numpy")), f"to_numpy_shares is {shares}"
+        call = Call("to_numpy()", one_by_one(tested.to_numpy), *ends, shares, promise, "to_numpy")
         for dtype in map(np.dtype, self.dtypes):
             cases = [("new", sample(dtype, shape)) for shape in self.shapes]
             cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]

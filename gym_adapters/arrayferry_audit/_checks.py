@@ -219,8 +219,8 @@ def _always_moves(run: Run) -> bool:
     usual_acts = {digest(_action(call, row)) for _, call, row in run.usual}
     # if all of many episodes end with one action, and other actions occur inside episodes, that action ends episodes
     ends_episodes = len({*last_acts}) == 1 < len(usual_acts) and len(last_acts) > 20
-    is_accidental = len({*last_acts}) == len(last_acts) > 1 or not usual_acts.isdisjoint(last_acts)
-    return bool(np.all(has_moved)) and is_accidental and not ends_episodes
+    ends_by_chance = len({*last_acts}) == len(last_acts) > 1 or not usual_acts.isdisjoint(last_acts)
+    return bool(np.all(has_moved)) and ends_by_chance and not ends_episodes
 
 
 def _zeros_are_usual(run: Run) -> bool:

@@ -77,6 +77,6 @@ class RandomTests:
         return self.ask("make_rng", *arguments, of=maker, duty=expected_type)
 
     def _drawn(self: Any, name: str, seed: int) -> Any:
-        mine, draw = self.tested, getattr(self._rng(seed), name)
-        parameters = [mine.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
-        return np.stack([np.asarray(mine.to_numpy(draw(_SHAPE, *parameters))) for _ in range(2)])
+        tested, draw = self.tested, getattr(self._rng(seed), name)
+        parameters = [tested.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
+        return np.stack([np.asarray(tested.to_numpy(draw(_SHAPE, *parameters))) for _ in range(2)])

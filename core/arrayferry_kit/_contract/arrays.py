@@ -62,14 +62,18 @@ class BackendTests(Runner):
 
         Otherwise, return a call of `convert` with this option `copy`, which uses the method.
         """
-        mine, numpy = self.tested, registry.backend("numpy")
-        ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
+        tested, numpy = self.tested, registry.backend("numpy")
+        ends = {
+            "from_numpy": (numpy, tested),
+            "to_numpy": (tested, numpy),
+            "copy": (tested, tested),
+        }
         source, target = ends[method]
-        shares = getattr(mine, f"{method}_shares", False)
+        shares = getattr(tested, f"{method}_shares", False)
         promise = f"{method}_shares is {shares}" if method != "copy" else "a copy"
         if copy == "stated":
             device_args = [None] if method == "from_numpy" else []
-            function = one_by_one(lambda x: getattr(mine, method)(x, *device_args))
+            function = one_by_one(lambda x: getattr(tested, method)(x, *device_args))
             return Call(f"{method}()", function, source, target, shares, promise, method)
         function = one_by_one(partial(convert, to=target, copy=copy))
         name, shares = f"{method}() by convert(copy={copy})", None if copy is None else not copy

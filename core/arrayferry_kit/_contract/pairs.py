@@ -26,8 +26,8 @@ class PairTests(BackendTests):
     @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
     def test_many_at_once(self, method: str) -> None:
         """A method for many arrays returns their values, in order. Results of `compute` own their memory."""
-        mine = self.tested
-        call = Call(f"{method}()", getattr(mine, method), mine, None)
+        tested = self.tested
+        call = Call(f"{method}()", getattr(tested, method), tested, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]
         few_arrays = [sample(self._usual(), shape) for shape in SHAPES]
         many_arrays = [sample(d, shape, 1) for d in dtypes[:6] for shape in (*SHAPES, CUBE)]
@@ -35,7 +35,7 @@ class PairTests(BackendTests):
         for values in (few_arrays, few_arrays[:1], [], many_arrays, shifted_arrays):
             arguments = [self._given(x) for x in values]
             ys = self.run(call, *arguments)
-            if method == "compute" and overrides(mine, Backend.compute):
+            if method == "compute" and overrides(tested, Backend.compute):
                 for y in (y for y in ys if isinstance(y, np.ndarray)):
                     label = "compute(): returned a read-only array instead of a writable one"
                     assert y.flags.writeable, label
@@ -46,14 +46,14 @@ class PairTests(BackendTests):
 
     def test_dlpack(self) -> None:
         """Arrays on the CPU are exported and loaded by DLPack, if "cpu" is in `dlpack.kinds`."""
-        mine, dlpack = self.tested, self.tested.dlpack
+        tested, dlpack = self.tested, self.tested.dlpack
         if dlpack is None or "cpu" not in dlpack.kinds:
             return
         round_trip = one_by_one(lambda x: dlpack.load(dlpack.export(x)))
         for argument in self._in_layouts(sample(self._usual(), CUBE)):
             if not runs_backwards(argument.x):
                 self.ask("dlpack.export", argument.x, case=argument.case)
-                self.run(Call("dlpack.load(dlpack.export())", round_trip, mine, mine), argument)
+                self.run(Call("dlpack.load(dlpack.export())", round_trip, tested, tested), argument)
 
     def test_dtypes_are_named(self) -> None:
         """`dlpack.dtype_of` returns the name of the dtype of an array, if the backend has `dlpack`."""
@@ -72,15 +72,17 @@ class PairTests(BackendTests):
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a list are converted to every other backend and back, with equal values."""
-        mine, values = self.tested, sample(self._usual(), CUBE)
+        tested, values = self.tested, sample(self._usual(), CUBE)
         arguments = [self._given(values), *islice(self._in_layouts(values), 1)]
         for other in self._others():
-            call_out = Call(f"convert() to {other.name}", partial(convert, to=other), mine, other)
+            call_out = Call(f"convert() to {other.name}", partial(convert, to=other), tested, other)
             ys = [
                 (argument.case, y)
                 for argument, y in zip(arguments, self.run(call_out, *arguments), strict=True)
             ]
-            call_in = Call(f"convert() from {other.name}", partial(convert, to=mine), other, mine)
+            call_in = Call(
+                f"convert() from {other.name}", partial(convert, to=tested), other, tested
+            )
             self.run(call_in, *(Given(y, self.values_of(other, y), case) for case, y in ys))
 
     def test_conversions_do_not_warn(self) -> None:
@@ -100,11 +102,15 @@ class DirectTests(BackendTests):
 
     def test_direct_converters_match_the_general_path(self) -> None:
         """Direct converters return equal values for one or many arrays, in any layout, with and without `copy=True`."""
-        mine, backends = self.tested.name, registry.backends()
+        tested_name, backends = self.tested.name, registry.backends()
         checks = []
         for direct in registry.catalog.converters:
             names = direct.source, direct.target
-            ends = [backends[name] for name in names if name in backends] if mine in names else []
+            ends = (
+                [backends[name] for name in names if name in backends]
+                if tested_name in names
+                else []
+            )
             if len(ends) == 2 and all(end.problem() is None for end in ends):
                 device_kinds = {str(name).partition(":")[0] for name in ends[1].devices.names()}
                 if direct.source_device == "cpu" and direct.target_device in device_kinds:

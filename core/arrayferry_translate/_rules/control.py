@@ -69,7 +69,7 @@ def _scan(
     library: Any = site.library
     body, stack, full = site.bind(jaxpr), site.xp.stack, library.full
     row_order = range(length)[:: -1 if reverse else 1]
-    carried_end, row_specs = num_consts + num_carry, site.outs[num_carry:]
+    carried_end, stacked_specs = num_consts + num_carry, site.outs[num_carry:]
 
     def run(*arrays: AnyTree) -> Any:
         body_consts, carry, xs = (
@@ -86,7 +86,11 @@ def _scan(
             outputs = body([*body_consts, *carry, *(x[row_index, ...] for x in xs)])
             carry, rows[row_index] = outputs[:num_carry], outputs[num_carry:]
         if not rows:
-            return carry + [full(spec.shape, 0, spec.dtype) for spec in row_specs]
-        return carry + [stack(column) for column in zip(*rows, strict=True)] if row_specs else carry
+            return carry + [full(spec.shape, 0, spec.dtype) for spec in stacked_specs]
+        return (
+            carry + [stack(column) for column in zip(*rows, strict=True)]
+            if stacked_specs
+            else carry
+        )
 
     return run
