@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 import arrayferry as af
+from arrayferry._utilities.options import mixed_seed, seed_of
 from arrayferry.typing import AnyTree
 from arrayferry_gym import from_simulator
 from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of
@@ -17,20 +20,24 @@ NO_LIMIT_S = 1e9
 """The length of an episode without a step limit, in seconds, as in mjlab's own configurations for playing."""
 
 
-class Resetting(VectorWrapper[Any, Any, Any]):
-    """A batch that resets its environments.
+class Tasks(VectorWrapper[Any, Any, Any]):
+    """A batch of a task of mjlab as a vector environment of Gymnasium.
 
-    mjlab itself resets in the step that ends an episode, but then loses the last observation.
+    mjlab itself resets in the step that ends an episode, but then loses the last observation, so this class resets. A
+    seed makes a new simulation, since a task draws constants when it is made, and its curriculum changes it.
 
     Args:
-        envs: the batch, in DISABLED mode.
-        autoreset_mode: SAME_STEP, or NEXT_STEP for a batch of one environment.
+        env: the simulation, made with `auto_reset=False`.
+        autoreset_mode: when environments are reset after an episode. NEXT_STEP is only for a batch of one environment.
+        group: the group of observations to return, or None for a dict of all groups.
     """
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], autoreset_mode: AutoresetMode) -> None:
-        super().__init__(envs)
-        self.metadata = {**envs.metadata, "autoreset_mode": autoreset_mode}
-        self._same_step = RULES[autoreset_mode].same_step
+    def __init__(self, env: Any, autoreset_mode: AutoresetMode, group: str | None) -> None:
+        self._task, self._cfg, self._group = env, copy.deepcopy(env.cfg), group
+        super().__init__(from_simulator(env, group=group))
+        self.metadata = {**self.env.metadata, "autoreset_mode": autoreset_mode}
+        self.max_episode_steps = env.max_episode_length
+        self._rule = RULES[autoreset_mode]
         self._no_reward: Any = None  # rewards of 0, if the next step only resets
 
     def reset(
@@ -38,7 +45,19 @@ class Resetting(VectorWrapper[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`."""
         self._no_reward = None
+        seeds = seed_of(seed, self.num_envs)
+        number = mixed_seed("environments", seeds) if isinstance(seeds, list) else seeds
+        if number is not None:
+            self._make_anew(int(np.random.SeedSequence(number).generate_state(1)[0] >> 1))
         return self.env.reset(seed=seed, options=options)
+
+    def _make_anew(self, seed: int) -> None:
+        """Replace the simulation by a new one, whose constants the seed determines."""
+        old, cfg = self._task, copy.deepcopy(self._cfg)
+        cfg.seed = seed
+        self._task = type(old)(cfg, old.device, old.render_mode)
+        self.env = from_simulator(self._task, group=self._group)
+        old.close()
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
@@ -47,12 +66,13 @@ class Resetting(VectorWrapper[Any, Any, Any]):
             return observations, rewards, rewards.bool(), rewards.bool(), infos
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = terminated | truncated
-        if ended.any() and self._same_step:
-            final_infos = Episodes.final_infos(observations, infos, ended)
-            observations, infos = self.env.reset(options={"reset_mask": ended})
-            infos = infos | final_infos
-        elif ended.any():
-            self._no_reward = torch.zeros_like(rewards)
+        if self._rule.by_itself and ended.any():
+            if self._rule.same_step:
+                final = Episodes.final_infos(observations, infos, ended)
+                observations, infos = self.env.reset(options={"reset_mask": ended})
+                infos = infos | final
+            else:
+                self._no_reward = torch.zeros_like(rewards)
         return observations, rewards, terminated, truncated, infos
 
 
@@ -67,11 +87,10 @@ def load(
     *,
     autoreset_mode: AutoresetMode,
     max_episode_steps: Any = 0,
-    seed: int | None = None,
     play: bool = False,
     group: str | None = None,
     simulation_device: str | None = None,
-) -> VectorEnv[Any, Any, Any]:
+) -> Tasks:
     """Make a batch of a task.
 
     Args:
@@ -79,7 +98,6 @@ def load(
         num_envs: the number of environments.
         autoreset_mode: SAME_STEP, DISABLED, or for a batch of one environment also NEXT_STEP.
         max_episode_steps: the step limit, None for no limit, or 0 for the limit of the task.
-        seed: seeds the constants that the task draws when it is made. `reset(seed=)` does not draw them again.
         play: whether to use the configuration in which mjlab plays the task.
         group: the group of observations to return, such as "actor", or None for a dict of all groups.
         simulation_device: the device of the simulation. None means "cuda:0", or "cpu" if PyTorch finds no GPU.
@@ -87,7 +105,6 @@ def load(
     mode = _mode_for(num_envs, autoreset_mode)
     cfg = import_module("mjlab.tasks.registry").load_env_cfg(name, play=play)
     cfg.scene.num_envs, cfg.auto_reset = num_envs, False
-    cfg.seed = cfg.seed if seed is None else seed
     if max_episode_steps != 0:
         step_s = cfg.sim.mujoco.timestep * cfg.decimation
         # half a step less, because mjlab rounds the number of steps up
@@ -114,7 +131,7 @@ def adapt(
     env: Any,
     autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
     group: str | None = None,
-) -> VectorEnv[Any, Any, Any]:
+) -> Tasks:
     """Convert a simulation that was made with `auto_reset=False` to a vector environment of Gymnasium."""
     mode = _mode_for(env.num_envs, autoreset_mode)
     if env.cfg.auto_reset:
@@ -122,7 +139,4 @@ def adapt(
             f"{env!r:.80} resets by itself, and then loses the last observations of episodes",
             remedy="Make it with auto_reset=False in its configuration.",
         )
-    envs: Any = from_simulator(env, group=group)
-    envs = Resetting(envs, mode) if RULES[mode].by_itself else envs
-    envs.max_episode_steps = env.max_episode_length
-    return envs  # type: ignore[no-any-return]
+    return Tasks(env, mode, group)

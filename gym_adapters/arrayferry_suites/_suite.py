@@ -89,7 +89,7 @@ SUITES = [
                  env_types=["navix.environments.environment.Environment"]),
     BuiltInSuite("envpool", "envpool", gives="vector", seeds="construction", pickles=False,
                  env_types=["envpool.python.envpool.EnvPoolMixin"]),
-    BuiltInSuite("mjlab", "mjlab", gives="vector", pickles=False,
+    BuiltInSuite("mjlab", "mjlab", gives="vector", seeds="construction", pickles=False,
                  env_types=["mjlab.envs.manager_based_rl_env.ManagerBasedRlEnv"]),
     BuiltInSuite("ale", "ale_py", gives="vector", pickles=False),
     BuiltInSuite("gymnasium", "gymnasium", gives="env",
