@@ -224,7 +224,7 @@ class TracedValueError(ConversionError, TypeError):
 
 
 class UnsupportedDtypeError(ConversionError, TypeError):
-    """The target has no dtype of the same kind as the dtype of the array.
+    """The target has no dtype of the same kind as the dtype of the array, or its device lacks the array's dtype.
 
     Attributes:
         dtype: the name of the source's dtype.

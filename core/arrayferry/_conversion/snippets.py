@@ -55,7 +55,11 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
         return CodeSnippet(inline, many, object_test)
     # this expression is true if the converter handles the array
     test = "({y} := {convert}({x})) is not NotImplemented"
-    return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
+    inline = direct.inline or Inline(test, "{y}", {"convert": direct.one})
+    # built-in converters raise an error for an object array, so they need no test
+    own_test = "" if direct.trusted else object_test
+    inline = inline._replace(test=" and ".join(filter(None, (own_test, inline.test))))
+    return CodeSnippet(inline, direct.many, own_test)
 
 
 def _one_or_route(pair: Pair) -> Callable[[Any], Any]:

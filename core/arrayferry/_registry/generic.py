@@ -74,7 +74,11 @@ class GenericDevices(Devices):
         return "cpu" if device_text in ("cpu", "cpu_device", "cpu:0") else device_text
 
     def move(self, x: AnyArray, device: Device) -> Any:
-        return x.to_device(self.object_of(device))
+        try:
+            return x.to_device(self.object_of(device))
+        except (TypeError, ValueError) as error:
+            self.refuse_dtype(dtype_name(x.dtype), device, error)
+            raise
 
     def object_of(self, device: Device) -> Any:
         """Return the device object of the library for a name, or `device` itself if no device has this name."""
@@ -83,12 +87,37 @@ class GenericDevices(Devices):
         own_devices: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
         return next((own for own in own_devices if self.name_of(own) == device), device)
 
+    def dtypes(self, **device_option: Any) -> frozenset[str]:
+        """Return the names of the dtypes of `device`, a device object, or of the default device if it is left out."""
+        standard_names = STANDARD_DTYPES - {"float16"}
+        names = _info(
+            self.xp, lambda info: frozenset(info.dtypes(kind=None, **device_option)), standard_names
+        )
+        return names | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
+
+    def refuse_dtype(self, dtype: str, device: Device, error: Exception) -> None:
+        """Raise an `UnsupportedDtypeError` if the namespace says that a device lacks a dtype.
+
+        Args:
+            dtype: the name of the dtype of an array.
+            device: the device, as `object_of` accepts it, or None for the default device.
+            error: the error that the library raised for the array. It becomes the cause.
+        """
+        own_device = self.object_of(device)
+        if device is not None and dtype not in self.dtypes(device=own_device):
+            raise UnsupportedDtypeError(
+                f"the device {self.name_of(own_device)!r} of {self.xp.__name__} has no {dtype}",
+                remedy="Cast the array to a dtype of this device first, or pass another device.",
+                dtype=dtype,
+            ) from error
+
 
 class GenericBackend(Backend):
     """An Array API library, used only through its namespace."""
 
     memory = "unknown"
     array_types = ()
+    devices: GenericDevices
 
     def __init__(self, namespace: ModuleType) -> None:
         self.xp: Any = namespace
@@ -125,13 +154,17 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
-        devices: Any = self.devices
+        devices = self.devices
         device_chosen = device is not None and devices.can_choose
         device_option = {"device": devices.object_of(device)} if device_chosen else {}
         source_dtype = x.dtype.name
         # without an explicit dtype, some libraries choose another dtype, as MLX does for float64
         dtype = getattr(self.xp, source_dtype, None)
-        y = self.xp.asarray(x, dtype=dtype, **device_option)
+        try:
+            y = self.xp.asarray(x, dtype=dtype, **device_option)
+        except (TypeError, ValueError) as error:
+            devices.refuse_dtype(source_dtype, device, error)
+            raise
         dtype_differs = dtype_name(y.dtype) != source_dtype and (dtype is None or y.dtype != dtype)
         if dtype_differs or tuple(y.shape) != x.shape:
             raise UnsupportedDtypeError(
@@ -155,9 +188,7 @@ class GenericBackend(Backend):
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        standard_names = STANDARD_DTYPES - {"float16"}
-        names = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard_names)
-        return names | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
+        return self.devices.dtypes()
 
 
 def _restore(name: str) -> GenericBackend:

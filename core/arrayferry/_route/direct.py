@@ -119,6 +119,8 @@ class Direct:
     def _asked(self, cls: type) -> bool:
         try:
             return self.one is not None and bool(self.converter.takes(cls))
+        except MemoryError:  # not an answer, so it must not be cached
+            raise
         except Exception as error:
             _warn(
                 self.converter,

@@ -284,7 +284,8 @@ def refuse_more_than_values(x: AnyTree) -> None:
     if isinstance(x, numpy.recarray) and not _offers(x, "mask"):
         return  # `mask` may be a field of the records instead of a mask
     mask = numpy.asarray(getattr(x, "mask", False))
-    if mask.dtype == bool and mask.any():
+    # the mask of a structured array has a bool for each field, and only `count_nonzero` can read it
+    if mask.dtype == numpy.ma.make_mask_descr(mask.dtype) and numpy.count_nonzero(mask):
         raise ConversionError(
             f"a value of type {type_name(type(x))} has masked elements, so its mask would be lost",
             remedy="Fill the masked elements first, for example by x.filled(value), or convert its data and its mask.",

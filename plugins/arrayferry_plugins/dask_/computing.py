@@ -179,7 +179,8 @@ def read_values(values: AnyTree) -> Any:
     from arrayferry_plugins.numpy_ import NumpyBackend
 
     if isinstance(values, (np.ndarray, np.generic)):
-        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        # `count_nonzero` can also read the mask of a structured array, which `is_masked` cannot
+        if isinstance(values, np.ma.MaskedArray) and np.count_nonzero(np.ma.getmask(values)):
             first_call, reason = "dask.array.ma.filled(x, value)", ": its mask would be lost"
             raise refused("a Dask array of masked blocks", first_call, why=reason)
         return NumpyBackend().to_numpy(values)

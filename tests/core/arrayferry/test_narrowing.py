@@ -137,6 +137,27 @@ def test_unsupported(what, target):
     assert af.backend_of(kept[1]).name == target
 
 
+@pytest.mark.parametrize("source", ["numpy", "torch", "array_api_strict"])
+def test_a_device_that_lacks_a_dtype(source):
+    strict = pytest.importorskip("array_api_strict")
+    backend, device = af.registry.backend("array_api_strict"), "no_float64"
+    if device not in backend.devices.names():
+        pytest.skip("this version has no such device")
+    wide, narrow = (af.convert(np.ones(2, dtype), source) for dtype in ("f8", "f4"))
+    like = strict.ones(2, dtype=strict.float32, device=backend.devices.object_of(device))
+    words = (
+        r"device 'no_float64' of array_api_strict has no float64, at \[0\], .*pass another device"
+    )
+    for option in ({"to": "array_api_strict", "device": device}, {"like": like}):
+        caught = refused(af.UnsupportedDtypeError, words, [wide], **option)
+        assert (caught.dtype, type(caught.__cause__)) == ("float64", ValueError)
+        refused(af.UnsupportedDtypeError, words, [2.5], scalars="convert", **option)
+        kept, moved = af.convert([wide, narrow], unsupported="keep", **option)
+        assert kept is wide
+        assert moved.device == like.device
+    assert "float64" in str(af.convert(wide, "array_api_strict", device="cpu").dtype)
+
+
 @pytest.mark.parametrize("what", UNSUPPORTED)
 def test_dask_and_numpy_support_all(what):
     x = UNSUPPORTED[what]

@@ -249,6 +249,59 @@ def test_a_direct_converter_that_fails_is_named_and_not_used(register, fault):
         assert conversion([Box(X), Box(X)])[1].tolist() == [0, 1, 2]
 
 
+def test_memory_that_runs_out_is_no_answer_about_a_type(register):
+    answers = iter([MemoryError("none left"), True])
+    used = []
+
+    def takes(self, cls):
+        answer = next(answers)
+        if answer is not True:
+            raise answer
+        return answer
+
+    def convert(self, x, device=None, copy=None):
+        used.append(x)
+        return torch.from_numpy(x.values.copy())
+
+    conversion = to_torch(register, takes=takes, convert=convert)
+    with pytest.raises(MemoryError, match="none left"):
+        conversion(Box(X))
+    assert conversion(Box(X)).tolist() == [0, 1, 2]
+    assert len(used) == 1
+
+
+class DirectToBoxes(af.Converter):
+    source, target, types = "numpy", "boxes", ("numpy.ndarray",)
+
+    def convert(self, x, device=None, copy=None):
+        return Box(x.copy())
+
+
+FROM_NUMPY = {
+    "convert": {},
+    "inline": {"inline": inlined("", "{convert}({x})")},
+    "inline with a test": {"inline": inlined("{x}.ndim == 1", "{convert}({x})")},
+    "bind_many": {"bind_many": lambda self, options: lambda xs: [Box(x.copy()) for x in xs]},
+}
+
+
+@pytest.mark.parametrize("methods", FROM_NUMPY.values(), ids=FROM_NUMPY)
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: [X, x]])
+def test_a_direct_converter_is_given_no_objects(register, methods, wrap):
+    register(BoxBackend())
+    register(type("Direct", (DirectToBoxes,), methods)())
+    conversion, objects = af.converter("boxes"), np.array([None, None], object)
+    objects[0], objects[1] = X, {"x": X}
+    for value in (objects, X, objects):
+        for _ in range(4):
+            found = conversion(wrap(value))
+            found = found[-1] if isinstance(found, list) else found
+            if value is objects:
+                assert (type(found[0]), type(found[1]["x"])) == (Box, Box)
+            else:
+                assert type(found) is Box
+
+
 NOT_CONVERTED = [
     ("convert", raising),
     ("convert", lambda *args: NotImplemented),

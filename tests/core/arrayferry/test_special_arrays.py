@@ -118,6 +118,18 @@ def test_dask_arrays():
     refused(af.ConversionError, words, {"a": da.ones(2), "b": [masked]}, "torch")
 
 
+def test_a_mask_of_fields():
+    records = np.ma.array([(1, 2.0), (3, 4.0)], mask=[(False, False), (False, True)], dtype="i4,f8")
+    words = "masked elements, so its mask would be lost"
+    for masked in (records, records[1]):
+        refused(af.ConversionError, words, [masked], "dask")
+    assert af.convert(records[:1], "dask").compute().tolist() == [(1, 2.0)]
+    for chunks in (1, 2):
+        blocks = da.from_array(records, chunks=chunks, asarray=False)
+        refused(af.ConversionError, "masked blocks", [blocks], "numpy")
+        assert af.convert(blocks[:1], "numpy").tolist() == [(1, 2.0)]
+
+
 class Wrapping(torch.Tensor):
     """A tensor that is made of another one, as those of torchao and `DTensor` are."""
 

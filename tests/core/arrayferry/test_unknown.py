@@ -172,8 +172,10 @@ class Measured(ByArray):
     units = "m"
 
 
+MASKED_RECORDS = np.ma.array([(1, [2.0, 3.0])], mask=[(0, [0, 1])], dtype="i4,(2,)f8")
 LOST = {
     "mask": lambda: ByArray(np.ma.masked_array(VALUES, [1, 0, 0])),
+    "mask of a field": lambda: ByArray(MASKED_RECORDS),
     "own mask": Masked,
     "units": Measured,
     "no array of numbers": lambda: ByArray(np.array([None, "a"], object)),
@@ -184,7 +186,8 @@ LOST = {
 @pytest.mark.parametrize("what", LOST)
 def test_nothing_is_stripped_in_silence(what):
     value = LOST[what]()
-    refused(af.ConversionError, what.removeprefix("own "), [value], "numpy", unknown="convert")
+    words = what.removeprefix("own ").removesuffix(" of a field")
+    refused(af.ConversionError, words, [value], "numpy", unknown="convert")
     assert af.convert([value], "numpy")[0] is value
 
 
