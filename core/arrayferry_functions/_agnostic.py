@@ -32,8 +32,15 @@ from arrayferry.extending import (
 )
 from arrayferry.typing import AnyTree, Target
 
-from ._autodiff import HOOK, Differentiated, Flat, FlatFunction, autodiff_of
-from ._foreign_call import Expected, ForeignCall, any_traced, convert_arguments
+from ._autodiff import HOOK, Flat, FlatFunction, autodiff_of
+from ._foreign_call import (
+    Compiled,
+    Expected,
+    ForeignCall,
+    any_traced,
+    convert_arguments,
+    has_callback,
+)
 from ._wrapper import wrapper_of
 
 if TYPE_CHECKING:
@@ -190,7 +197,7 @@ class _Function:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.name: str
         self.name, self._function, self._inward, self._result_like = state
-        self._compiled: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
+        self._compiled: CostlyCache[Any, Compiled] = CostlyCache(MAX_KEPT)
         self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, self._function))
 
     def plain(self, args: Args, kwargs: Named, receiver: Args) -> Any:
@@ -255,23 +262,31 @@ class _Function:
         other_indices = [index for index, backend in enumerate(backends) if backend is not caller]
         caller_arrays = [arrays[index] for index in caller_indices]
         like, expected = self._result_like, None
-        if like is not None and any_traced(caller, caller_arrays):
+        if like is not None and any_traced(caller, caller_arrays) and has_callback(caller):
             example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
         # numbers are part of the layout, and so of the cache's keys: each would need a compilation
-        is_compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
+        is_compiled = (
+            refused is None
+            and expected is None
+            and not layout.has_numbers
+            and self._is_compiled(target)
+        )
         order = (*other_indices, *caller_indices)
+        receiver_leaves, restore, receiver_key = _receiver_parts(receiver, target, is_compiled)
+        function = _flat(self._function, inward, layout, order, restore)
+        if expected is not None and refused is None:
+            function = expected.ordered(function, inward)
+        others = [arrays[i] for i in other_indices], [paths[i] for i in other_indices]
         foreign_call = ForeignCall(
             self.name,
-            _flat(functools.partial(self._function, *receiver), inward, layout, order),
-            (target, layout, order, exact_key(receiver) if is_compiled and receiver else None),
+            function,
+            (target, layout, order, receiver_key),
             caller,
             inward,
             kept_conversion(caller, device=device_like(caller_arrays[0], caller)),
-            convert_arguments(
-                inward, [arrays[i] for i in other_indices], [paths[i] for i in other_indices]
-            ),
+            [*receiver_leaves, *convert_arguments(inward, *others)],
             [paths[index] for index in caller_indices],
             self._compiled if is_compiled else None,
             lambda _: expected,
@@ -314,11 +329,16 @@ def _positional(count: int) -> TreeSpec:
 
 def _is_compiled(function: Function, backend: Backend) -> bool:
     """Return whether a compiler of the backend's library, such as `jax.jit`, returned the function."""
+    return bool(_asked(backend, "compiles", function))
+
+
+def _asked(backend: Backend, method: str, value: AnyTree) -> Any:
+    """Call a method of the backend's `Autodiff` with a value. Return None if there is no `Autodiff`."""
     try:
         autodiff = autodiff_of(backend)
-        return autodiff is not None and autodiff.compiles(function)
+        return None if autodiff is None else getattr(autodiff, method)(value)
     except Exception as error:
-        raise_named(backend, "autodiff.compiles", error)
+        raise_named(backend, f"autodiff.{method}", error)
 
 
 def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
@@ -345,8 +365,35 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     return array, backend, has_columns
 
 
+Restore = Callable[[list[Any]], Args]
+"""Returns `(self,)` for a method, or `()` for a function. It accepts the arrays of `self` that are arguments."""
+
+
+def _receiver_parts(
+    receiver: Args, backend: Backend, is_compiled: bool
+) -> tuple[Sequence[Any], Restore, Any]:
+    """Return the arrays of a receiver that are arguments, a function that restores the receiver, and its key.
+
+    Args:
+        receiver: `(self,)` for a method, or `()` for a function.
+        backend: the backend of the function's library.
+        is_compiled: whether the function is compiled. If not, no arrays are arguments, and there is no key.
+    """
+    if not (receiver and is_compiled):
+        return (), lambda _: receiver, None
+    flattened = _asked(backend, "flatten", *receiver)
+    if flattened is None:
+        return (), lambda _: receiver, exact_key(receiver)
+    arrays, unflatten, key = flattened
+    return arrays, lambda arrays: (unflatten(arrays),), key
+
+
 def _flat(
-    function: Function, inward: Conversion, layout: TreeSpec, order: tuple[int, ...]
+    function: Function,
+    inward: Conversion,
+    layout: TreeSpec,
+    order: tuple[int, ...],
+    restore: Restore,
 ) -> FlatFunction:
     """Return a function that accepts a list of arrays, and calls `function` with them as its arguments.
 
@@ -354,16 +401,19 @@ def _flat(
         function: the function to call.
         inward: converts arrays to the function's library.
         layout: the structure of the arguments and keyword arguments of `function`.
-        order: for each array of the list, its index among the leaves of the layout.
+        order: for each array of the list after those of the receiver, its index among the leaves of the layout.
+        restore: restores the receiver from the first arrays of the list.
     """
     target, kind_of = inward.target, registry.catalog.kind
 
     def flat_function(arrays: list[Any]) -> Flat:
-        arrays_by_index = dict(zip(order, arrays, strict=True))
+        num_receiver_arrays = len(arrays) - len(order)
+        receiver = restore(arrays[:num_receiver_arrays])
+        arrays_by_index = dict(zip(order, arrays[num_receiver_arrays:], strict=True))
         args, kwargs = layout.unflatten([arrays_by_index[index] for index in range(len(order))])
         if inward.options.scalars == "convert":
             args, kwargs = inward((args, kwargs))
-        returned_arrays, result_layout = flatten(function(*args, **kwargs))
+        returned_arrays, result_layout = flatten(function(*receiver, *args, **kwargs))
         if not all(kind_of(y).is_array_of(target) for y in returned_arrays):
             returned_arrays = inward(returned_arrays)
         return Flat(returned_arrays, result_layout.unflatten)

@@ -11,7 +11,7 @@ is dL/dx + i dL/dy, as in PyTorch. JAX uses the conjugate of this number.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from arrayferry import Backend, registry
@@ -101,6 +101,15 @@ class Autodiff(Part):
     def compiles(self, function: Callable[..., Any]) -> bool:
         """Return whether a user's function is compiled, so that its gradient may be compiled too."""
         return False
+
+    def flatten(self, value: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Hashable] | None:
+        """Flatten the `self` of a compiled method, as the compiler flattens an argument.
+
+        Returns:
+            The arrays in `value`, a function that returns `value` with other arrays, and a key for all else in `value`.
+            None if the compiler does not flatten `value`. The method is then compiled separately for each `self`.
+        """
+        return None
 
     @abstractmethod
     def vjp(

@@ -14,8 +14,10 @@ from arrayferry import (
     OptionError,
     Options,
     TracedValueError,
+    TreeSpec,
     fit_dtype,
     flatten,
+    registry,
 )
 from arrayferry._utilities.cache import CostlyCache
 from arrayferry._utilities.text import short_repr
@@ -30,7 +32,7 @@ from arrayferry.extending import (
     overrides,
     target_dtype,
 )
-from arrayferry.typing import AnyTree
+from arrayferry.typing import AnyArray, AnyTree
 
 from ._autodiff import Autodiff, Differentiated, Flat, FlatFunction, autodiff_of
 
@@ -70,6 +72,43 @@ class Expected:
         leaves = [next(remaining_arrays) if type(leaf) is _Form else leaf for leaf in self._leaves]
         return self._layout.unflatten(leaves)
 
+    def ordered(self, function: FlatFunction, inward: Conversion) -> FlatFunction:
+        """Wrap a function so that its arrays have the order of the example, in which callers pass cotangents.
+
+        The wrapped function raises the errors of `take`, except that dtypes are not narrowed. Its arrays also include
+        the Python numbers for which the example has 0-d arrays.
+
+        Args:
+            function: the function.
+            inward: converts arrays to the library of the function.
+        """
+        kind_of = registry.catalog.kind
+
+        def ordered_function(arrays: list[Any]) -> Flat:
+            flat_results = function(arrays)
+            result = flat_results.build(flat_results.arrays)
+            leaves, layout = flatten(result, everything=True, prefix="result")
+            forms = self._forms_in(leaves, layout)
+            ordered_arrays = []
+            for index, form, path in forms:
+                x = leaves[index]
+                if kind_of(x).is_array_of(inward.target):
+                    self._check(x, form, path)
+                else:
+                    (x,) = inward([self._fit(x, form, path)])
+                ordered_arrays.append(x)
+
+            def build(arrays: Sequence[Any]) -> Any:
+                new_leaves = list(leaves)
+                for (index, *_), x in zip(forms, arrays, strict=True):
+                    if kind_of(leaves[index]).category != "number":
+                        new_leaves[index] = x
+                return layout.unflatten(new_leaves)
+
+            return Flat(ordered_arrays, build)
+
+        return ordered_function
+
     def take(self, result: AnyTree) -> list[Any]:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
 
@@ -79,28 +118,51 @@ class Expected:
             NarrowingError: a number cannot be represented in the expected dtype.
         """
         leaves, layout = flatten(result, everything=True, prefix="result")
+        forms = self._forms_in(leaves, layout)
+        return [self._fit(leaves[index], form, path) for index, form, path in forms]
+
+    def _forms_in(self, leaves: list[Any], layout: TreeSpec) -> list[tuple[int, _Form, str]]:
+        """Find the arrays of the example in a result.
+
+        Args:
+            leaves: the leaves of the result.
+            layout: the layout of the result.
+
+        Returns:
+            For each array of the example: the index of its leaf in the result, its shape and dtype, and its path.
+        """
         order = self._layout.order_in(layout)
         if order is None:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
-        taken_arrays: list[Any] = []
+        forms: list[tuple[int, _Form, str]] = []
         for index, path, leaf in zip(order, self._layout.paths, self._leaves, strict=True):
             value = leaves[index]
             if type(leaf) is _Form:
-                taken_arrays.append(self._fit(value, *leaf, path))
+                forms.append((index, leaf, path))
             elif _is_compared(value, leaf) and exact_key(value) != exact_key(leaf):
                 raise self._differs(short_repr(value), short_repr(leaf), path)
-        return taken_arrays
+        return forms
 
-    def _fit(self, value: AnyTree, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+    def _fit(self, value: AnyTree, form: _Form, path: str) -> Any:
+        """Return a leaf of a result as a NumPy array of the expected shape and dtype."""
         (x,) = kept_conversion("numpy", scalars="convert")([value])
-        if getattr(x, "shape", None) != shape:
-            raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
-        if x.dtype.name == dtype:
+        self._check(x, form, path)
+        wanted_dtype = dtype_named(form.dtype)
+        if wanted_dtype is None or x.dtype.name == form.dtype:
             return x
-        wanted_dtype = dtype_named(dtype)
-        if wanted_dtype is None or dtype_info(x.dtype).kind != dtype_info(wanted_dtype).kind:
-            raise self._differs(f"the dtype {x.dtype}", dtype, path)
         return cast_checked(x, wanted_dtype, self._name)
+
+    def _check(self, x: AnyArray, form: _Form, path: str) -> None:
+        """Raise an error for an array whose shape or kind of dtype is not the expected one."""
+        shape = getattr(x, "shape", None)
+        if shape is None or tuple(shape) != form.shape:
+            raise self._differs(f"the shape {shape}", f"{form.shape}", path)
+        name = dtype_name(x.dtype)
+        if name == form.dtype:
+            return
+        actual, wanted = dtype_named(name), dtype_named(form.dtype)
+        if actual is None or wanted is None or dtype_info(actual).kind != dtype_info(wanted).kind:
+            raise self._differs(f"the dtype {name}", form.dtype, path)
 
     def _differs(self, actual: str, expected: str, path: str = "") -> ConversionError:
         return ConversionError(
@@ -141,6 +203,21 @@ Saved = Callable[[Sequence[Any]], list[Any]]
 """A pullback. It accepts cotangents of the caller's library, and returns cotangents of the function's library."""
 
 
+class Compiled:
+    """A compiled function, for all calls with equal keys.
+
+    Attributes:
+        function: the function of the latest call.
+        differentiated: calls `function`, and is prepared for gradients.
+    """
+
+    def __init__(self, autodiff: Autodiff, function: FlatFunction, wanted: tuple[int, ...]) -> None:
+        self.function = function
+        self.differentiated: Differentiated = autodiff.vjp(
+            lambda arrays: self.function(arrays), wanted, compiled=True
+        )
+
+
 @dataclass(eq=False)
 class ForeignCall:
     """One call of a function of another library. See `Crossing`.
@@ -170,7 +247,7 @@ class ForeignCall:
     outward: Conversion
     others: Sequence[Any]
     paths: Sequence[str]
-    cache: CostlyCache[Any, Differentiated] | None
+    cache: CostlyCache[Any, Compiled] | None
     expect: Callable[[Sequence[Any]], Expected | None]
     count: int = 0
     saved: Saved | None = None
@@ -178,16 +255,14 @@ class ForeignCall:
     def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
     ) -> tuple[Flat, ForeignCall | None]:
-        autodiff = autodiff_of(self.caller)
-        has_callback = autodiff is not None and overrides(autodiff, Autodiff.callback)
-        if autodiff is not None and has_callback and any_traced(self.caller, arrays):
-            caller_results, pullback = self._called_back(arrays, autodiff), None
+        if has_callback(self.caller) and any_traced(self.caller, arrays):
+            caller_results, pullback = self._called_back(arrays), None
         else:
             foreign_results, pullback = self._run(arrays, wanted, self.saved)
             caller_results = Flat(self.outward(foreign_results.arrays), foreign_results.build)
         return caller_results, self.pullback(len(arrays), wanted, pullback) if wanted else None
 
-    def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
+    def _called_back(self, arrays: Sequence[Any]) -> Flat:
         """Insert a call of the function into the caller's traced code. The function is called when that code runs."""
         expected = self.expect(arrays)
         if expected is None:
@@ -203,6 +278,8 @@ class ForeignCall:
             flat_results, _ = self._run(values, (), saved_pullback)
             return expected.take(flat_results.build(flat_results.arrays))
 
+        autodiff = autodiff_of(self.caller)
+        assert autodiff is not None
         result_arrays = autodiff.callback(run_function, arrays, expected.shapes, name=self.name)
         return Flat(result_arrays, expected.build)
 
@@ -228,14 +305,20 @@ class ForeignCall:
         if autodiff is None or (cache is None and not wanted):
             return lambda arrays: (self.function(arrays), list), inward
         if cache is not None:
-            differentiated = cache.get(key)
-            if differentiated is None and cache.make_room(key) is not None:
-                differentiated = cache[key] = autodiff.vjp(self.function, wanted, compiled=True)
-            if differentiated is not None:
-                cache.used.add(differentiated)
+            compiled = cache.get(key)
+            if compiled is None and cache.make_room(key) is not None:
+                compiled = cache[key] = Compiled(autodiff, self.function, wanted)
+            if compiled is not None:
+                cache.used.add(compiled)
+                # the compiler may call the function again, for arrays of other shapes: by then, objects that an
+                # earlier call passed may have been modified
+                compiled.function = self.function
                 takes_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
                 has_defaults = options._replace(narrowing=_DEFAULTS.narrowing) == _DEFAULTS
-                return differentiated, self._as_numpy if takes_numpy and has_defaults else inward
+                return (
+                    compiled.differentiated,
+                    self._as_numpy if takes_numpy and has_defaults else inward,
+                )
         return autodiff.vjp(self.function, wanted, compiled=False), inward
 
     def _as_numpy(self, arrays: list[Any]) -> list[Any]:
@@ -277,6 +360,12 @@ class ForeignCall:
         assert autodiff is not None
         mapped_function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
         return replace(self, key=(*self.key, (axes, size)), function=mapped_function, saved=None)
+
+
+def has_callback(backend: Backend) -> bool:
+    """Return whether traced code of a backend's library can call functions."""
+    autodiff = autodiff_of(backend)
+    return autodiff is not None and overrides(autodiff, Autodiff.callback)
 
 
 def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:

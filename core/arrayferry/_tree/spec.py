@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
+from arrayferry._plugin.call import overrides
+from arrayferry._plugin.container import Container
 from arrayferry._types import AnyTree
 from arrayferry._utilities.text import never_raises, short_repr
 
@@ -193,7 +195,7 @@ def _template_of(branch: Branch) -> Any:
 
 def _branch_key(branch: Branch) -> Any:
     """Return a key for a container: its type, its static key and keys for its children."""
-    if not branch.rebuilt:
+    if not _has_parts(branch):
         return None  # the key of the parent has a key for this container, by `_code`
     return type(branch.value), _static_key(branch), *map(_code, branch.children)
 
@@ -203,7 +205,22 @@ def _code(node: Any) -> Any:
         return "*"
     if type(node) is not Branch:
         return exact_key(node)
-    return node.index if node.rebuilt else exact_key(node.value)
+    return node.index if _has_parts(node) else exact_key(node.value)
+
+
+def _has_parts(branch: Branch) -> bool:
+    """Return whether the key of a container consists of its static key and keys for its children.
+
+    A container that is not rebuilt may be an object that is compared by identity, but can be modified. Its static key
+    and its children show the modification.
+    """
+    container = branch.container
+    return (
+        branch.rebuilt
+        or container.transparent
+        or _is_plain_tuple(type(branch.value))
+        or overrides(container, Container.static)
+    )
 
 
 def _static_key(branch: Branch) -> Any:
@@ -214,7 +231,9 @@ def _static_key(branch: Branch) -> Any:
     if cls is list or cls is tuple or _is_plain_tuple(cls):
         return None
     static_data = branch.container.static(value)
-    return exact_key(value if static_data is NotImplemented else static_data)
+    if static_data is NotImplemented:
+        return exact_key(value if branch.rebuilt else _template_of(branch))
+    return exact_key(static_data)
 
 
 def _is_plain_tuple(cls: type) -> bool:
@@ -237,7 +256,8 @@ def _flat_type(node: Any) -> Any:
 
 def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
     """Pair the children of two nodes, those of dicts by key. Return None if more than the order of keys differs."""
-    if type(mine) is not Branch or type(its) is not Branch or not (mine.rebuilt and its.rebuilt):
+    are_branches = type(mine) is Branch and type(its) is Branch
+    if not (are_branches and _has_parts(mine) and _has_parts(its)):
         return [] if _code(mine) == _code(its) else None
     children = its.children
     if type(mine.value) is not type(its.value) or len(mine.children) != len(children):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 from arrayferry import ConversionError, TracedValueError
-from arrayferry.extending import dtype_info
+from arrayferry.extending import dtype_info, exact_key
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_functions import Autodiff, Crossing, Flat
 
@@ -21,6 +21,9 @@ PIECE = 64 * 1024
 JAX copies arguments of more than 100 kB in its thread pool. If callbacks occupy all threads of the pool, JAX
 waits forever. Small arrays are joined into one argument, since each argument takes 30 microseconds.
 """
+
+_HOLE = object()
+"""Marks the places of arrays in the leaves of a pytree."""
 
 
 def _whole(x: AnyArray) -> Any:
@@ -122,6 +125,25 @@ class JaxAutodiff(Autodiff):
         import jax
 
         return isinstance(function, jax.stages.Wrapped)
+
+    def flatten(self, value: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Hashable] | None:
+        import jax
+        import numpy as np
+
+        if jax.tree_util.all_leaves([value]):
+            return None
+        leaves, structure = jax.tree_util.tree_flatten(value)
+        array_types = jax.Array, np.ndarray, np.generic
+        arrays = [leaf for leaf in leaves if isinstance(leaf, array_types)]
+        template = [_HOLE if isinstance(leaf, array_types) else leaf for leaf in leaves]
+
+        def unflatten(arrays: list[Any]) -> Any:
+            remaining_arrays = iter(arrays)
+            return structure.unflatten(
+                next(remaining_arrays) if leaf is _HOLE else leaf for leaf in template
+            )
+
+        return arrays, unflatten, exact_key((structure, template))
 
     def vjp(
         self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool

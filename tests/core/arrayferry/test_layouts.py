@@ -202,6 +202,33 @@ def test_an_object_that_changed_is_another_one():
     assert before != af.flatten((X, settings))[1]
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda node: node,
+        lambda node: (node,),
+        lambda node: Point(1, node),
+        lambda node: Node(node),
+        lambda node: Node({"a": [node], "b": collections.OrderedDict(c=(node,))}),
+        lambda node: Node(objects(node, None)),
+    ],
+)
+def test_a_registered_structure_without_arrays_has_the_key_of_its_contents(wrap):
+    node = Node(True, scale=1)
+    leaves, before = af.flatten((X, wrap(node)))
+    assert before == af.flatten((X, wrap(Node(True, scale=1))))[1]
+    assert before.order_in(af.flatten((X, wrap(Node(True))))[1]) == [0]
+    for other in (Node(False), Node(True, scale=2)):
+        assert before.order_in(af.flatten((X, wrap(other)))[1]) is None
+    tree = (X, wrap(node))
+    assert af.flatten(tree)[1].unflatten(leaves)[1] is tree[1]
+    for name, value in (("x", False), ("scale", 2)):
+        setattr(node, name, value)
+        changed = af.flatten((X, wrap(node)))[1]
+        assert changed != before
+        before = changed
+
+
 def test_what_can_be_written_to_has_a_key_of_its_own():
     settings = types.SimpleNamespace(big=np.zeros(10_000), tensor=torch.ones(2))
     assert af.flatten((X, settings))[1] != af.flatten((X, settings))[1]

@@ -1,10 +1,13 @@
 """Functions that cross: calls from traced code, and gradients between PyTorch and JAX."""
 
+import dataclasses
+import functools
 import gc
 import inspect
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -300,6 +303,53 @@ def test_integer_arguments_have_no_gradient_in_jax():
     x, index = jnp.arange(4.0), jnp.array([1, 3])
     for change in (jax.grad, lambda f: jax.jit(jax.grad(f))):
         assert change(loss)(x, index).tolist() == [0.0, 4.0, 0.0, 4.0]
+
+
+def unordered(x):
+    """Return dicts whose keys are not sorted, numbers, integers and None. The same code runs in both libraries."""
+    return {
+        "loss": (x**2).sum(),
+        "aux": ((x**3).sum(), None, x.argmax()),
+        "n": 2.0,
+        "k": 3,
+        "cubes": {"z": x, "b": x**3},
+    }
+
+
+ORDERED = af.agnostic(
+    "torch", differentiable=True, result_like=lambda x: jax.eval_shape(unordered, x)
+)(unordered)
+LOSSES = {
+    "loss": lambda y: y["loss"],
+    "aux": lambda y: y["aux"][0],
+    "z": lambda y: (y["cubes"]["z"] ** 2).sum(),
+    "b": lambda y: y["cubes"]["b"].sum(),
+    "n": lambda y: 0.0 * y["loss"] + y["n"],
+    "all": lambda y: (y["loss"] * y["n"] + y["aux"][0]) * y["k"] + (y["cubes"]["b"] / 2).sum(),
+}
+
+
+@pytest.mark.parametrize("name", ["grad", "jit", "jit-grad", "grad-jit", "jit-2", "vmap-grad"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_cotangent_belongs_to_its_result(name, loss):
+    x, w = jnp.array([[1.0, 2.0], [-1.0, 3.0]]), jnp.float32(0.5)
+    change = {**NOT_TOLD, **TOLD}[name]
+    found, expected = (
+        change(lambda x, w, f=f: LOSSES[loss](f(x * w)))(x, w) for f in (ORDERED, unordered)
+    )
+    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.allclose(got, wanted)
+
+
+def test_a_gradient_alone_is_compared_with_result_like(capfd):
+    """The function is not called for its result, since only its gradient is needed."""
+    for example, words in ((0, "returned the dtype float32"), ([0.0], "returned the structure")):
+        function = af.agnostic("torch", differentiable=True, result_like=(0.0, example))(
+            lambda x: (x.sum(), (2 * x).sum())
+        )
+        with pytest.raises(jax.errors.JaxRuntimeError, match=words):
+            jax.block_until_ready(jax.jit(jax.grad(lambda x, f=function: f(x)[0]))(jnp.ones(2)))
+    capfd.readouterr()
 
 
 def _dual(x):
@@ -768,6 +818,133 @@ def test_compiled_functions_see_what_is_not_an_array():
                 assert y.item() == 3 * float(scale)
                 assert x.grad.tolist() == [float(scale)] * 3
     assert len(calls) < 20
+
+
+class Weighted:
+    """Methods of a model. `traces` has an item for each time that `loss` was traced."""
+
+    traces: ClassVar[list[int]] = []
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def loss(self, x):
+        self.traces.append(1)
+        return (self.w * x).sum()
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def inner_loss(self, x):
+        return (self.inner.w * x).sum()
+
+
+@jax.tree_util.register_pytree_node_class
+class PlainModel(Weighted):
+    def __init__(self, w):
+        self.w = w
+
+    def tree_flatten(self):
+        return (self.w,), None
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(*children)
+
+
+@jax.tree_util.register_pytree_node_class
+class ConvertedModel(PlainModel):
+    """A model that creates a new array whenever JAX rebuilds it."""
+
+    def __init__(self, w):
+        self.w = jnp.asarray(w, "float32") + 0
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(eq=False)
+class Model(Weighted):
+    w: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class EqualModel(Weighted):
+    w: Any
+
+
+class TupleModel(NamedTuple):
+    w: Any
+    traces = Weighted.traces
+    loss = Weighted.loss
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Outer(Weighted):
+    inner: Any
+
+
+MODELS = [PlainModel, ConvertedModel, Model, EqualModel, TupleModel]
+
+
+def value_and_gradient(function):
+    x = torch.ones(3, requires_grad=True)
+    y = function(x)
+    y.backward()
+    return y.item(), x.grad.tolist()
+
+
+@pytest.mark.assumes_other("no_grad")
+@pytest.mark.parametrize("make", [jnp.array, lambda w: np.array(w, np.float32)])
+@pytest.mark.parametrize("cls", MODELS)
+def test_compiled_methods_see_the_weights_of_each_call(cls, make):
+    for factor in (1.0, 5.0, 2.0):
+        weights = [factor, 2 * factor, 0.0]
+        model = cls(make(weights))
+        assert value_and_gradient(model.loss) == (sum(weights), weights)
+        if cls is not TupleModel:
+            model.w = make([factor] * 3)
+            assert value_and_gradient(model.loss) == (3 * factor, [factor] * 3)
+            outer = Outer(cls(make(weights)))
+            assert value_and_gradient(outer.inner_loss) == (sum(weights), weights)
+            outer.inner.w = make([factor] * 3)
+            assert value_and_gradient(outer.inner_loss) == (3 * factor, [factor] * 3)
+
+
+@pytest.mark.assumes_other("no_grad")
+@pytest.mark.parametrize("cls", MODELS)
+def test_a_new_model_in_each_step_is_neither_compiled_nor_kept(cls):
+    # a size that no other test has, and too large for a key
+    weights, x = np.ones(2000, np.float32), torch.ones(2000, requires_grad=True)
+    references = []
+    before = len(Weighted.traces)
+    for step in range(5):
+        w = weights * step
+        references.append(weakref.ref(w))
+        cls(w).loss(x).backward()
+    assert len(Weighted.traces) == before + 1
+    assert x.grad[0] == 1 + 2 + 3 + 4
+    del w
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 5
+
+
+@pytest.mark.assumes_other("no_grad")
+def test_compiled_functions_see_a_changed_structure_without_arrays():
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def function(tree, x):
+        node = jax.tree.leaves(tree, is_leaf=lambda node: type(node) is Node)[0]
+        return (jnp.where(node.x, x, -x) * node.scale).sum()
+
+    for wrap in (lambda node: node, lambda node: (node,), lambda node: Node([{"a": node}]).x):
+        node = Node(True)
+        call = functools.partial(function, wrap(node))
+        assert value_and_gradient(call) == (3, [1] * 3)
+        node.x = False
+        assert value_and_gradient(call) == (-3, [-1] * 3)
+        node.scale = 10
+        assert value_and_gradient(call) == (-30, [-10] * 3)
+        # compiled again for another shape, after the node of the first call was modified
+        assert function(wrap(Node(True)), torch.ones(4)).item() == 4
 
 
 @pytest.mark.assumes_other("no_grad")

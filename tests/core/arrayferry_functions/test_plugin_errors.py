@@ -25,10 +25,20 @@ def differentiable(library, **options):
     return af.agnostic(library, differentiable=True, **options)
 
 
+class Model:
+    def method(self, x):
+        return x
+
+
 FUNCTIONS = {
     "compiles": (
         {}, {"compiles": raising}, lambda: differentiable("boxes")(lambda x: x)(torch.ones(3)),
         r"autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
+    ),
+    "flatten": (
+        {}, {"compiles": lambda self, function: True, "flatten": raising},
+        lambda: differentiable("boxes")(Model.method)(Model(), torch.ones(3)),
+        r"autodiff\.flatten\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
     ),
     **{
         f"is_traced, {whose}": (
