@@ -69,5 +69,14 @@ def first_values(stream):
     return [part[0].item() for part in stream]
 
 
+def zeroed(stream):
+    """Return the sum of all blocks, and write to the blocks."""
+    total = 0.0
+    for part in stream:
+        total += part.sum().item()
+        part[...] = 0
+    return total
+
+
 def streamed_sum(n):
     return sum(part.sum().item() for part in af.stream(da.arange(n, chunks=10), "numpy"))

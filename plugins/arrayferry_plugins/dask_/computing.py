@@ -6,6 +6,7 @@ nothing else uses.
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -213,6 +214,8 @@ def in_own_memory(values: AnyTree, *, fresh: bool) -> Any:
 
     if isinstance(values, np.ndarray):
         return values if fresh and _is_alone(values) else np.array(values, subok=True)
+    if registry.kind(values).source is not None:  # such as a sparse matrix of SciPy
+        return copy.deepcopy(values)
     backend = backend_of(values)
     if backend.name == "cupy":
         import cupy

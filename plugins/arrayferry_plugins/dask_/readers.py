@@ -19,10 +19,9 @@ from concurrent.futures import Future
 from graphlib import TopologicalSorter
 from typing import Any
 
-from arrayferry import registry
 from arrayferry._utilities.cache import existing
 from arrayferry._utilities.threads import Threads
-from arrayferry.typing import AnyArray, AnyTree
+from arrayferry.typing import AnyTree
 from arrayferry_streams import Reader
 
 from .computing import in_own_memory, is_future
@@ -50,9 +49,6 @@ class DaskReader(Reader):
         graph: the tasks of all arrays.
         wanted: for each step, the nested keys of each block.
     """
-
-    owned = False
-    """Whether nothing else uses the memory of results. True if results arrive in messages from a cluster."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -119,8 +115,7 @@ class DaskReader(Reader):
         return [key for key, task in self._tasks(step).items() if istask(task)]
 
     def read(self, step: int) -> Sequence[Any]:
-        all_keys = self._keys[step]
-        keys = list(dict.fromkeys(all_keys))
+        keys = list(dict.fromkeys(self._keys[step]))
         kinds = self._at.get(step, {})
         try:
             results = self.run(self._tasks(step), keys, kinds)
@@ -133,12 +128,11 @@ class DaskReader(Reader):
             if not self._kept[key].done():
                 self._keep(key, NOT_KEPT)
         self._drop(step)
-        is_owned = self.owned and len(keys) == len(all_keys)  # False if two blocks share a chunk
         values_by_key = dict(zip(keys, results, strict=True))
         chunks = [_filled(block, values_by_key) for block in self._wanted[step]]
         values_by_key.clear()
         results.clear()
-        return [_joined(block, owned=is_owned) for block in chunks]
+        return [_joined(block) for block in chunks]
 
     def close(self) -> None:
         # errors of `distributed` may refer to this object, and would keep the graph in memory
@@ -260,7 +254,6 @@ class ClusterReader(DaskReader):
         self._client = client
         self._futures: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._direct: bool | None = client.direct_to_workers
-        self.owned: bool = not client.scheduler.address.startswith("inproc")
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], kinds: Mapping[Any, str]) -> list[Any]:
         kept_keys = [key for key, kind in kinds.items() if kind != "far"]
@@ -314,7 +307,7 @@ def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
     return [_filled(key, values) for key in keys] if isinstance(keys, list) else values[keys]
 
 
-def _joined(chunks: list[Any], *, owned: bool) -> Any:
+def _joined(chunks: list[Any]) -> Any:
     """Return the chunks of a block as one array, in memory that nothing else writes to.
 
     A list of one chunk is emptied, so that the list does not refer to the result.
@@ -327,31 +320,25 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
     if len(inner_list) > 1:
         return concatenate3(chunks)
     is_fresh = _is_unreferenced(inner_list)
-    if owned and _is_changeable(inner_list[0]):
-        return inner_list.pop()
     return in_own_memory(inner_list.pop(), fresh=is_fresh)
 
 
-def _is_changeable(x: AnyArray) -> bool:
-    """Return whether each element can be written to without changing another element.
-
-    An array that arrived in a message may be read-only, or repeat elements by a stride of 0.
-    """
-    try:
-        strides = x.stride() if hasattr(x, "stride") else x.strides
-    except (AttributeError, RuntimeError):  # the array has no strides
-        backend = registry.kind(x).backend
-        return backend is None or backend.memory == "immutable"
-    is_expanded = any(
-        length > 1 and not stride for length, stride in zip(x.shape, strides, strict=True)
-    )
-    return not is_expanded and getattr(getattr(x, "flags", None), "writeable", True)
-
-
 def _is_unreferenced(chunks: list[Any]) -> bool:
-    """Return whether the array in a list of one array owns its memory, and only the list refers to the array."""
-    owns_memory = getattr(getattr(chunks[0], "flags", None), "owndata", False)
-    return bool(owns_memory) and _references(chunks) == _references([object()])
+    """Return whether only a list of one array refers to the array, and only the array refers to its memory.
+
+    A cluster sends arrays whose memory another array owns, their base. If several threads wait for one result, all of
+    them receive the same array.
+    """
+    import numpy as np
+
+    alone = _references([object()])
+    if _references(chunks) != alone:
+        return False
+    if getattr(getattr(chunks[0], "flags", None), "owndata", False):
+        return True
+    if type(chunks[0]) is not np.ndarray or not chunks[0].flags.forc:  # elements may overlap
+        return False
+    return _references([chunks[0].base]) == alone + 1  # the array refers to its base, too
 
 
 def _references(items: list[Any]) -> int:
