@@ -25,7 +25,7 @@ from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import ActorGroup, GroupStatus, Position, TaskGroup
 from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
 from arrayferry_cluster._trajectories import CollectorStats, Trajectory
-from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
+from arrayferry_cluster._workers.plan import GroupSetup, Plan, jax_settings, to_bytes
 from arrayferry_envs import FunctionalEnv
 from arrayferry_envs.extending import is_module, library_of, policy_rows
 from arrayferry_gym.extending import ARRAYS, leaves
@@ -49,6 +49,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
     The seed, the groups and the weights determine the results, whichever workers the groups run on. This includes
     numbers that a policy of PyTorch draws from PyTorch's global generator, as by `Categorical.sample`, but not numbers
     from `numpy.random` or `random`.
+
+    A policy in JAX and a `FunctionalEnv` compute with the settings of JAX that the calling thread has when it makes the
+    collector: `jax_enable_x64`, `jax_default_matmul_precision`, `jax_default_prng_impl`, `jax_numpy_dtype_promotion`
+    and `jax_threefry_partitionable`.
 
     If a worker dies, Dask runs the segment of a `FunctionalEnv` again, with the same result. A group of ordinary
     environments is made again on another worker, with seeds derived from its original seeds. Its unfinished segment is
@@ -171,6 +175,7 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 "a policy for a FunctionalEnv must be written in JAX",
                 remedy="Write the policy in JAX, which compiles rollouts.",
             )
+        settings = jax_settings() if library is not None and library.name == "jax" else ()
         self._has_module = is_module(policy)
         if self._has_module:
             policy = copy.deepcopy(policy).cpu()
@@ -195,7 +200,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
             sent, group_type = Sent(cluster, plan_bytes), ActorGroup if env is None else TaskGroup
             for index, (start, stop) in enumerate(itertools.pairwise(bounds)):
                 group_state = layout.unflatten([array[start:stop] for array in state])
-                setup = GroupSetup(index, start, stop - start, factories[start:stop], group_state)
+                group_factories = factories[start:stop]
+                setup = GroupSetup(
+                    index, start, stop - start, group_factories, group_state, settings
+                )
                 self._runner.groups.append(group_type(cluster, sent, setup, timeout))
             spaces = self._runner.spaces() if env is None else [_spaces(env, max_episode_steps)]
             self._runner.positions = (Position(0),) * self.groups
@@ -290,8 +298,15 @@ class Collector(Iterator[Trajectory[ArrT]]):
         the same weights. The state of ordinary environments is not included.
         """
         self._require_open()
-        positions = [position[:2] for position in self._runner.positions]
-        return {"seed": self.seed, "version": self.version, "positions": positions}
+        runner = self._runner
+        positions = [position[:2] for position in runner.positions]
+        restarts = [(group.status.restarts, group.status.begins) for group in runner.groups]
+        return {
+            "seed": self.seed,
+            "version": self.version,
+            "positions": positions,
+            "restarts": restarts,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another collector with the same options.
@@ -316,9 +331,10 @@ class Collector(Iterator[Trajectory[ArrT]]):
                 f"the state has (groups, seed) = {loaded_options}, but {self!r} has {expected_options}",
                 remedy="Pass the state of a collector with the same options.",
             )
-        for group in runner.groups:
-            # no segment has the number -1, so no segment begins with resets
-            group.status = GroupStatus(begins=-1)
+        # older states lack restarts. No segment has the number -1, so no group begins again
+        all_restarts = state.get("restarts", [(0, -1)] * self.groups)
+        for group, (restarts, begins) in zip(runner.groups, all_restarts, strict=True):
+            group.status = GroupStatus(restarts=restarts, begins=begins)
         runner.positions = positions
         runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
 

@@ -9,13 +9,14 @@ import numpy as np
 import arrayferry as af
 from arrayferry_cluster._dask.groups import Group
 from arrayferry_cluster._trajectories import Trajectory
+from arrayferry_cluster._workers.infos import check_common_dtype
 
 
 def joined(groups: Sequence[Group]) -> Trajectory:
     """Concatenate the first ready segment of each group along the axis of environments.
 
     Raises:
-        arrayferry.OptionError: the segments differ in structure or shapes.
+        arrayferry.OptionError: the segments differ in structure or shapes, or in dtypes so that an integer is rounded.
     """
     for group in groups:
         _check(group)
@@ -30,12 +31,14 @@ def joined(groups: Sequence[Group]) -> Trajectory:
                 f"their structures are {' and '.join(sorted({str(other_layout) for _, other_layout in flattened}))}"
             )
         if len(flattened) > 1:
-            columns = zip(*(arrays for arrays, _ in flattened), strict=True)
+            columns = [*zip(*(arrays for arrays, _ in flattened), strict=True)]
+            for column in columns:
+                check_common_dtype(column)
             joined_arrays = [np.concatenate(column, axis=1) for column in columns]
     except ValueError as error:
         raise af.OptionError(
             f"the results of the groups cannot be concatenated: {error}",
-            remedy="Return the same structure and shapes for all environments, or pass groups=1.",
+            remedy="Return the same structure, dtypes and shapes for all environments, or pass groups=1.",
         ) from error
     env_counts = [group.setup.num_envs for group in groups]
     joined_trajectory: Trajectory = layout.unflatten(joined_arrays)

@@ -30,7 +30,8 @@ LINKED = 8
 
 A linked segment begins with the result of the previous segment, and Dask runs it on the worker that has this result. If
 the result is lost, Dask repeats the previous linked segments, from the last state that this process sent. A segment
-that is not linked may run on another worker.
+that is not linked is requested after the previous segment has arrived, and may run on another worker. The scheduler then
+deletes the linked segments before it, and their weights.
 """
 
 _arrivals = itertools.count()
@@ -255,11 +256,13 @@ class TaskGroup(Group):
         _, state, call = position
         if status.jobs:
             call, reply = status.jobs[-1].call, status.jobs[-1].reply
-            state = call if reply is None else reply.state
+            state = None if reply is None else reply.state
         is_reset = number == status.begins
         is_linked = call is not None and number % LINKED > 0 and not status.deaths and not is_reset
         if is_linked or is_reset:
             state = call if is_linked else None
+        elif self.under_way is not None:
+            return False  # the state has not arrived yet
         args = self.plan.future(), self._setup_bytes, number, state, weights.future()
         group_index = -1 if is_linked else self.setup.index
         return self._add(

@@ -23,7 +23,7 @@ from arrayferry_gym.vector import ArrayConversion
 
 from .failure import Activity, Failure
 from .infos import TO_NUMPY, Infos
-from .plan import GroupSetup, Plan, Segment, loaded, setting_up
+from .plan import GroupSetup, Plan, Segment, applied, loaded, setting_up
 from .recorder import Recorder
 
 KEPT = 2
@@ -122,16 +122,18 @@ class EnvGroup:
         """Make the environments, the policy, and the batch of environments."""
         self._make()
         self._activity.policy = True
-        plan: Plan = loaded(self._plan_bytes)
+        plan: Plan = loaded(self._plan_bytes, self._setup.settings)
         self._plan, policy, num_envs = plan, plan.policy, len(self._envs)
         if is_module(policy):  # other groups in this process use the same module with other weights
             policy = copy.deepcopy(policy)
         backend = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
-        self._policy = make_policy(policy, backend, seed_prefix, num_envs, self._setup.policy_state)
+        policy_state = self._setup.policy_state
+        with applied(self._setup.settings):
+            self._policy = make_policy(policy, backend, seed_prefix, num_envs, policy_state)
         self._activity.policy = False
         # the state of a policy may contain observations, which the next step would overwrite: copy
-        must_copy = self._setup.policy_state is not None
+        must_copy = policy_state is not None
         env_batch = EnvBatch(self._envs, must_copy, AutoresetMode.SAME_STEP)
         numpy_options: Any = {"env_xp": "numpy", "target_xp": "numpy"}
         self._fitting = ArrayConversion(env_batch, **numpy_options, convert_info=False)
@@ -144,7 +146,7 @@ class EnvGroup:
             self._prepare()
         if weights is not None:
             self._activity.policy, self._version = True, -1
-            with setting_up():
+            with setting_up(), applied(self._setup.settings):
                 self._policy.load(pickle.loads(weights))
             self._activity.policy, self._version = False, version
         try:
@@ -171,8 +173,9 @@ class EnvGroup:
     def _collect(self, number: int) -> Trajectory:
         self._activity.policy = True  # an error before the first step is an error of the policy
         plan, activity, envs, num_envs = self._plan, self._activity, self._fitting, len(self._envs)
-        self._policy.begin(number)
-        num_steps = plan.num_steps
+        settings, num_steps = self._setup.settings, plan.num_steps
+        with applied(settings):
+            self._policy.begin(number)
         obs_recorder = Recorder("the observation")
         final_recorder = Recorder("the observation")
         action_recorder, extra_recorder = Recorder("the action"), Recorder("extras")
@@ -186,7 +189,8 @@ class EnvGroup:
             obs_recorder.write(self._observation)
             began[step] = self._began
             policy, activity.policy = self._policy, True
-            action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
+            with applied(settings):
+                action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             action_recorder.write(action)
             extra_recorder.write(extra)
             step_result = self._episodes.step(envs.step(action), final_converter)

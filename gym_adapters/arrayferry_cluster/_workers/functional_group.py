@@ -22,7 +22,7 @@ from arrayferry_envs.extending import first_carry, jax_weights
 from arrayferry_gym import make_rng
 
 from .failure import Activity, Failure
-from .plan import GroupSetup, Plan, Segment, loaded, setting_up
+from .plan import GroupSetup, Plan, Segment, Settings, applied, loaded, setting_up
 
 
 def segment(
@@ -45,15 +45,16 @@ def segment(
         state = state.state
     group_setup: GroupSetup = pickle.loads(setup)
     activity = Activity(group_setup.index, group_setup.indices)
-    return activity(number, _segment, plan, group_setup, number, state, weights, version)  # type: ignore[no-any-return]
+    with applied(group_setup.settings):
+        return activity(number, _segment, plan, group_setup, number, state, weights, version)  # type: ignore[no-any-return]
 
 
 def _segment(
     data: bytes, group: GroupSetup, number: int, state: AnyTree, weights: bytes, version: int
 ) -> Segment:
-    plan: Plan = loaded(data)
+    plan: Plan = loaded(data, group.settings)
     key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
-    rollout_args = plan.env, plan.policy, _weights(weights), key
+    rollout_args = plan.env, plan.policy, _weights(weights, group.settings), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # a rollout without a carry would be compiled separately
         state = first_carry(
@@ -81,7 +82,7 @@ def _segment(
 
 
 @functools.lru_cache(maxsize=2)
-def _weights(data: bytes) -> Any:
+def _weights(data: bytes, settings: Settings) -> Any:  # JAX has `settings` already
     with setting_up():
         return jax_weights(pickle.loads(data))
 

@@ -12,6 +12,24 @@ import arrayferry as af
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 
+def check_common_dtype(arrays: Sequence[Any]) -> None:
+    """Check that the common dtype of arrays of numbers, to which NumPy converts them, can hold their integers.
+
+    Raises:
+        ValueError: NumPy would round an integer, such as a large one of uint64 beside another of int64.
+    """
+    dtypes = {x.dtype for x in arrays}
+    if len(dtypes) == 1:
+        return
+    common_dtype = np.result_type(*dtypes)
+    for x in arrays:
+        # Python compares integers with floats exactly
+        if x.dtype.kind in "iu" and x.tolist() != x.astype(common_dtype).tolist():
+            raise ValueError(
+                f"{' and '.join(sorted(map(str, dtypes)))} become {common_dtype}, which rounds an integer"
+            )
+
+
 class Infos:
     """Collects infos: for each name, an array, and a mask of the steps and environments that provided the info.
 
@@ -36,7 +54,8 @@ class Infos:
         An info that no environment provided is None in the dict.
 
         Raises:
-            arrayferry.OptionError: an info is neither a number nor an array of numbers, or its shape changes.
+            arrayferry.OptionError: an info is neither a number nor an array of numbers, its shape changes, or its dtypes
+                have no common dtype that can hold its integers.
         """
         infos_by_name: dict[str, Any] = {}
         for name in self._names:
@@ -50,6 +69,13 @@ class Infos:
                 )
             infos_by_name[name] = None
             if values:
+                try:
+                    check_common_dtype(values)
+                except ValueError as error:
+                    raise af.OptionError(
+                        f"infos={self._names!r}: the dtypes of the info {name!r} change: {error}",
+                        remedy="Return numbers of one dtype at each step, such as np.uint64.",
+                    ) from error
                 stacked = np.stack(values)
                 infos_by_name[name] = np.zeros(is_provided.shape + stacked.shape[1:], stacked.dtype)
                 infos_by_name[name][is_provided] = stacked

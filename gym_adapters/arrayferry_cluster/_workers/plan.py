@@ -16,6 +16,35 @@ import arrayferry as af
 from arrayferry.typing import AnyTree
 from arrayferry_cluster._trajectories import Trajectory
 
+Settings = tuple[tuple[str, Any], ...]
+"""Names and values of settings of JAX."""
+
+_SETTINGS = (
+    "enable_x64", "default_matmul_precision", "default_prng_impl", "numpy_dtype_promotion",
+    "threefry_partitionable",
+)  # fmt: skip
+
+
+def jax_settings() -> Settings:
+    """Return the settings of JAX that determine results, as they are in this thread."""
+    import jax
+
+    return tuple((name, getattr(jax.config, f"jax_{name}")) for name in _SETTINGS)
+
+
+@contextlib.contextmanager
+def applied(settings: Settings) -> Iterator[None]:
+    """In this context, JAX computes with these settings in this thread."""
+    with contextlib.ExitStack() as stack:
+        if settings:
+            import jax.experimental
+        for name, value in settings:
+            if getattr(jax.config, f"jax_{name}") != value:  # a comparison takes less time
+                # older versions of JAX have `enable_x64` only in `jax.experimental`
+                place = jax if hasattr(jax, name) else jax.experimental
+                stack.enter_context(getattr(place, name)(value))
+        yield
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -56,6 +85,8 @@ class GroupSetup:
         num_envs: the number of environments in the group.
         factories: the pickled functions that make the environments, or [] for a `FunctionalEnv`.
         policy_state: the rows of the policy's initial state for this group, or None for a policy without a state.
+        settings: the collector's settings of JAX for a policy in JAX, or () for a policy of another library. The plan
+            is unpickled with these settings, so they are not a part of the plan.
     """
 
     index: int
@@ -63,6 +94,7 @@ class GroupSetup:
     num_envs: int
     factories: Sequence[bytes]
     policy_state: Any
+    settings: Settings
 
     @property
     def indices(self) -> range:
@@ -125,12 +157,13 @@ _loading = threading.Lock()
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(data: bytes) -> Any:
-    return pickle.loads(data)
+def _loaded(data: bytes, settings: Settings) -> Any:
+    with applied(settings):
+        return pickle.loads(data)
 
 
-def loaded(data: bytes) -> Any:
-    """Unpickle the result of `to_bytes`.
+def loaded(data: bytes, settings: Settings) -> Any:
+    """Unpickle the result of `to_bytes`, with these settings of JAX.
 
     Values are cached, since JAX would compile again for another copy of a function.
 
@@ -138,4 +171,4 @@ def loaded(data: bytes) -> Any:
         SetupError: this process lacks a module or class.
     """
     with _loading, setting_up():
-        return _loaded(data)
+        return _loaded(data, settings)

@@ -33,6 +33,7 @@ import arrayferry as af
 import arrayferry_cluster
 from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, WorkerSetupError
+from arrayferry_cluster._dask.groups import LINKED
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
 from arrayferry_gym import make_rng
@@ -273,6 +274,49 @@ def test_functional_environments_are_rollouts(client, env, policy):
             same(own, jax.tree.map(np.asarray, tuple(expected[:10])))
 
 
+def exact(params, observation, key, offset):
+    lean = observation @ params + offset
+    wide = jax.numpy.full(len(observation), 2**40 if jax.config.jax_enable_x64 else 1)
+    return (lean > 0) * 1, {"lean": lean, "wide": wide, "bits": jax.random.bits(key, wide.shape)}
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "functional"])
+def test_jax_computes_with_the_settings_of_the_collector(client, enable_x64, kind):
+    envs = [CARTPOLE] * 2 if kind == "ordinary" else CartPole
+    options = {"num_steps": 3, "num_envs": 2, "groups": 1, "policy_xp": "jax"}
+    with enable_x64(True):
+        policy = functools.partial(exact, offset=jax.numpy.asarray(1 / 3))
+        params = np.full(4, 1.1)
+    for is_wide in (True, False, True):
+        with enable_x64(is_wide), jax.threefry_partitionable(not is_wide):
+            (part,) = collected(envs, policy, params, client, 1, **options)
+            lean, extras = part.observation[0] @ params + 1 / 3, part.extras
+            key = make_rng("jax", stream_seed("policy", 3, 0, 0)).key()
+            bits = np.asarray(jax.random.bits(jax.random.fold_in(key, 0), (2,)))
+        assert extras["lean"].dtype == (np.float64 if is_wide else np.float32)
+        np.testing.assert_allclose(extras["lean"][0], lean, 1e-12 if is_wide else 1e-5)
+        assert (extras["wide"] == (2**40 if is_wide else 1)).all()
+        if kind == "ordinary":
+            np.testing.assert_array_equal(extras["bits"][0], bits)
+
+
+def tasks(client):
+    keys = client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks])
+    return sum(str(key).startswith("segment") for key in keys)
+
+
+@remote_workers.MODES
+def test_chains_of_linked_segments_are_short(client, mode):
+    options = {"num_steps": 500, "num_envs": 100, "groups": 1, "client": client, "mode": mode}
+    with Collector(CartPole, functional, WEIGHTS, **options) as collector:
+        counts = []
+        for params in itertools.repeat(WEIGHTS, 3 * LINKED):
+            next(collector)
+            collector.update(params)
+            counts.append(tasks(client))
+    assert 1 < max(counts) <= LINKED + 4  # three more are under way or not yet returned
+
+
 @remote_workers.MODES
 def test_a_checkpoint_goes_on_exactly(client, mode):
     options = {"num_steps": 12, "num_envs": 4, "groups": 2, "mode": mode, "seed": 3}
@@ -300,6 +344,27 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
             af.OptionError, match="ordinary environments cannot be saved in a state"
         ):
             collector.load_state_dict(collector.state_dict())
+
+
+def test_a_checkpoint_after_a_failure_begins_anew(client):
+    options = {"num_steps": 3, "num_envs": 4, "groups": 1, "seed": 3, "client": client}
+    with Collector(CartPole, functional, WEIGHTS, **options) as collector:
+        next(collector)
+        collector.update(np.ones(5))
+        with pytest.raises(EnvFailedError):
+            next(collector)
+        collector.update(WEIGHTS)
+        state = pickle.loads(pickle.dumps(collector.state_dict()))
+        expected = [next(collector) for _ in range(2)]
+    assert expected[0].restarted.all()
+    assert expected[0].began[0].all()
+    with Collector(CartPole, functional, WEIGHTS, **options) as collector:
+        collector.load_state_dict(state)
+        for part in expected:
+            same(next(collector), part)
+        del state["restarts"]  # as older versions save it
+        collector.load_state_dict(state)
+        assert not next(collector).began[0].any()
 
 
 class Named(gym.Wrapper):
@@ -917,6 +982,44 @@ def test_nothing_is_used_of_dask_that_its_documentation_does_not_describe():
     ours = {"_restart", "client", "data", "get", "map", "ready", "release", "restart", "start"}
     documented = {*" ".join(DOCUMENTED.values()).split()}
     assert imported | (attributes & of_dask) - ours <= documented <= imported | attributes
+
+
+LARGE = np.uint64(2**63 + 1)
+
+
+class Marked(Numbering):
+    """Its info has a number of another dtype in each second step."""
+
+    def __init__(self, odd, even):
+        super().__init__()
+        self.odd, self.even = odd, even
+
+    def step(self, action):
+        return *super().step(action)[:4], {"mark": self.odd if self.steps % 2 else self.even}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("one", "other"), [(LARGE, 0), (2**53 + 1, 0.5), (2**64 - 1, -1)])
+def test_integers_of_infos_are_not_rounded(client, groups, one, other):
+    makers = [functools.partial(Marked, *([one] * 2)), functools.partial(Marked, *([other] * 2))]
+    if groups == 1:
+        makers = [functools.partial(Marked, one, other)] * 2
+        words = "the dtypes of the info 'mark' change: .* become float64, which rounds an integer"
+        error = EnvFailedError
+    else:
+        error, words = af.OptionError, "cannot be concatenated: .* become float64, which rounds"
+    with pytest.raises(error, match=words):
+        collected(makers, still, None, client, 1, num_steps=4, groups=groups, infos=("mark",))
+
+
+def test_infos_of_several_dtypes_have_the_common_dtype():
+    infos = Infos(("a",))
+    for value in (3, 0.5, True, float("nan"), np.float32(0.1), 2**53):
+        infos.write([{"a": value}])
+    assert infos.tree()["a"].dtype == np.float64
+    np.testing.assert_array_equal(
+        infos.tree()["a"][:, 0], [3, 0.5, 1, np.nan, np.float32(0.1), 2**53]
+    )
 
 
 @pytest.mark.parametrize("later", [np.zeros(3), np.array("text")])
