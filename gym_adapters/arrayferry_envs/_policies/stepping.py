@@ -128,7 +128,8 @@ class Stepping:
             episodes.begin()
             obs_library = af.first_array(observation)[1] or af.registry.backend("numpy")
             # a single environment is converted to NumPy, but its policy gets its own library
-            env_library = envs.envs[0].env_backend if isinstance(envs, _BatchOfOne) else obs_library
+            single: Any = envs.envs[0] if isinstance(envs, _BatchOfOne) else None
+            env_library = obs_library if single is None else single.env_backend
             policy = self._made(env_library, observation)
             # with a policy state, observations are copied, since the state may contain observations
             # that the next step would overwrite
