@@ -32,12 +32,8 @@ PAGE = ROOT / "docs/environments.md"
 NOTES = {
     "arrayferry/Pendulum-v0": "Near the upright position, differences grow by a factor of up to 16,000 in 50 steps.",
     "gymnax/Craftax-Classic-Symbolic-v1": "The translated worlds equal the worlds of `jit`.",
-    "brax/inverted_pendulum": "The physics solves systems of equations.",
-    "brax/reacher": "The physics solves systems of equations.",
-    "playground/CartpoleBalance": "MuJoCo calls a program of Warp.",
-    "playground/PendulumSwingup": "MuJoCo calls a program of Warp.",
 }
-"""Why some differ, or are refused."""
+"""Why some differ."""
 HEAD, END = "| in PyTorch / `jit` |\n|---|---|---|---|---|\n", "\n## "
 EQUAL = "These environments have no difference. Their least and greatest ratios of times follow the names:"
 OTHERS = "These environments have larger differences, or cannot be translated:"
