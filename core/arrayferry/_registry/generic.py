@@ -117,7 +117,6 @@ class GenericBackend(Backend):
 
     memory = "unknown"
     array_types = ()
-    devices: GenericDevices
 
     def __init__(self, namespace: ModuleType) -> None:
         self.xp: Any = namespace
@@ -154,7 +153,7 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: AnyArray, device: Device = None) -> Any:
-        devices = self.devices
+        devices: Any = self.devices
         device_chosen = device is not None and devices.can_choose
         device_option = {"device": devices.object_of(device)} if device_chosen else {}
         source_dtype = x.dtype.name
@@ -188,7 +187,8 @@ class GenericBackend(Backend):
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        return self.devices.dtypes()
+        devices: Any = self.devices
+        return devices.dtypes()  # type: ignore[no-any-return]
 
 
 def _restore(name: str) -> GenericBackend:

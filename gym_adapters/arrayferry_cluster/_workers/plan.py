@@ -35,9 +35,12 @@ def jax_settings() -> Settings:
 @contextlib.contextmanager
 def applied(settings: Settings) -> Iterator[None]:
     """In this context, JAX computes with these settings in this thread."""
+    if not settings:
+        yield
+        return
+    import jax.experimental
+
     with contextlib.ExitStack() as stack:
-        if settings:
-            import jax.experimental
         for name, value in settings:
             if getattr(jax.config, f"jax_{name}") != value:  # a comparison takes less time
                 # older versions of JAX have `enable_x64` only in `jax.experimental`
