@@ -189,10 +189,14 @@ def pooled(x, how, fill, **windows):
 
 
 def places_of_pools(x):
-    """Reduce two arrays together."""
+    """Reduce two arrays together. The order is total, since XLA combines elements in any order."""
+
+    def rank(values):
+        return jnp.where(jnp.isnan(values), np.inf, values) if values.dtype == "float32" else values
 
     def better(first, second):
-        which = first[0] >= second[0]
+        one, other = rank(first[0]), rank(second[0])
+        which = (one > other) | ((one == other) & (first[1] > second[1]))
         return jnp.where(which, first[0], second[0]), jnp.where(which, first[1], second[1])
 
     least = np.float32(-np.inf) if x.dtype == "float32" else jnp.iinfo(x.dtype).min
