@@ -25,9 +25,12 @@ FAMILIES = {
     "HopperHop-v1": {"max_episode_steps": 10}, "Hopper-v5": {}, "Ant-v4": {"max_episode_steps": 20},
     "MetaWorld/Assembly-v3": {"max_episode_steps": 10}, "MyoHandAirplaneFixed-v0": {"max_episode_steps": 10},
     "AlohaHandOver-v1": {"max_episode_steps": 10}, "FetchReach-v4": {"max_episode_steps": 10},
-    "Catch-v0": {}, "FrozenLake-v1": {}, "Blackjack-v1": {}, "D1Basic-v1": {"max_episode_steps": 8},
+    "Catch-v0": {}, "FrozenLake-v1": {}, "Blackjack-v1": {},
 }  # fmt: skip
-"""An id of each family that installs, and options in which episodes end soon."""
+"""An id of each family that installs, and options in which episodes end soon.
+
+VizDoom (D1Basic-v1) is left out, since `envpool.make` itself sometimes hangs.
+"""
 N, STEPS = 4, 60
 
 
