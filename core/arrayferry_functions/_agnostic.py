@@ -267,21 +267,13 @@ class _Function:
             expected = Expected(example, self.name, caller)
         inward, target, paths = self._inward, self._inward.target, layout.paths
         # numbers are part of the layout, and so of the cache's keys: each would need a compilation
-        is_compiled = (
-            refused is None
-            and expected is None
-            and not layout.has_numbers
-            and self._is_compiled(target)
-        )
+        is_compiled = refused is None and not layout.has_numbers and self._is_compiled(target)
         order = (*other_indices, *caller_indices)
         receiver_leaves, restore, receiver_key = _receiver_parts(receiver, target, is_compiled)
-        function = _flat(self._function, inward, layout, order, restore)
-        if expected is not None and refused is None:
-            function = expected.ordered(function, inward)
         others = [arrays[i] for i in other_indices], [paths[i] for i in other_indices]
         foreign_call = ForeignCall(
             self.name,
-            function,
+            _flat(self._function, inward, layout, order, restore),
             (target, layout, order, receiver_key),
             caller,
             inward,

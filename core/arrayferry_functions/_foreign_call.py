@@ -49,6 +49,7 @@ class Expected:
         caller: the library of the results. A dtype of the example is narrowed if this library lacks it.
 
     Attributes:
+        layout: the structure of the example.
         shapes: the shape and the dtype of each array in the result.
 
     Raises:
@@ -57,7 +58,7 @@ class Expected:
 
     def __init__(self, example: AnyTree, name: str, caller: Backend) -> None:
         self._name = name
-        leaves, self._layout = flatten(example, everything=True, prefix="result")
+        leaves, self.layout = flatten(example, everything=True, prefix="result")
         self._leaves = [_form_of(leaf, caller) or leaf for leaf in leaves]
         self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
         if not self.shapes:
@@ -70,7 +71,7 @@ class Expected:
         """Return the example, with these arrays in place of its own."""
         remaining_arrays = iter(arrays)
         leaves = [next(remaining_arrays) if type(leaf) is _Form else leaf for leaf in self._leaves]
-        return self._layout.unflatten(leaves)
+        return self.layout.unflatten(leaves)
 
     def ordered(self, function: FlatFunction, inward: Conversion) -> FlatFunction:
         """Wrap a function so that its arrays have the order of the example, in which callers pass cotangents.
@@ -131,11 +132,11 @@ class Expected:
         Returns:
             For each array of the example: the index of its leaf in the result, its shape and dtype, and its path.
         """
-        order = self._layout.order_in(layout)
+        order = self.layout.order_in(layout)
         if order is None:
-            raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+            raise self._differs(f"the structure {layout!r}", f"{self.layout!r}")
         forms: list[tuple[int, _Form, str]] = []
-        for index, path, leaf in zip(order, self._layout.paths, self._leaves, strict=True):
+        for index, path, leaf in zip(order, self.layout.paths, self._leaves, strict=True):
             value = leaves[index]
             if type(leaf) is _Form:
                 forms.append((index, leaf, path))
@@ -339,6 +340,11 @@ class ForeignCall:
         autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (num_arguments, *wanted_positions) = self._places((count, *wanted))
+        function, order = self.function, None
+        # without a saved pullback, the results were expected, and cotangents have their order
+        expected = None if self.count or saved is not None else self.expect(())
+        if expected is not None:
+            function, order = expected.ordered(function, self.inward), expected.layout
 
         # the cotangent of an argument has the dtype and shape of the argument
         def expect(arrays: Sequence[Any]) -> Expected:
@@ -346,9 +352,9 @@ class ForeignCall:
 
         return replace(
             self,
-            key=(*self.key, (count, wanted)),
+            key=(*self.key, (count, wanted, order)),
             name=name,
-            function=autodiff.gradient(self.function, num_arguments, tuple(wanted_positions)),
+            function=autodiff.gradient(function, num_arguments, tuple(wanted_positions)),
             expect=expect,
             count=count,
             saved=saved,
