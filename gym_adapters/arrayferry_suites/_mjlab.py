@@ -6,12 +6,11 @@ import copy
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 import arrayferry as af
-from arrayferry._utilities.options import mixed_seed, seed_of
+from arrayferry._utilities.options import combined_seed, options_of
 from arrayferry.typing import AnyTree
 from arrayferry_gym import from_simulator
 from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of
@@ -44,12 +43,16 @@ class Tasks(VectorWrapper[Any, Any, Any]):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`."""
+        number = combined_seed(seed, self.num_envs)
+        if number is not None and options_of(options).get("reset_mask") is not None:
+            raise af.OptionError(
+                "a reset_mask was passed with a seed, which makes a new simulation of mjlab",
+                remedy="Leave out the seed, or reset all environments.",
+            )
         self._no_reward = None
-        seeds = seed_of(seed, self.num_envs)
-        number = mixed_seed("environments", seeds) if isinstance(seeds, list) else seeds
         if number is not None:
-            self._make_anew(int(np.random.SeedSequence(number).generate_state(1)[0] >> 1))
-        return self.env.reset(seed=seed, options=options)
+            self._make_anew(number)
+        return self.env.reset(seed=number, options=options)
 
     def _make_anew(self, seed: int) -> None:
         """Replace the simulation by a new one, whose constants the seed determines."""

@@ -202,6 +202,24 @@ def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
     return stream_seed(purpose, *numbers, *seed_numbers)
 
 
+def combined_seed(seed: Any, count: int) -> int | None:
+    """Return one seed for a library that accepts only one for all environments.
+
+    Args:
+        seed: a valid `seed` of `seed_of`. Several seeds are combined into an integer below 2**31.
+        count: how many environments there are.
+    """
+    seeds = seed_of(seed, count)
+    if not isinstance(seeds, list):
+        return seeds
+    mixed = mixed_seed("environments", seeds)
+    if mixed is None:
+        return None
+    import numpy as np
+
+    return int(np.random.SeedSequence(mixed).generate_state(1)[0] >> 1)
+
+
 def _one_seed(value: AnyTree) -> int:
     """Return an integer of any library as an `int`.
 

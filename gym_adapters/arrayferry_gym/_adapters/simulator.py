@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
-from arrayferry._utilities.options import check_flag, mixed_seed, options_of, seed_of
+from arrayferry._utilities.options import check_flag, combined_seed, options_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._arrays import as_flags, copied, mapped
@@ -266,8 +266,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                     remedy=f"Leave out {', '.join(other_options)}.",
                 )
             arguments["options"] = other_options
-        if seed is not None:
-            self._seed(seed_of(seed, self.num_envs), arguments)
+        number = combined_seed(seed, self.num_envs)
+        if number is not None:
+            self._seed(number, arguments)
         result = self.env.reset(**arguments)
         raw_observations = result[0] if isinstance(result, tuple) else result
         observations = _plain(raw_observations, self._group)
@@ -280,13 +281,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._last = self._copied(observations)
         return self._safe_results(observations), self._safe_results(infos)
 
-    def _seed(self, seed: Any, arguments: dict[str, Any]) -> None:
+    def _seed(self, seed: int, arguments: dict[str, Any]) -> None:
         """Pass one seed to the simulator, in the arguments of `reset` or by the simulator's method `seed`."""
-        if isinstance(seed, list):
-            mixed_seeds = mixed_seed("environments", seed)
-            if mixed_seeds is None:
-                return
-            seed = int(np.random.SeedSequence(mixed_seeds).generate_state(1)[0] >> 1)
         seed_method = _attribute(self.env, "seed")
         if "seed" in self._takes:
             arguments["seed"] = seed

@@ -154,6 +154,11 @@ def test_what_mjlab_cannot_do(simulator, monkeypatch):
     with pytest.raises(af.OptionError, match="no such option"):
         make_vec(TASK, 4, autoreset_mode="SameStep", speed=2)
     envs = make_vec(TASK, 2, autoreset_mode="Disabled", max_episode_steps=None)
+    envs.reset(seed=1)
+    with pytest.raises(af.OptionError, match="passed with a seed"):
+        envs.reset(seed=1, options={"reset_mask": [True, False]})
+    envs.reset(options={"reset_mask": [True, False]})
+    envs.step(np.zeros((2, 1), np.float32))  # the refused reset has lost nothing
     assert envs.unwrapped.cfg.episode_length_s == 1e9
     envs.close()
     adapted = from_env(simulator, autoreset_mode="SameStep")
