@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import functools
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import once
@@ -23,6 +23,8 @@ Seed = int | Sequence[int] | None
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+_LIMITS = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in INTEGERS}
+"""The lowest and the highest integer of each integer dtype."""
 
 
 class Random(ABC):
@@ -121,9 +123,7 @@ class Random(ABC):
         Raises:
             OptionError: the method does not support the shape or the dtype, or an array does not broadcast.
         """
-        import numpy
-
-        arrays = tuple(numpy.asarray(x) if isinstance(x, (list, tuple)) else x for x in arrays)
+        arrays = tuple(np.asarray(x) if isinstance(x, (list, tuple)) else x for x in arrays)
         dtypes = FLOATS if method in ("uniform", "normal") else INTEGERS
         name = dtype if isinstance(dtype, str) else dtype_name(dtype)
         problem, remedy = "", "Pass a tuple of integers of 0 or more, such as (3,)."
@@ -238,10 +238,9 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
     Raises:
         OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range.
     """
-    limits = _limits(dtype)
     lower, upper = _extreme(low, min), _extreme(high, max)
-    if limits is not None:
-        least, most = limits
+    if dtype in _LIMITS:
+        least, most = _LIMITS[dtype]
         if (lower is not None and lower < least) or (upper is not None and upper > most + 1):
             raise OptionError(
                 f"integers from {lower if lower is not None else 'low'} to below {upper if upper is not None else 'high'} "
@@ -249,26 +248,12 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
                 remedy="Pass other bounds, or a wider dtype.",
             )
     if lower is not None and upper is not None:
-        is_empty = lower >= upper
-        if not is_empty and not (type(low) is type(high) is int):
-            import numpy
-
-            is_empty = bool(numpy.any(numpy.asarray(low) >= numpy.asarray(high)))
-        if is_empty:
+        is_empty: Any = low >= high
+        if is_empty if isinstance(is_empty, bool) else is_empty.any():
             raise OptionError(
                 f"there are no integers from {low!r:.80} to below {high!r:.80}",
                 remedy="Pass a `high` that is greater than `low`.",
             )
-
-
-@functools.lru_cache(64)
-def _limits(dtype: str) -> tuple[int, int] | None:
-    """Return the lowest and the highest integer of an integer dtype, or None for other dtypes."""
-    dtype_match = re.fullmatch(r"(u?)int(\d+)", dtype)
-    if dtype_match is None:
-        return None
-    bits = int(dtype_match[2])
-    return (0, 2**bits - 1) if dtype_match[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:
@@ -283,9 +268,7 @@ def _extreme(bound: AnyArray, extreme: Any) -> Any:
     """
     if isinstance(bound, (int, float)):
         return bound
-    import numpy
-
-    if not isinstance(bound, (numpy.ndarray, numpy.generic)) or bound.size == 0:
+    if not isinstance(bound, (np.ndarray, np.generic)) or bound.size == 0:
         return None
     return extreme(bound.min().item(), bound.max().item())
 
@@ -308,9 +291,7 @@ class HostRandom(Random):
     @once
     def _generator(self) -> Any:
         """NumPy's generator, created at its first use, since its creation takes longer than an environment's step."""
-        import numpy
-
-        return numpy.random.default_rng(self._seed)
+        return np.random.default_rng(self._seed)
 
     def getstate(self) -> Any:
         return self._generator.bit_generator.state
@@ -326,10 +307,8 @@ class HostRandom(Random):
         """Return an argument as a NumPy array. Python numbers stay Python numbers, so that they do not widen a dtype."""
         if type(parameter) in (bool, int, float):
             return parameter
-        import numpy
-
-        if isinstance(parameter, (numpy.ndarray, numpy.generic, list, tuple)):
-            return numpy.asarray(parameter)
+        if isinstance(parameter, (np.ndarray, np.generic, list, tuple)):
+            return np.asarray(parameter)
         return self._backend.to_numpy(parameter)
 
     def _converted(self, values: AnyTree, dtype: str) -> Any:
@@ -376,13 +355,11 @@ class HostRandom(Random):
         return self._converted(values, dtype)
 
     def categorical(self, shape: Sequence[int], logits: AnyArray, dtype: str = "int32") -> Any:
-        import numpy
-
         logits = self._values(logits)
         shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         # if `waits` are exponential, argmax(logits - log(waits)) has probabilities softmax(logits)
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
-        return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
+        return self._converted((logits - np.log(waits)).argmax(-1), dtype)
 
 
 def _as_floats(bound: AnyArray) -> Any:
