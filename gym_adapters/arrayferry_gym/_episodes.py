@@ -23,7 +23,7 @@ import arrayferry as af
 from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 
 from ._arrays import as_flags, as_rewards, copied, mapped, select
-from ._spaces.batches import join
+from ._spaces.batches import with_rows
 
 LOST = "final_obs_lost"
 """The metadata key of environments that reset in the same step without returning the last observations of episodes."""
@@ -385,10 +385,9 @@ def final_observations(
     if final is None:
         return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
     if isinstance(final, np.ndarray) and final.dtype == object:
-        indexed_rows: list[Any] = [(slice(None), observations), *enumerate(final)]
-        pieces = [(i, af.convert(row, "numpy")) for i, row in indexed_rows if row is not None]
-        space = envs.single_observation_space
-        return to_library(join(getattr(space, "original", space), pieces, len(final)))
+        space, batch = envs.single_observation_space, af.convert(observations, "numpy")
+        rows = (None if row is None else af.convert(row, "numpy") for row in final)
+        return to_library(with_rows(getattr(space, "original", space), batch, rows))
     return before_resets(af.namespace_of(ended_mask), ended_mask, to_library(final), observations)
 
 

@@ -1,47 +1,36 @@
-"""Batches of observations assembled from rows, and the spaces of batches of actions."""
+"""Batches of observations with other rows, and the spaces of batches of actions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import batch_space, create_empty_array
+from gymnasium.vector.utils import batch_space
 
-from .trees import build, split
+from arrayferry.typing import AnyTree
 
-Rows = slice | list[int]
-"""An index for several rows, in ascending order."""
-Piece = tuple[int | Rows, Any]
-"""A row and its observation, or an index for several rows and a batch of their observations."""
+from .trees import build, leaves, split
 
 
-def join(
-    space: Space[Any], pieces: Sequence[Piece], size: int, fill: Callable[..., Any] = np.empty
-) -> Any:
-    """Assemble pieces into a new batch. Later pieces overwrite earlier pieces.
+def with_rows(space: Space[Any], batch: AnyTree, rows: Iterable[Any]) -> Any:
+    """Return a copy of a batch of observations in which other observations replace some rows.
 
     Args:
         space: the space of one observation.
-        pieces: the rows to fill and their observations, in NumPy.
-        size: the number of rows.
-        fill: a function that creates an array from shape and dtype, like `numpy.zeros`. Rows without an observation
-            have the values of this array.
+        batch: the observations, in NumPy.
+        rows: for each row, the observation that replaces it, in NumPy, or None to keep the row.
     """
-    empty_batch: Any = create_empty_array(space, size, fn=fill)
-    if isinstance(empty_batch, np.ndarray):  # for one array, this is faster than the general case
-        for rows, observations in pieces:
-            empty_batch[rows] = observations
-        return empty_batch
-    columns = [_column(part, size) for part in split(space, empty_batch)]
-    for rows, observations in pieces:
-        for column, part in zip(columns, split(space, observations), strict=True):
-            if isinstance(rows, int) or isinstance(column, np.ndarray):
-                column[rows] = part
-            else:
-                for row, value in zip(numbers_of(rows, size), part, strict=True):
-                    column[row] = value
+    # the dtype is that of the space, since the library of the agent may have narrowed the batch
+    columns: Any = [
+        np.array(x, leaf.dtype) if isinstance(x, np.ndarray) else list(x)
+        for (leaf, _), x in zip(leaves(space), split(space, batch), strict=True)
+    ]
+    for index, row in enumerate(rows):
+        if row is not None:
+            for column, part in zip(columns, split(space, row), strict=True):
+                column[index] = part
     return build(space, (tuple(x) if isinstance(x, list) else x for x in columns))
 
 
@@ -60,17 +49,3 @@ def batch_of_actions(space: Any, n: int) -> Space[Any]:
     if isinstance(space, spaces.MultiBinary):
         return spaces.MultiBinary((n, *space.shape))
     return batch_space(space, n)
-
-
-def _column(empty: Any, size: int) -> Any:
-    """Return the array that rows are written to, or a list for spaces that cannot be stacked, such as Text."""
-    if isinstance(empty, np.ndarray):
-        return empty
-    return [None] * size if empty is None else list(empty)
-
-
-def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
-    """Return the row numbers, from 0, that an index selects from `size` rows."""
-    if isinstance(rows, slice):
-        return range(size)[rows]
-    return [rows] if isinstance(rows, int) else rows

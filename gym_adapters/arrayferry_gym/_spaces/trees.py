@@ -67,8 +67,13 @@ def split(
     subspaces = branches(space)
     if subspaces is None:
         return [value]
-    if mismatch is not None:
-        check_branches(space, value, mismatch, path)
+    if mismatch is not None and isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
+            raise mismatch(value, path, f"a dict with the keys {list(space.spaces)}")
+    elif mismatch is not None and (
+        not isinstance(value, (tuple, list)) or len(value) != len(subspaces)
+    ):
+        raise mismatch(value, path, f"a tuple of {len(subspaces)} parts")
     return [
         leaf_part
         for key, part in subspaces
@@ -84,17 +89,3 @@ def build(space: Space[Any], parts: Iterable[Any]) -> Any:
         return next(remaining_parts)
     built = {key: build(part, remaining_parts) for key, part in subspaces}
     return built if isinstance(space, spaces.Dict) else tuple(built.values())
-
-
-def check_branches(space: Space[Any], value: AnyTree, mismatch: Mismatch, path: str) -> None:
-    """Check that a value is a dict with the keys of a Dict, or a tuple with the length of a Tuple.
-
-    The parts of the value are not checked.
-    """
-    if isinstance(space, spaces.Dict):
-        if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
-            raise mismatch(value, path, f"a dict with the keys {list(space.spaces)}")
-    elif isinstance(space, spaces.Tuple):
-        count = len(space.spaces)
-        if not isinstance(value, (tuple, list)) or len(value) != count:
-            raise mismatch(value, path, f"a tuple of {count} parts")
