@@ -173,22 +173,19 @@ def _target_of(libraries: Any) -> str | None:
     return None if target is None else target.name
 
 
-def _batch(space: Any, n: int = 1) -> Any:
+def _batched(space: Any, batch: Space[Any]) -> Any:
+    """Return a space of batches as a converted space, for batches of observations or actions of `space`."""
     libraries = space.__dict__.setdefault("batch", _Batch(space.libraries))
-    return converted_space(batch_space(space.original, n), libraries, space.observed)
+    return converted_space(batch, libraries, space.observed)
 
 
 def _batch_differing(several: Sequence[Any]) -> Any:
-    first_space = several[0]
-    libraries = first_space.__dict__.setdefault("batch", _Batch(first_space.libraries))
     originals = [getattr(space, "original", space) for space in several]
-    return converted_space(batch_differing_spaces(originals), libraries, first_space.observed)
+    return _batched(several[0], batch_differing_spaces(originals))
 
 
-def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
-    batch = create_empty_array(space.original, n, fn)
-    in_numpy = _target_of(space.libraries) in (None, "numpy")
-    return batch if in_numpy else space.libraries.to_agent(batch)
+def _empty_array(space: Any, *args: Any, **options: Any) -> Any:
+    return space.libraries.to_agent(create_empty_array(space.original, *args, **options))
 
 
 def _concatenate(space: Any, items: Any, out: Any) -> Any:
@@ -242,10 +239,6 @@ def _unflatten(space: Any, x: AnyArray) -> Any:
     return af.convert(value, like=array, scalars="convert")
 
 
-def _flatten_space(space: Any) -> Any:
-    return converted_space(flatten_space(space.original), space.libraries, space.observed)
-
-
 def _read_from_shared_memory(space: Any, shared_memory: Any, n: int = 1) -> Any:
     batch = read_from_shared_memory(space.original, shared_memory, n)
     if "batch" in space.__dict__:
@@ -272,7 +265,7 @@ def _over_shared_memory(batch: AnyTree, libraries: Any) -> Any:
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    batch_space: _batch,
+    batch_space: lambda space, n=1: _batched(space, batch_space(space.original, n)),
     batch_differing_spaces: _batch_differing,
     create_empty_array: _empty_array,
     concatenate: _concatenate,
@@ -280,7 +273,9 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     create_zero_array: lambda space: space.libraries.to_agent(create_zero_array(space.original)),
     flatten: _flatten,
     unflatten: _unflatten,
-    flatten_space: _flatten_space,
+    flatten_space: lambda space: converted_space(
+        flatten_space(space.original), space.libraries, space.observed
+    ),
     flatdim: lambda space: flatdim(space.original),
     create_shared_memory: lambda space, *args, **options: create_shared_memory(
         space.original, *args, **options
