@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -16,8 +16,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import forwarded_seed, missing_package
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import AnyTree, Device, Target
-from arrayferry_gym._adapters.adapter import arguments_of, takes
-from arrayferry_gym._adapters.agents import AgentAdapter
+from arrayferry_gym._adapters.adapter import Adapter, arguments_of, takes
 from arrayferry_gym._options.libraries import target_like
 
 try:
@@ -40,6 +39,61 @@ _NUMBERS = {
     "truncations": bool,
 }
 """The attributes of an AEC environment that map agents to numbers, and the types of these numbers."""
+
+
+class _AgentAdapter(Adapter):
+    """The adapter of one agent in a game.
+
+    Args:
+        env: the environment.
+        agent: the name of the agent, or None for values that all agents share, such as the state.
+        **options: as for `ArrayConversion`.
+    """
+
+    def __init__(self, env: Any, agent: Hashable, **options: Any) -> None:
+        self.env, self._agent = env, agent
+        self._setup(env, **options)
+
+    def _original(self, name: str) -> Any:
+        space = getattr(self.env, name)
+        if name == "state_space":
+            return space
+        try:
+            return space(self._agent)
+        except KeyError as error:
+            agents = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
+            if self._agent in agents:
+                raise
+            raise af.OptionError(
+                f"there is no agent {self._agent!r:.80}", remedy=f"The agents are {agents!r:.200}."
+            ) from error
+
+    def act(self, action: AnyTree) -> Any:
+        """Return an action as the environment expects it from this agent."""
+        self._note = None
+        try:
+            return self._act(action)
+        except af.ConversionError as error:
+            error.reason = f"agent {self._agent!r}: {error.reason}"
+            raise
+
+    def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Prepare for a reset. Return the options of the reset, converted to the library of the environment."""
+        self._check_space()
+        return self._reset_options(options)
+
+    def convert_observation(self, observation: AnyTree) -> Any:
+        """Detect the environment's library from an observation, and convert the observation to the agent's library."""
+        self._observe(observation)
+        return self._libraries.to_agent(observation)
+
+    def convert_number(self, value: AnyTree, kind: type) -> Any:
+        """Convert a reward to a float, or a flag to a bool. Arrays with axes are converted to the agent's library."""
+        return self._libraries.to_number(value, kind)
+
+    def convert_info(self, info: AnyTree) -> Any:
+        """Convert an info to `info_xp` or, by default, to the agent's library."""
+        return self._libraries.convert_infos(info)
 
 
 class _Conversion:
@@ -66,7 +120,7 @@ class _Conversion:
         super().__init__(env)  # type: ignore[call-arg]
         possible_agents = getattr(env, "possible_agents", None)
         self._targets = _targets(possible_agents, target_xp, target_device, like)
-        self._adapters: dict[Any, AgentAdapter] = {}
+        self._adapters: dict[Any, _AgentAdapter] = {}
         # only for AECConversion: the latest info of each agent, before and after its conversion
         self._infos: dict[Any, tuple[Any, Any]] = {}
         self._common = self._adapter(None)
@@ -74,12 +128,12 @@ class _Conversion:
             if agent is not None:
                 self._of(agent)
 
-    def _adapter(self, agent: Any) -> AgentAdapter:
+    def _adapter(self, agent: Any) -> _AgentAdapter:
         xp, device = self._targets.get(agent, self._targets[None])
         options = {**self._options, "target_xp": xp, "target_device": device}
-        return AgentAdapter(self.env, agent, **options)
+        return _AgentAdapter(self.env, agent, **options)
 
-    def _of(self, agent: Any) -> AgentAdapter:
+    def _of(self, agent: Any) -> _AgentAdapter:
         """Return the adapter of an agent. If the agent has joined during a game, create its adapter."""
         adapter = self._adapters.get(agent)
         if adapter is None:
@@ -87,7 +141,7 @@ class _Conversion:
         return adapter
 
     def _each(self, convert: Callable[..., Any], values: AnyTree, *kind: type) -> dict[Any, Any]:
-        """Convert each value of a dict by `convert`, a method of `AgentAdapter` with the last argument `kind`."""
+        """Convert each value of a dict by `convert`, a method of `_AgentAdapter` with the last argument `kind`."""
         return {agent: convert(self._of(agent), value, *kind) for agent, value in values.items()}
 
     def _after_reset(self) -> None:
@@ -106,16 +160,16 @@ class _Conversion:
         """Return an attribute of the environment. Spaces are converted."""
         value = super().__getattr__(name)  # type: ignore[misc]
         if name in ("observation_spaces", "action_spaces"):
-            return {agent: self._of(agent).space(name[:-1]) for agent in value}
-        return self._common.space(name) if name == "state_space" else value
+            return {agent: self._of(agent)._space(name[:-1]) for agent in value}
+        return self._common._space(name) if name == "state_space" else value
 
     def observation_space(self, agent: Any) -> Any:
         """Return the observation space of an agent, for arrays of the agent's library."""
-        return self._of(agent).space("observation_space")
+        return self._of(agent)._space("observation_space")
 
     def action_space(self, agent: Any) -> Any:
         """Return the action space of an agent, for arrays of the agent's library."""
-        return self._of(agent).space("action_space")
+        return self._of(agent)._space("action_space")
 
     def state(self) -> Any:
         """Return the state of the game, converted if one library was given for all agents."""
@@ -123,10 +177,12 @@ class _Conversion:
 
     @never_raises
     def __repr__(self) -> str:
-        library_texts = {agent: str(adapter.libraries) for agent, adapter in self._adapters.items()}
+        library_texts = {
+            agent: str(adapter._libraries) for agent, adapter in self._adapters.items()
+        }
         shown_text = ", ".join(f"{agent}: {libs}" for agent, libs in library_texts.items())
         if len(set(library_texts.values())) <= 1:
-            shown_text = next(iter(library_texts.values()), str(self._common.libraries))
+            shown_text = next(iter(library_texts.values()), str(self._common._libraries))
         return f"<{type(self).__name__}({shown_text})<{self.env}>>"
 
 
@@ -184,9 +240,9 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         """Reset the environment. `options` are converted to its library."""
         observations, infos = self.env.reset(**self._reset_arguments(seed, options))
         self._after_reset()
-        self._common.detect(observations)
-        observations = self._each(AgentAdapter.convert_observation, observations)
-        return observations, self._each(AgentAdapter.convert_info, infos)
+        self._common._observe(observations)
+        observations = self._each(_AgentAdapter.convert_observation, observations)
+        return observations, self._each(_AgentAdapter.convert_info, infos)
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -201,19 +257,19 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
             raise TypeError(
                 f"step() takes a dict with the action of each agent, but got {actions!r:.80}"
             )
-        fitted = self._each(AgentAdapter.act, actions)
+        fitted = self._each(_AgentAdapter.act, actions)
         try:
             observations, rewards, terminations, truncations, infos = self.env.step(fitted)
         except Exception as error:
             for agent in fitted:
-                self._of(agent).explain(error)
+                self._of(agent)._explain(error)
             raise
         return (
-            self._each(AgentAdapter.convert_observation, observations),
-            self._each(AgentAdapter.convert_number, rewards, float),
-            self._each(AgentAdapter.convert_number, terminations, bool),
-            self._each(AgentAdapter.convert_number, truncations, bool),
-            self._each(AgentAdapter.convert_info, infos),
+            self._each(_AgentAdapter.convert_observation, observations),
+            self._each(_AgentAdapter.convert_number, rewards, float),
+            self._each(_AgentAdapter.convert_number, terminations, bool),
+            self._each(_AgentAdapter.convert_number, truncations, bool),
+            self._each(_AgentAdapter.convert_info, infos),
         )
 
 
@@ -244,7 +300,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         """Return an attribute of the environment. Rewards, terminations, truncations and infos are converted."""
         value = super().__getattr__(name)
         if name in _NUMBERS:
-            return self._each(AgentAdapter.convert_number, value, _NUMBERS[name])
+            return self._each(_AgentAdapter.convert_number, value, _NUMBERS[name])
         if name == "infos":
             return {agent: self._converted_info(agent, info) for agent, info in value.items()}
         return value
@@ -274,15 +330,15 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         if action is not None:
             adapter = self._of(self.env.agent_selection)
             # if this agent has no observation yet, request one to detect the environment's library
-            if adapter.libraries.observed is None:
-                adapter.detect(self.env.observe(self.env.agent_selection))
+            if adapter._libraries.observed is None:
+                adapter._observe(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
         self._infos = {}
         try:
             self.env.step(action)
         except Exception as error:
             if adapter is not None:
-                adapter.explain(error)
+                adapter._explain(error)
             raise
 
     def observe(self, agent: Any) -> Any:
@@ -314,7 +370,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
     def _converted_observation(self, agent: Any, observation: AnyTree) -> Any:
         if observation is None:
             return None
-        self._common.detect(observation)
+        self._common._observe(observation)
         return self._of(agent).convert_observation(observation)
 
     def agent_iter(self, max_iter: int = 2**63) -> Any:
