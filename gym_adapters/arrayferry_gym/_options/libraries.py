@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +80,7 @@ class Libraries:
         self._device_known = env_device is not None
         if env_xp is None:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
-        self._set_env(env_xp, env_device)
+        self.env: Conversion = af.converter(env_xp, device=env_device, **self._options)
         self.target: Conversion | None = None
         self.check_flags: Callable[[Any], None] | None = None
         self._info: Conversion | None = None
@@ -95,9 +94,6 @@ class Libraries:
         target = "the library of the actions" if self.target is None else self.target.target.name
         device_suffix = "" if self.target_device is None else f", {device_text(self.target_device)}"
         return f"{self.env.target.name} -> {target}{device_suffix}"
-
-    def _set_env(self, to: Target, device: Device) -> None:
-        self.env: Conversion = af.converter(to, device=device, **self._options)
 
     def _set_agent(self, to: Target) -> None:
         device = self.target_device
@@ -150,7 +146,7 @@ class Libraries:
             device = None if device == "cpu" else device
         if device != self._env_device or backend.name != self.env.target.name:
             self._env_device = device
-            self._set_env(backend, device)
+            self.env = af.converter(backend, device=device, **self._options)
 
     def _warn_of(self, detected: Backend) -> None:
         """Warn, at most once, that observations are of another library than the stated `env_xp`."""
@@ -188,8 +184,16 @@ class Libraries:
             return self.to_agent(value)
         return observed_read(kind, value) if observers else kind(value)
 
-    def convert_infos(self, infos: AnyTree) -> Any:
-        """Convert infos to `info_xp` or the agent's library. Values that cannot be converted stay unchanged."""
+    def convert_infos(self, infos: AnyTree, path: str = "") -> Any:
+        """Convert infos to `info_xp` or the agent's library.
+
+        If one of them cannot be converted, such as a masked array, each info is converted separately, and this one stays
+        unchanged.
+
+        Args:
+            infos: a dict of infos.
+            path: the path of the dict inside the infos, for warnings.
+        """
         if not infos or not self._convert_info or self._info is None:
             return infos
         try:
@@ -197,34 +201,18 @@ class Libraries:
         except af.ConversionError as error:
             if type(error) is not af.ConversionError:
                 raise
-            return self._convert_each(infos, "")
-
-    def _convert_each(self, infos: AnyTree, path: str) -> Any:
-        """Convert each info separately. An info that cannot be converted, such as a masked array, stays unchanged.
-
-        Args:
-            infos: a dict of infos.
-            path: the path of the dict inside the infos, for warnings.
-        """
-        conversion: Any = self._info
-        converted = {}
-        for key, info in infos.items():
-            try:
-                converted[key] = conversion({key: info})[key]
-            except af.ConversionError as error:
-                if type(error) is not af.ConversionError:
-                    raise
-                info_path = f"{path}[{key!r}]"
-                if type(info) is dict:
-                    converted[key] = self._convert_each(info, info_path)
-                    continue
-                converted[key] = info
-                self.warn_once(
-                    "info",
-                    f"info{info_path} was left unchanged: {error.reason}. Convert it in the environment, "
-                    "or pass convert_info=False",
-                )
-        return converted
+            reason = error.reason
+        if len(infos) > 1:
+            return {key: self.convert_infos({key: x}, path)[key] for key, x in infos.items()}
+        ((key, info),) = infos.items()
+        info_path = f"{path}[{key!r}]"
+        if type(info) is dict:
+            return {key: self.convert_infos(info, info_path)}
+        self.warn_once(
+            "info",
+            f"info{info_path} was left unchanged: {reason}. Convert it in the environment, or pass convert_info=False",
+        )
+        return infos
 
 
 _REMEDIES = {
@@ -295,13 +283,10 @@ def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     """
     if dtype is None:
         return None
-    if isinstance(dtype, (str, ModuleType)):
-        name = dtype if isinstance(dtype, str) else dtype.__name__
-    else:
-        try:
-            name = np.dtype(dtype).name
-        except (TypeError, ValueError):  # a dtype of another library, such as torch.float32
-            name = dtype_name(dtype)
+    try:
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    except (TypeError, ValueError):  # a dtype of another library, such as torch.float32
+        name = dtype_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
             f"reward_dtype={dtype!r} is not a dtype of numbers",
