@@ -94,7 +94,8 @@ class Bridged:
         self.envs = vector.ArrayConversion(
             envs, None, xp, None, device, convert_info=infos, copy=True
         )
-        self._check_rewards((envs.num_envs, *_reward_shape(envs)))
+        self._chain = _chain(envs)
+        self._check_rewards((envs.num_envs, *_reward_shape(self._chain)))
         self._inner: Any = envs.unwrapped
         singles = getattr(self._inner, "envs", None)
         self.singles = singles if isinstance(singles, (list, tuple)) else None
@@ -102,7 +103,7 @@ class Bridged:
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
         self._infos = infos
         self.firsts: list[dict[Any, Any]] = [{}] * envs.num_envs
-        self._added = _added_keys(envs)
+        self._added = _added_keys(self._chain)
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
@@ -242,9 +243,7 @@ class Bridged:
 
     def _owner(self, name: str) -> Any:
         """Return the outermost wrapper that has an attribute. If no wrapper has it, return the environment inside."""
-        envs: Any = self.envs.env
-        while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
-            envs = envs.env
+        envs = next((envs for envs in self._chain if hasattr(envs, name)), self._chain[-1])
         return self.simulator if envs is self._inner and hasattr(self.simulator, name) else envs
 
     @property
@@ -368,20 +367,25 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
     return [result for result, _ in answers]
 
 
-def _reward_shape(envs: Any) -> tuple[int, ...]:
+def _chain(envs: Any) -> list[Any]:
+    """Return a list of the wrappers of vector environments, outermost first, and the vector environment inside."""
+    chain = [envs]
+    while isinstance(chain[-1], VectorWrapper):
+        chain.append(chain[-1].env)
+    return chain
+
+
+def _reward_shape(chain: list[Any]) -> tuple[int, ...]:
     """Return the shape of the reward of one environment. Return () if only a step can show the shape."""
-    kernels: list[Any] = []
-    while isinstance(envs, VectorWrapper):
-        if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
-            return ()
-        kernels = [*_kernels_of(envs), *kernels]
-        envs = envs.env
-    kernels = [*_kernels_of(envs), *kernels]
-    functional = getattr(envs, "functional", None)
-    space = getattr(envs, "reward_space", None)
+    *wrappers, inner = chain
+    if any(isinstance(envs, VectorRewardWrapper) or not _is_known(envs) for envs in wrappers):
+        return ()
+    functional = getattr(inner, "functional", None)
+    space = getattr(inner, "reward_space", None)
     shape: Any = getattr(functional, "reward_shape", None) or getattr(space, "shape", None) or ()
-    for kernel in kernels:
-        shape, _ = kernel.rewards(shape, None)
+    for envs in reversed(chain):
+        for kernel in _kernels_of(envs):
+            shape, _ = kernel.rewards(shape, None)
     return tuple(shape)
 
 
@@ -396,20 +400,18 @@ def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
     return all(cls.__module__.partition(".")[0] in KNOWN for cls in classes)
 
 
-def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
+def _added_keys(chain: list[Any]) -> set[str] | None:
     """Return the keys that wrappers and kernels of a vector environment add to infos, or None if they are unknown."""
-    keys = set()
-    while isinstance(envs, VectorWrapper):
-        if not _is_known(envs):
-            return None
-        if hasattr(envs, "_stats_key"):  # RecordEpisodeStatistics of Gymnasium or of this package
-            keys.add(envs._stats_key)
-        envs = envs.env
-    for kernel in _kernels_of(envs):
-        if not type(kernel).__module__.startswith("arrayferry_gym."):
-            return None
-        keys |= {kernel.stats_key} if hasattr(kernel, "stats_key") else set()
-    return keys
+    *wrappers, inner = chain
+    kernels = _kernels_of(inner)
+    modules = (type(kernel).__module__ for kernel in kernels)
+    if not all(map(_is_known, wrappers)) or not all(
+        x.startswith("arrayferry_gym.") for x in modules
+    ):
+        return None
+    # RecordEpisodeStatistics of Gymnasium or of this package
+    keys = {envs._stats_key for envs in wrappers if hasattr(envs, "_stats_key")}
+    return keys | {kernel.stats_key for kernel in kernels if hasattr(kernel, "stats_key")}
 
 
 def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:

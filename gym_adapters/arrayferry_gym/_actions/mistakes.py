@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium import spaces
 from arrayferry.typing import AnyTree
 
 
+@dataclass(slots=True)
 class Place:
     """A path into a value that the user passed, and the part of the value at this path.
 
@@ -18,11 +20,8 @@ class Place:
         path: the path as text, such as `"['a'][0]"`, or `""` for the whole value.
     """
 
-    __slots__ = ("path", "value")
-
-    def __init__(self, value: AnyTree, path: str = "") -> None:
-        self.value = value
-        self.path = path
+    value: AnyTree
+    path: str = ""
 
     def __getitem__(self, key: Any) -> Place:
         try:
