@@ -100,8 +100,7 @@ class Immutable:
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
             # ignore fields with compare=False, unless they are arguments, which compiled code may use
-            uncompared = (field.name for field in fields if not field.compare and not field.init)
-            ignored = {KEPT, *uncompared}
+            ignored = {KEPT, *(x.name for x in fields if not x.compare and not x.init)}
             computed = functools.cached_property, once
             parts = {
                 name: part

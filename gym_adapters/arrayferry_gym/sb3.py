@@ -15,7 +15,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym._spaces.trees import build, split
+from arrayferry_gym._spaces.trees import values_at
 
 from ._bridged import Bridged, check_starts
 
@@ -113,19 +113,11 @@ class SB3VecEnv(VecEnv):
         (ended_rows,) = ended.nonzero()
         if len(ended_rows):
             observations, new_infos = self._bridged.reset(self._bridged.done), self._bridged.firsts
-            last_obs = self._rows(final_obs, ended_rows)
+            last_obs = values_at(self.observation_space, final_obs, ended_rows)
             for index, last_row in zip(ended_rows.tolist(), last_obs, strict=True):
                 self.reset_infos[index] = self._infos[index] = new_infos[index]
                 infos[index]["terminal_observation"] = last_row
         return observations, rewards.astype(np.float32), ended, infos
-
-    def _rows(self, observations: AnyTree, rows: AnyArray) -> Any:
-        """Return an iterable of the observations of the environments in `rows`, as copies."""
-        space = self.observation_space
-        if isinstance(observations, np.ndarray):
-            return observations[rows]
-        row_parts = zip(*(part[rows] for part in split(space, observations)), strict=True)
-        return (build(space, parts) for parts in row_parts)
 
     def close(self) -> None:
         """Close the environments."""

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 from arrayferry.typing import AnyTree
-from arrayferry_gym._spaces.trees import build, split
+from arrayferry_gym._spaces.trees import values_at
 
 from ._bridged import Bridged, check_starts
 from .vector import ArrayConversion
@@ -137,10 +137,8 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def _observations(self, batch: AnyTree, ids: list[int]) -> Any:
         """Return the observations of some environments as an array. For a Dict, return an object array of dicts."""
-        parts = split(self._space, batch)
-        if not isinstance(self._space, spaces.Dict):
-            return parts[0][ids]
-        return _array([build(self._space, (part[index] for part in parts)) for index in ids])
+        observations = values_at(self._space, batch, ids)
+        return _array(observations) if isinstance(self._space, spaces.Dict) else observations
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:  # noqa: A002
         """Return a list with an attribute of each chosen environment. The environments of a batch share the attribute."""

@@ -127,16 +127,12 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
     def _reset(
         self, tensordict: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
-        row_mask = None if tensordict is None else tensordict.get("_reset", None)
-        if row_mask is not None:
-            row_mask = row_mask.reshape(self.batch_size)
+        row_mask = None if tensordict is None else self._mask(tensordict, "_reset")
         return self._tensordict(self._bridged.reset(row_mask, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
         # rollouts that continue until all episodes have ended pass a mask of environments to step
-        row_mask = tensordict.get("_step", None)
-        if row_mask is not None:
-            row_mask = row_mask.reshape(self.batch_size)
+        row_mask = self._mask(tensordict, "_step")
         actions = self._action_parts.to_env(tensordict)
         observations, rewards, terminated, truncated, _ = self._bridged.step(actions, row_mask)
         result = self._tensordict(observations)
@@ -148,6 +144,11 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         previous_result = tensordict.select(*result.keys(True, True), strict=False)
         previous_result["reward"] = torch.zeros_like(result["reward"])
         return torch.where(row_mask, result, previous_result)
+
+    def _mask(self, tensordict: Any, name: str) -> Any:
+        """Return a mask of environments in a TensorDict, bool (num_envs,), or None if it is missing."""
+        mask = tensordict.get(name, None)
+        return None if mask is None else mask.reshape(self.batch_size)
 
     def _tensordict(self, observations: AnyTree) -> Any:
         parts = self._observation_parts.from_env(observations)
@@ -187,23 +188,20 @@ class _Part:
         self.shape: tuple[int, ...] = (n, *(space.shape or ()))
         self.start = torch.as_tensor(getattr(space, "start", 0), device=device)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
+        spec: Any
         if isinstance(space, spaces.Discrete):
-            count = int(space.n)
-            spec_cls, shape = (OneHot, (n, count)) if one_hot else (Categorical, (n,))
-            self.spec: Any = spec_cls(count, shape, **options)
+            spec = (OneHot if one_hot else Categorical)(int(space.n), **options)
         elif isinstance(space, spaces.MultiDiscrete):
-            counts = [int(count) for count in space.nvec.flatten()]
-            multi_cls, length = (
-                (MultiOneHot, sum(counts)) if one_hot else (MultiCategorical, len(counts))
-            )
-            self.spec = multi_cls(counts, (n, length), **options)
+            counts = space.nvec.flatten().tolist()
+            spec = (MultiOneHot if one_hot else MultiCategorical)(counts, **options)
         elif is_mask or isinstance(space, spaces.MultiBinary):
-            self.spec = Binary(shape=self.shape, **options)
+            spec = Binary(shape=space.shape, **options)
         elif space.bounded_below.any() or space.bounded_above.any():
             low, high = (torch.as_tensor(bound, **options) for bound in (space.low, space.high))
-            self.spec = Bounded(low.expand(self.shape), high.expand(self.shape), **options)
+            spec = Bounded(low, high, **options)
         else:
-            self.spec = Unbounded(self.shape, **options)
+            spec = Unbounded(space.shape, **options)
+        self.spec: Any = spec.expand(n, *spec.shape)
 
     def from_env(self, value: AnyTree) -> Any:
         """Return an observation with the shape and dtype of the spec, and with integers that start at 0."""

@@ -21,7 +21,7 @@ from arrayferry_gym._episodes import LOST, RULES, autoreset_mode_of, before_rese
 from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._options.refusals import num_envs_inside
 from arrayferry_gym._spaces.foreign import gymnasium_space, with_bounds
-from arrayferry_gym._spaces.trees import shapes, split
+from arrayferry_gym._spaces.trees import batch_shapes, shapes_of
 
 Final = Literal["kept", "lost"]
 
@@ -193,7 +193,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return autoreset_mode_of(stated)
 
     def _set_spaces(self, observed: Any, acted: Any, bounds: Any) -> None:
-        n = self.num_envs
         obs_space = self._space("observation_space", observed)
         act_space = self._space("action_space", acted)
         if self._group is not None and observed is None:
@@ -207,10 +206,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if bounds is not None:
             act_space = with_bounds(act_space, *bounds)
         self.single_observation_space, self.single_action_space = obs_space, act_space
-        self.observation_space, self.action_space = (
-            batch_space(obs_space, n),
-            batch_space(act_space, n),
-        )
+        self.observation_space = batch_space(obs_space, self.num_envs)
+        self.action_space = batch_space(act_space, self.num_envs)
 
     def _space(self, name: str, stated: Any) -> Space[Any]:
         """Return the space of one environment: the stated space or, if it is None, the space of the simulator."""
@@ -270,8 +267,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if number is not None:
             self._seed(number, arguments)
         result = self.env.reset(**arguments)
-        raw_observations = result[0] if isinstance(result, tuple) else result
-        observations = _plain(raw_observations, self._group)
+        observations = _plain(result[0] if isinstance(result, tuple) else result, self._group)
         self._use(observations)
         infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
         self._check(observations)
@@ -307,9 +303,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = infos.get("time_outs")
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
-                has_dtype = hasattr(truncated, "dtype")  # np.asarray fails for arrays on a GPU
-                truncated_array = truncated if has_dtype else np.asarray(truncated)
-                truncated = af.convert(truncated_array, like=terminated)
+                if not hasattr(truncated, "dtype"):  # np.asarray fails for arrays on a GPU
+                    truncated = np.asarray(truncated)
+                truncated = af.convert(truncated, like=terminated)
             if truncated.shape != terminated.shape:
                 self._check(observations, rewards, terminated, truncated)
         if not self._checked:
@@ -371,13 +367,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             TypeError: the shapes of observations are not those of their space, or the shape of another result is not
                 (num_envs,).
         """
-        n = self.num_envs
-        try:
-            parts = split(self.single_observation_space, observations)
-            part_shapes = [tuple(part.shape) for part in parts]
-        except (KeyError, IndexError, TypeError, AttributeError):
-            part_shapes = None
-        wanted = [(n, *(shape or ())) for shape in shapes(self.single_observation_space)]
+        n, space = self.num_envs, self.single_observation_space
+        part_shapes, wanted = shapes_of(space, observations), batch_shapes(space, n)
         if part_shapes != wanted:
             raise TypeError(
                 f"{self.env!r:.80} returned observations with the shapes {part_shapes}, but its space has {wanted}. Pass "
@@ -403,9 +394,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     def __getattr__(self, name: str) -> Any:
         if name[:1] == "_" or name == "env":
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        if (attribute := _attribute(self.env, name)) is None:
-            return getattr(self.env, name)
-        return attribute
+        attribute = _attribute(self.env, name)
+        return getattr(self.env, name) if attribute is None else attribute
 
     def __repr__(self) -> str:
         return f"from_simulator({self.env!r:.80}, num_envs={self.num_envs})"

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym._spaces.trees import shapes, split
+from arrayferry_gym._spaces.trees import batch_shapes, shapes, shapes_of
 
 _MEANT = {
     "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
@@ -164,15 +164,9 @@ def check_observation(name: str, env: Any, observation: AnyTree) -> None:
     Raises:
         TypeError: the observation is a batch with a row for each of the `num_envs` environments inside.
     """
-    count, space = num_envs_inside(env), env.observation_space
-    if count is None or count == 1 or not isinstance(space, Space):
-        return
-    try:
-        parts = split(space, observation)
-    except Exception:  # the observation has another structure than its space
-        return
-    part_shapes = [tuple(getattr(part, "shape", ())) for part in parts]
-    if part_shapes == [(count, *(shape or ())) for shape in shapes(space)]:
+    count: Any = num_envs_inside(env)
+    space = env.observation_space
+    if isinstance(space, Space) and shapes_of(space, observation) == batch_shapes(space, count):
         raise _batch_error(name, env)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
-from arrayferry.typing import AnyTree
+from arrayferry.typing import AnyArray, AnyTree
 
 ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose values are arrays of one shape and dtype."""
@@ -53,6 +53,19 @@ def shapes(space: Space[Any]) -> list[Any]:
     return [leaf.shape for leaf, _ in leaves(space)]
 
 
+def batch_shapes(space: Space[Any], n: int) -> list[Any]:
+    """Return a list of the shapes of the leaves of a batch of `n` values. A leaf without a shape counts as `()`."""
+    return [(n, *(shape or ())) for shape in shapes(space)]
+
+
+def shapes_of(space: Space[Any], value: AnyTree) -> list[Any] | None:
+    """Return a list of the shapes of the parts of a value, or None if its structure is not that of its space."""
+    try:
+        return [tuple(part.shape) for part in split(space, value)]
+    except Exception:  # the value may be of any class
+        return None
+
+
 def split(
     space: Space[Any], value: AnyTree, mismatch: Mismatch | None = None, path: str = ""
 ) -> list[Any]:
@@ -79,6 +92,20 @@ def split(
         for key, part in subspaces
         for leaf_part in split(part, value[key], mismatch, f"{path}[{key!r}]")
     ]
+
+
+def values_at(space: Space[Any], batch: Any, rows: AnyArray) -> Any:
+    """Return the values in some rows of a batch, as copies: an array or, for a Dict or Tuple, a list of values.
+
+    Args:
+        space: the space of one value.
+        batch: a batch of values, in NumPy.
+        rows: the indices of the rows.
+    """
+    if branches(space) is None:
+        return batch[rows]
+    columns = (part[rows] for part in split(space, batch))
+    return [build(space, parts) for parts in zip(*columns, strict=True)]
 
 
 def build(space: Space[Any], parts: Iterable[Any]) -> Any:
