@@ -100,10 +100,9 @@ def mapped(function: Callable[..., Any], tree: AnyTree, *others: Any) -> Any:
         return {
             key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
         }
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(function, *parts) for parts in zip(tree, *others, strict=True)))
     if isinstance(tree, (tuple, list)):
-        return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
+        results = (mapped(function, *parts) for parts in zip(tree, *others, strict=True))
+        return type(tree)(*results) if hasattr(tree, "_fields") else type(tree)(results)
     return function(tree, *others)
 
 

@@ -417,8 +417,6 @@ def _added_keys(chain: list[Any]) -> set[str] | None:
 def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
     """Split the infos of a vector environment into a dict for each environment."""
     env_infos: list[dict[Any, Any]] = [{} for _ in range(n)]
-    if not infos:
-        return env_infos
     masks = {key: _mask(infos.get(f"_{key}"), n) for key in infos}
     mask_keys = {f"_{key}" for key, mask in masks.items() if mask is not None}
     for key, value in infos.items():

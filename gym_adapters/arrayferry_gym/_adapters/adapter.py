@@ -310,12 +310,8 @@ def _library_name(library: Target | None) -> str | None:
 
 
 _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
-    "env_xp": _library_name,
-    "target_xp": _library_name,
-    "info_xp": _library_name,
-    "env_device": device_text,
-    "target_device": device_text,
-    "device": device_text,
+    **dict.fromkeys(("env_xp", "target_xp", "info_xp"), _library_name),
+    **dict.fromkeys(("env_device", "target_device", "device"), device_text),
     "reward_dtype": reward_dtype_of,
 }
 """For each argument that is recorded as text, the function that converts it to text."""
