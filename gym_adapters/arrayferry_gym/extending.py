@@ -27,7 +27,7 @@ in the agent's library, which `Libraries` detects. `original_space` returns the 
     >>> batch_of_actions(spaces.Discrete(3), 2)
     MultiDiscrete([3 3])
     >>> libraries = Libraries({}, "numpy", "torch", None, None)
-    >>> shown = converted_space(spaces.Box(0, 1, (2,)), libraries, observed=True)
+    >>> shown = converted_space(spaces.Box(0, 1, (2,)), libraries)
     >>> shown.sample().dtype, original_space(shown)
     (torch.float32, Box(0.0, 1.0, (2,), float32))
     >>> gymnasium_space({"x": original_space(shown)}), space_of(np.zeros(2, bool))

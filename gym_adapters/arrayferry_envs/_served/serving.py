@@ -315,8 +315,8 @@ def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:
     """Return a function that converts spaces to the agent's library."""
     libraries = Libraries({}, "numpy", backend, None, device)
 
-    def converted(space: Space[Any], observed: bool = True) -> Any:
-        return space if backend.name == "numpy" else converted_space(space, libraries, observed)
+    def converted(space: Space[Any]) -> Any:
+        return space if backend.name == "numpy" else converted_space(space, libraries)
 
     return converted
 
@@ -327,8 +327,8 @@ def set_spaces(
     """Set the spaces of environments and of their batch. The function `shown` converts them to the agent's library."""
     envs.single_observation_space = shown(observation)
     envs.observation_space = shown(batch_space(observation, envs.num_envs))
-    envs.single_action_space = shown(action, observed=False)
-    envs.action_space = shown(batch_space(action, envs.num_envs), observed=False)
+    envs.single_action_space = shown(action)
+    envs.action_space = shown(batch_space(action, envs.num_envs))
 
 
 def _computing(

@@ -81,7 +81,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     def _set_spaces(self, shown: Callable[..., Any]) -> None:
         observation_space, action_space, _ = self._chain.outside
         self.observation_space = shown(observation_space)
-        self.action_space = shown(action_space, observed=False)
+        self.action_space = shown(action_space)
         self._in_numpy = self._to_agent.target.name == "numpy"
         self._discrete = self._in_numpy and any(
             isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)

@@ -189,9 +189,7 @@ class Adapter(Copied, RecordConstructorArgs, Judge):
         if converted is None or converted.original is not getattr(original, "original", original):
             if not isinstance(original, Space):
                 return original
-            converted = self._converted[name] = converted_space(
-                original, self._libraries, observed="observation" in name
-            )
+            converted = self._converted[name] = converted_space(original, self._libraries)
         return converted
 
     def _original(self, name: str) -> Any:

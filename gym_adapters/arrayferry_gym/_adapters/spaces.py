@@ -33,30 +33,27 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, leaves, split
 
 
-def converted_space(original: Space[Any], libraries: Libraries, observed: bool = True) -> Any:
+def converted_space(original: Space[Any], libraries: Libraries, *_: Any) -> Any:
     """Return a space that samples and contains arrays of the agent's library.
 
     Args:
         original: a space of the environment, or a converted space.
         libraries: the libraries of the adapter. Samples are converted as soon as the agent's library is known.
-        observed: whether this is a space of observations, not of actions.
+        _: ignored. Older pickles pass a third argument.
     """
     if isinstance(original, Converted):
         original = original.original
 
-    def convert_inner(space: Space[Any]) -> Any:
-        return converted_space(space, libraries, observed)
-
     new_space: Any = object.__new__(_converted_class(type(original)))
     new_space.__dict__.update(original.__dict__)
-    new_space.original, new_space.libraries, new_space.observed = original, libraries, observed
+    new_space.original, new_space.libraries = original, libraries
     if isinstance(original, spaces.Dict):
-        inner_items = ((key, convert_inner(space)) for key, space in original.spaces.items())
-        new_space.spaces = type(original.spaces)(inner_items)
+        inner = ((key, converted_space(x, libraries)) for key, x in original.spaces.items())
+        new_space.spaces = type(original.spaces)(inner)
     elif isinstance(original, (spaces.Tuple, spaces.OneOf)):
-        new_space.spaces = tuple(map(convert_inner, original.spaces))
+        new_space.spaces = tuple(converted_space(x, libraries) for x in original.spaces)
     elif isinstance(original, spaces.Sequence):
-        new_space.feature_space = convert_inner(original.feature_space)
+        new_space.feature_space = converted_space(original.feature_space, libraries)
     return new_space
 
 
@@ -81,7 +78,6 @@ class Converted:
 
     original: Any
     libraries: Libraries
-    observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """Return a sample in the agent's library. Masks and probabilities may be of any library."""
@@ -117,16 +113,16 @@ class Converted:
         return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __copy__(self) -> Any:
-        return converted_space(copy.copy(self.original), self.libraries, self.observed)
+        return converted_space(copy.copy(self.original), self.libraries)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return converted_space(copy.deepcopy(self.original, memo), self.libraries, self.observed)
+        return converted_space(copy.deepcopy(self.original, memo), self.libraries)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if _target_of(self.libraries) in (None, "numpy"):
             # pickle only the original space, so that the pickle can be loaded without this package
             return copy.copy, (self.original,)
-        return converted_space, (self.original, self.libraries, self.observed)
+        return converted_space, (self.original, self.libraries)
 
 
 def _as_probabilities(x: AnyArray) -> Any:
@@ -176,7 +172,7 @@ def _target_of(libraries: Any) -> str | None:
 def _batched(space: Any, batch: Space[Any]) -> Any:
     """Return a space of batches as a converted space, for batches of observations or actions of `space`."""
     libraries = space.__dict__.setdefault("batch", _Batch(space.libraries))
-    return converted_space(batch, libraries, space.observed)
+    return converted_space(batch, libraries)
 
 
 def _batch_differing(several: Sequence[Any]) -> Any:
@@ -273,9 +269,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     create_zero_array: lambda space: space.libraries.to_agent(create_zero_array(space.original)),
     flatten: _flatten,
     unflatten: _unflatten,
-    flatten_space: lambda space: converted_space(
-        flatten_space(space.original), space.libraries, space.observed
-    ),
+    flatten_space: lambda space: converted_space(flatten_space(space.original), space.libraries),
     flatdim: lambda space: flatdim(space.original),
     create_shared_memory: lambda space, *args, **options: create_shared_memory(
         space.original, *args, **options
@@ -330,7 +324,7 @@ def _around_converted(function: Any, cls: type) -> None:
         found = first_converted(space)
         if found is None:
             return theirs(space, *args)
-        return ours(converted_space(original_space(space), found.libraries, found.observed), *args)
+        return ours(converted_space(original_space(space), found.libraries), *args)
 
     function.register(cls, call_either)
 

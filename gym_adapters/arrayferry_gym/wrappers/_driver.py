@@ -26,16 +26,15 @@ from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes,
 _CONTAINERS = (dict, tuple, list)
 
 
-def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
+def space_like(space: Space[Any], like: Space[Any]) -> Any:
     """Return a space whose samples are arrays of the same library as the samples of `like`.
 
     Args:
         space: the space to convert. It is returned unchanged if `like` is not a converted space.
         like: the space that determines the library.
-        observed: whether `space` is a space of observations, not of actions.
     """
     found = first_converted(like)
-    return space if found is None else converted_space(space, found.libraries, observed=observed)
+    return space if found is None else converted_space(space, found.libraries)
 
 
 def step_limit(env: Any) -> int | None:

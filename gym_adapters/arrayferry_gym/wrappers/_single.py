@@ -56,10 +56,9 @@ class KernelWrapper(
         self._inside, self._outside = inside_spaces.observation, outside.observation
         self._in_arrays = all(isinstance(space, Box) for space in (self._inside, self._outside))
         if outside.observation is not inside_spaces.observation:
-            space = space_like(outside.observation, env.observation_space, observed=True)
-            self.observation_space = space
+            self.observation_space = space_like(outside.observation, env.observation_space)
         if outside.action is not inside_spaces.action:
-            self.action_space = space_like(outside.action, env.action_space, observed=False)
+            self.action_space = space_like(outside.action, env.action_space)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -141,8 +140,7 @@ class TransformObservation(gym.wrappers.TransformObservation):
     ) -> None:
         super().__init__(env, func, observation_space)
         if observation_space is not None:
-            space = space_like(observation_space, env.observation_space, observed=True)
-            self.observation_space = space
+            self.observation_space = space_like(observation_space, env.observation_space)
 
 
 def _number(x: AnyArray) -> Any:

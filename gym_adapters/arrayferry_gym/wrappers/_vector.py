@@ -80,16 +80,15 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside_spaces.observation:
-            self._show(outside.observation, observed=True)
+            self._show("observation_space", outside.observation)
         if outside.action is not inside_spaces.action:
-            self._show(outside.action, observed=False)
+            self._show("action_space", outside.action)
 
-    def _show(self, space: Space[Any], *, observed: bool) -> None:
-        name = "observation_space" if observed else "action_space"
+    def _show(self, name: str, space: Space[Any]) -> None:
         env, batched_space = self.env, batch_space(space, self.num_envs)
-        single_space = space_like(space, getattr(env, f"single_{name}"), observed=observed)
+        single_space = space_like(space, getattr(env, f"single_{name}"))
         setattr(self, f"single_{name}", single_space)
-        setattr(self, name, space_like(batched_space, getattr(env, name), observed=observed))
+        setattr(self, name, space_like(batched_space, getattr(env, name)))
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

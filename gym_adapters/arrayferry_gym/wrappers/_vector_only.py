@@ -107,7 +107,7 @@ class TransformObservation(HasObservations, KernelVectorWrapper):
     ) -> None:
         super().__init__(env, observations.TransformObservation(func, single_observation_space))
         if observation_space is not None:
-            shown_space = space_like(observation_space, env.observation_space, observed=True)
+            shown_space = space_like(observation_space, env.observation_space)
             self.observation_space = shown_space
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(
