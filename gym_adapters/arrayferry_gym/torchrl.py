@@ -36,7 +36,8 @@ except ImportError as _error:
 __all__ = ["TorchRLEnv"]
 
 MASK = "action_mask"
-TAKEN = ("action", "done", "next", "reward", "terminated", "truncated")
+FLAGS = ("done", "terminated", "truncated")
+TAKEN = ("action", "next", "reward", *FLAGS)
 
 
 @uncompiled
@@ -110,14 +111,9 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         self.observation_spec: Any = self._observation_parts.spec
         self.full_action_spec: Any = self._action_parts.spec
         self.reward_spec: Any = Unbounded((n, 1), device=self.device, dtype=torch.float32)
-        self.done_spec: Any = Composite(
-            {
-                name: Binary(1, (n, 1), device=self.device, dtype=torch.bool)
-                for name in ("done", "terminated", "truncated")
-            },
-            shape=(n,),
-            device=self.device,
-        )
+        flag = Binary(1, (n, 1), device=self.device, dtype=torch.bool)
+        flags = {name: flag.clone() for name in FLAGS}
+        self.done_spec: Any = Composite(flags, shape=(n,), device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         """Reset the environments with a seed. The next call of `reset` returns the observations."""

@@ -200,11 +200,8 @@ _ELSEWHERE = {
 
 def _of_another_project(env: Any) -> str | None:
     """Return the remedy in `_ELSEWHERE` for an environment of another project, or None if `_ELSEWHERE` has none."""
-    for cls in type(env).__mro__:
-        remedy = _ELSEWHERE.get(cls.__module__.partition(".")[0])
-        if remedy is not None:
-            return remedy
-    return None
+    packages = (cls.__module__.partition(".")[0] for cls in type(env).__mro__)
+    return next((_ELSEWHERE[package] for package in packages if package in _ELSEWHERE), None)
 
 
 def missing_adapter(module: str, name: str) -> AttributeError:
