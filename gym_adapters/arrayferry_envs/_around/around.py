@@ -27,11 +27,8 @@ class AroundEnv(FunctionalEnv):
     max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.default_params = self.env.default_params
-        self.metadata = self.env.metadata
-        self.library = self.env.library
-        self.max_episode_steps = self.env.max_episode_steps
-        self._shared = self.env._shared
+        for name in ("default_params", "metadata", "library", "max_episode_steps", "_shared"):
+            setattr(self, name, getattr(self.env, name))
         self._set_spaces()
 
     def _set_spaces(self) -> None:

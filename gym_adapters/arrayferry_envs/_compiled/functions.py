@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from arrayferry_gym.extending import autoreset_mode_of, held_dtype
 from arrayferry_gym.wrappers.kernels import Step
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Packed:
     """A pytree for states whose container JAX does not know, such as a plain dataclass.
 
@@ -35,9 +37,8 @@ class Packed:
         layout: the structure of the states.
     """
 
-    def __init__(self, leaves: Sequence[Any], layout: af.TreeSpec) -> None:
-        self.leaves = tuple(leaves)
-        self.layout = layout
+    leaves: tuple[Any, ...]
+    layout: af.TreeSpec
 
     @property
     def tree(self) -> Any:
@@ -49,11 +50,7 @@ class Packed:
         return f"Packed({self.tree!r})"
 
 
-jax.tree_util.register_pytree_node(
-    Packed,
-    lambda packed: (packed.leaves, packed.layout),
-    lambda layout, leaves: Packed(leaves, layout),
-)
+jax.tree_util.register_dataclass(Packed, ["leaves"], ["layout"])
 
 
 def as_pytree(state: AnyTree) -> Any:
@@ -64,7 +61,7 @@ def as_pytree(state: AnyTree) -> Any:
         tree = jax.tree.map(without_weak_type, state)
         if af.flatten(tree)[1] == layout:  # layouts differ if JAX has sorted a dict
             return tree
-    return Packed([without_weak_type(leaf) for leaf in leaves], layout)
+    return Packed(tuple(map(without_weak_type, leaves)), layout)
 
 
 def as_returned(state: AnyTree) -> Any:

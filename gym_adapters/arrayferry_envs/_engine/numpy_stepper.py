@@ -39,8 +39,8 @@ class NumpyStepper(Stepper):
             leaf[row_indices] = fresh_row
         return env.join(leaves)
 
-    def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
-        held_leaves = (*self.env.leaves(state), *params.arrays)
+    def _unshared(self, tree: AnyTree, params: Params) -> Any:
+        held_leaves = (*self.env.leaves(self.env_state.state), *params.arrays)
         held_ids = {*self.env.held(), *map(id, held_leaves), *[id(x.base) for x in held_leaves]}
         if self.env_state.wrappers:
             _hold(self.env_state.wrappers, held_ids)
@@ -48,7 +48,7 @@ class NumpyStepper(Stepper):
 
     def first(self, tree: AnyTree) -> Any:
         """Return a copy of the first row of each array in a tree of results."""
-        return map_results(_first_row, tree)
+        return map_results(lambda x: x[0, ...].copy(), tree)
 
     def _device(self) -> Any:
         return _HERE
@@ -85,10 +85,6 @@ def _copied_if_held(value: AnyTree, ids: set[int]) -> Any:
     if type(value) is dict:
         return {key: _copied_if_held(part, ids) for key, part in value.items()} if value else value
     return map_arrays(lambda x: _copied_if_held(x, ids) if isinstance(x, np.ndarray) else x, value)
-
-
-def _first_row(x: AnyArray) -> Any:
-    return x[0, ...].copy()
 
 
 def map_results(function: Callable[[Any], Any], tree: AnyTree) -> Any:

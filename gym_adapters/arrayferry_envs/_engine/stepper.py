@@ -52,11 +52,6 @@ class Stepper:
         return self.env.backend
 
     @property
-    def xp(self) -> Any:
-        """The namespace of the library."""
-        return self.env.xp
-
-    @property
     def kernels(self) -> Any:
         """The states of the kernels around the environments."""
         return self._kernels if self.env_state is None else self.env_state.wrappers
@@ -102,15 +97,15 @@ class Stepper:
             self.env_state, observation, info = self.engine.reset(
                 state, params.tree, self.kernels, env_state_before, mask
             )
-            return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
+            return self._unshared((observation, with_masks(env, info)), params)  # type: ignore[no-any-return]
 
     def step(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step. Return the results of `VectorEnv.step`, and the infos that kernels added."""
         with self._device():
             result, added = self._advance(action, params)
             if added:
-                return self._unshared((result, added), self.env_state.state, params)  # type: ignore[no-any-return]
-            return self._unshared(result, self.env_state.state, params), added
+                return self._unshared((result, added), params)  # type: ignore[no-any-return]
+            return self._unshared(result, params), added
 
     def step_one(self, action: AnyTree, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in a batch of one environment. Return its results, without the axis of environments."""
@@ -147,7 +142,7 @@ class Stepper:
         fresh_state = self.fresh(params) if initial is None else initial
         return env.select(mask, fresh_state, state)
 
-    def _unshared(self, tree: AnyTree, state: AnyTree, params: Params) -> Any:
+    def _unshared(self, tree: AnyTree, params: Params) -> Any:
         """Return copies of results, unless arrays are immutable. Gradients flow through the copies."""
         backend = self.env.backend
         return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)

@@ -10,7 +10,6 @@ import arrayferry as af
 from arrayferry.typing import AnyTree, Device
 from arrayferry_envs._contract.pickled import PickledArrays
 from arrayferry_functions import autodiff_of
-from arrayferry_gym.extending import namespace
 from arrayferry_translate import translate
 
 from .engine import Engine
@@ -41,10 +40,6 @@ class TranslatedStepper(PickledArrays, JaxStepper):
     @property
     def backend(self) -> af.Backend:
         return self._entered.target  # type: ignore[no-any-return]
-
-    @property
-    def xp(self) -> Any:
-        return namespace(self.backend)
 
     def seed(self, seed: Any) -> None:
         super().seed(seed)

@@ -58,6 +58,8 @@ class Served(ServesFunctional):
     render_mode: str | None
     check_actions: str = "fit"
     suite_id: str = ""
+    _tell: Callable[[dict[str, Any], dict[str, Any]], None]
+    """Add the infos of kernels to the infos of a step. Only environments with kernels have this method."""
     _begun = False
     _runs_kernels = False
     _spec: Any = None
@@ -76,8 +78,8 @@ class Served(ServesFunctional):
         check_actions: Any,
         differentiable: bool,
         translate: bool,
-    ) -> None:
-        """Check the options of `n` environments, and prepare to serve them."""
+    ) -> Callable[..., Any]:
+        """Check the options of `n` environments, and prepare to serve them. Return the result of `showing`."""
         self._env = env = checked_env(env)
         if env.kernels and not self._runs_kernels:
             raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
@@ -109,10 +111,11 @@ class Served(ServesFunctional):
                 f"computes in {env.library}",
                 remedy="Leave it out: only environments in JAX can be translated.",
             )
-        needed_library = None if translate else env.library
-        computing_backend = _computing(
-            needed_library, backend, agent_device, differentiable, runs_anywhere and not translate
-        )
+        computing_backend = backend
+        if not translate:
+            computing_backend = _computing(
+                env.library, backend, agent_device, differentiable, runs_anywhere
+            )
         traced_backend = usable(af.registry.backend("jax")) if translate else computing_backend
         # whether the states and parameters are in another library than observations and actions
         self._converts = computing_backend is not backend
@@ -137,22 +140,19 @@ class Served(ServesFunctional):
             self._stepper: Stepper = TranslatedStepper(
                 engine, backend, device, differentiable=differentiable
             )
+        elif traced_backend.name == "jax":
+            from arrayferry_envs._engine.jax_stepper import JaxStepper
+
+            self._stepper = JaxStepper(engine, sharding)
         else:
-            self._stepper = _stepper(engine, sharding)
+            self._stepper = (NumpyStepper if traced_backend.name == "numpy" else Stepper)(engine)
         self._held_on = agent_device
         self._to_agent = af.converter(backend, device=agent_device)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
-        self._set_spaces(convert_space)
-
-    def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
-        """Add the infos of kernels to the infos of the step."""
+        return convert_space
 
     def _note_reset(self, rows: AnyArray) -> None:
         """Record that episodes begin where `rows` is true: a NumPy mask (n,), or None for all environments."""
-
-    def _set_spaces(self, shown: Callable[..., Any]) -> None:
-        """Set the spaces. The function `shown` converts them to the agent's library."""
-        raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those where "reset_mask" of the options is true.
@@ -299,16 +299,6 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
     from arrayferry_envs._engine.shardings import batch_sharding
 
     return batch_sharding(sharding, n)
-
-
-def _stepper(engine: Engine, sharding: Any) -> Stepper:
-    """Make the stepper for the library of a batch of environments."""
-    library = engine.env.backend.name
-    if library == "jax":
-        from arrayferry_envs._engine.jax_stepper import JaxStepper
-
-        return JaxStepper(engine, sharding)
-    return (NumpyStepper if library == "numpy" else Stepper)(engine)
 
 
 def showing(backend: af.Backend, device: Device) -> Callable[..., Any]:

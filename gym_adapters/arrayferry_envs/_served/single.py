@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Generic
 
 import gymnasium as gym
@@ -72,13 +71,11 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         differentiable: bool = False,
         translate: bool = False,
     ) -> None:
-        self._set_up(
+        shown = self._set_up(
             env, 1, AutoresetMode.DISABLED, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
             check_actions=check_actions, differentiable=differentiable, translate=translate,
         )  # fmt: skip
-
-    def _set_spaces(self, shown: Callable[..., Any]) -> None:
         observation_space, action_space, _ = self._chain.outside
         self.observation_space = shown(observation_space)
         self.action_space = shown(action_space)

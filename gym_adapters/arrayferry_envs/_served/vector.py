@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Generic
 
 from gymnasium import Space
@@ -87,14 +86,12 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     ) -> None:
         self.num_envs = count_of("num_envs", num_envs)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
-        self._set_up(
+        shown = self._set_up(
             env, self.num_envs, self.autoreset_mode, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
             check_actions=check_actions, differentiable=differentiable, translate=translate,
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
-
-    def _set_spaces(self, shown: Callable[..., Any]) -> None:
         set_spaces(self, self._chain.outside.observation, self._chain.outside.action, shown)
 
     def reset(

@@ -9,7 +9,7 @@ import arrayferry as af
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.typing import AnyTree
 from arrayferry_envs._engine.stepper import Stepper
-from arrayferry_gym.extending import HasKernels, HeldKernel
+from arrayferry_gym.extending import HasKernels, HeldKernel, namespace
 from arrayferry_gym.wrappers.kernels import RescaleAction
 
 from .single import FunctionalSingleEnv
@@ -35,7 +35,7 @@ class EngineKernel(HeldKernel):
     @property
     def xp(self) -> Any:
         """The namespace of the kernel's arrays."""
-        return self._stepper.xp
+        return namespace(self._stepper.backend)
 
     @property
     def state(self) -> Any:
@@ -67,8 +67,8 @@ class WrappedServed(HasKernels):
     _stepper: Stepper
     _to_agent: Any
 
-    def _set_up(self, *args: Any, **options: Any) -> None:
-        super()._set_up(*args, **options)  # type: ignore[misc]
+    def _set_up(self, *args: Any, **options: Any) -> Any:
+        convert_space = super()._set_up(*args, **options)  # type: ignore[misc]
         stepper, chain = self._stepper, self._stepper.engine.chain
         indices = range(len(chain.kernels))
         kernels = (EngineKernel(stepper, index, self._to_agent) for index in indices)
@@ -77,11 +77,12 @@ class WrappedServed(HasKernels):
         rescalers = [kernel for kernel in portable if isinstance(kernel, RescaleAction)]
         # compiled kernels cannot raise an error for NaN, so `_fitted` refuses NaN in actions
         self._rounding = rescalers if self._stepper.env.traces else []
+        return convert_space
 
     def _fitted(self, actions: AnyTree) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]
         for kernel in self._rounding:
-            kernel.refuse_nan(self._stepper.xp, actions)
+            kernel.refuse_nan(namespace(self._stepper.backend), actions)
         return actions
 
 

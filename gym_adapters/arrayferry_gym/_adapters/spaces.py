@@ -33,13 +33,13 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, leaves, split
 
 
-def converted_space(original: Space[Any], libraries: Libraries, *_: Any) -> Any:
+def converted_space(original: Space[Any], libraries: Libraries, observed: bool = True) -> Any:
     """Return a space that samples and contains arrays of the agent's library.
 
     Args:
         original: a space of the environment, or a converted space.
         libraries: the libraries of the adapter. Samples are converted as soon as the agent's library is known.
-        _: ignored. Older pickles pass a third argument.
+        observed: has no effect. Older code and pickles pass it.
     """
     if isinstance(original, Converted):
         original = original.original

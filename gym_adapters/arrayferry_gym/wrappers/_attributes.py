@@ -257,16 +257,15 @@ class HasEpisodes:
         """Record the start time of episodes in the rows of a NumPy mask (n,), or in all rows if the mask is None."""
         self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
 
-    def _note_step(self, masks: StepMasks, infos: dict[str, Any], key: str) -> None:
-        """Record a step. If episodes end, add the durations to `infos[key]`, and the episodes' statistics to the queues.
+    def _note_step(self, masks: StepMasks, infos: dict[str, Any]) -> None:
+        """Record a step. If episodes end, add their durations to the infos, and their statistics to the queues.
 
         Args:
             masks: the NumPy masks of the step.
             infos: the infos of the step, which are changed in place.
-            key: the key of the statistics in infos.
         """
         if not nowhere(masks.done):
-            self._end(infos[key], masks.done)
+            self._end(infos[self._driver.kernel.stats_key], masks.done)
         if masks.reset is not None:
             self._begin(masks.reset)
 
@@ -381,7 +380,7 @@ class HasKernels(HasStatistics):
             key = recorder._driver.kernel.stats_key
             # `take` also records the step, so it is called only for the first recorder
             step_masks = step_masks or episodes.take(masks[key], masks[key])
-            recorder._note_step(step_masks, added, key)
+            recorder._note_step(step_masks, added)
         add_infos(infos, added, masks)
 
     if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name

@@ -93,11 +93,11 @@ class HeldKernel:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        return self._held()[2][self.name].read()  # type: ignore[no-any-return]
+        return self._held()[2].read()  # type: ignore[no-any-return]
 
     def _held(self) -> tuple[Any, Any, Any]:
-        """Return the namespace, the device, and the field `lasting` of the state, which contains the statistics."""
-        return self.xp, self.device, self.state.lasting
+        """Return the namespace, the device, and the statistics."""
+        return self.xp, self.device, self.state.lasting[self.name]
 
     def given(self, values: AnyTree) -> Any:
         """Convert a result of `read` to an argument of `load`.
@@ -105,9 +105,8 @@ class HeldKernel:
         Raises:
             arrayferry.OptionError: a statistic is missing or has another shape.
         """
-        xp, device, lasting = self._held()
-        any_shape = "reward" in self.kernel.parts
-        return lasting[self.name].given(xp, values, device, any_shape=any_shape)
+        xp, device, moments = self._held()
+        return moments.given(xp, values, device, any_shape="reward" in self.kernel.parts)
 
     def load(self, given: Any) -> None:
         """Set the statistics to a result of `given`."""
@@ -199,22 +198,18 @@ class Driver(HeldKernel):
         jax = sys.modules["jax"] if backend.name == "jax" else None
         # JAX can be configured to refuse implicit transfers, but creating the state needs some
         with contextlib.nullcontext() if jax is None else jax.transfer_guard("allow"):
-            self._begun(state_before, loaded)
-
-    def _begun(self, before: State | None, loaded: Any) -> None:
-        """Create the state in the current library, with the values of `before` and `loaded`, unless these are None."""
-        spaces = self.kernel.inside
-        self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
-        self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
-        if before is not None:
-            fields = {"episode": before.episode}
-            if self.name is None:  # with a name, `lasting` has statistics, which `load` sets below
-                fields["lasting"] = before.lasting
-            moved = af.convert(fields, self.own.target, device=self._place, narrowing="allow")
-            self.state = self.state._replace(**moved)
-        if loaded is not None:
-            self.load(self.given(loaded))
-        self.update_running_mean = self.updating
+            self._fresh, self.state = (
+                self.kernel.init(self.xp, n, self.kernel.inside, self.device) for n in (1, self.n)
+            )
+            if state_before is not None:
+                # with a name, `lasting` has statistics, which `load` sets below
+                names = ("episode",) if self.name else ("episode", "lasting")
+                fields = {name: getattr(state_before, name) for name in names}
+                moved = af.convert(fields, backend, device=self._place, narrowing="allow")
+                self.state = self.state._replace(**moved)
+            if loaded is not None:
+                self.load(self.given(loaded))
+            self.update_running_mean = self.updating
 
     def _make_functions(self) -> None:
         """Set the attributes that depend on the library and the device: the namespace, the device and the functions."""
@@ -301,7 +296,7 @@ class Driver(HeldKernel):
             return super()._held()
         # until the library is known, the statistics are in NumPy
         xp = namespace(af.registry.backend("numpy"))
-        return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
+        return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting[self.name]
 
     def load(self, given: Any) -> None:
         if self.state is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Env, Space
+from gymnasium import Env
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
@@ -78,17 +78,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._shows_final = rule.tells_final and driver.observes
         # if final observations are lost, kernels that use only observations skip the rows of ended episodes
         self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
-        outside = kernel.outside
-        if outside.observation is not inside_spaces.observation:
-            self._show("observation_space", outside.observation)
-        if outside.action is not inside_spaces.action:
-            self._show("action_space", outside.action)
-
-    def _show(self, name: str, space: Space[Any]) -> None:
-        env, batched_space = self.env, batch_space(space, self.num_envs)
-        single_space = space_like(space, getattr(env, f"single_{name}"))
-        setattr(self, f"single_{name}", single_space)
-        setattr(self, name, space_like(batched_space, getattr(env, name)))
+        for field in ("observation", "action"):
+            space = getattr(kernel.outside, field)
+            if space is not getattr(inside_spaces, field):
+                spaces = {"single_": space, "": batch_space(space, self.num_envs)}
+                for prefix, shown in spaces.items():
+                    name = f"{prefix}{field}_space"
+                    setattr(self, name, space_like(shown, getattr(env, name)))
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

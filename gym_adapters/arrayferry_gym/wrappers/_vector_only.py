@@ -63,7 +63,6 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     ) -> None:
         kernel = statistics.RecordEpisodeStatistics(buffer_length, stats_key, gamma=gamma)
         super().__init__(env, kernel)
-        self._stats_key = stats_key
         self._set_up()
 
     def _note_reset(self, rows: AnyArray) -> None:
@@ -73,7 +72,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         *results, infos = super().step(actions)
-        self._note_step(self._episodes.masks, infos, self._stats_key)
+        self._note_step(self._episodes.masks, infos)
         return (*results, infos)
 
 
@@ -139,19 +138,12 @@ class DictInfoToList(_DictInfoToList):
         (<class 'list'>, 2)
     """
 
-    def __init__(self, env: Vector) -> None:
-        super().__init__(env)
-
-    def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, Any]:
-        """Take a step in all environments."""
-        *results, infos = self.env.step(actions)
-        return (*results, self._listed(infos))
-
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset all environments, or those in the option `reset_mask`."""
         forwarded = {**options} if isinstance(options, dict) else options
         observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=forwarded))
-        return observations, self._listed(infos)
+        return observations, self._convert_info_to_list(infos)
 
-    def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
-        return self._convert_info_to_list(af.convert(infos, "numpy", unsupported="keep"))
+    def _convert_info_to_list(self, vector_infos: dict[str, Any]) -> list[dict[str, Any]]:
+        infos = af.convert(vector_infos, "numpy", unsupported="keep")
+        return super()._convert_info_to_list(infos)

@@ -9,17 +9,15 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
 from arrayferry_gym._arrays import cast_clipped, select
-from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import build, leaves, split
 
 from .kernel import Spaces, State
-from .of_gymnasium import OfGymnasium
+from .of_gymnasium import Observations
 
 
-class _Frames(OfGymnasium):
+class _Frames(Observations):
     """A kernel that stores the latest observations in queues, the newest last."""
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
     _shown: ClassVar[Any]
     """The index or slice of the observations in a queue that the agent sees."""
 
@@ -33,15 +31,10 @@ class _Frames(OfGymnasium):
         ]
         return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
 
-    def reset(
+    def seen(
         self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
     ) -> tuple[State, Any]:
         return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
-
-    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        new_queues = self._pushed(xp, state.episode, result.observation)
-        state, shown = self._next(xp, state, result.valid, new_queues)
-        return state, result._replace(observation=shown)
 
     def _pushed(self, xp: Namespace, queues: Any, observation: AnyTree) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)

@@ -18,7 +18,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry.extending import dtype_name
 from arrayferry.typing import AnyArray, AnyTree, Device, Namespace
-from arrayferry_gym._arrays import cast_fitting
+from arrayferry_gym._arrays import cast_fitting, select
 
 PRIOR = 1e-4
 """The initial mean and variance count as this number of values."""
@@ -66,7 +66,7 @@ class Moments(NamedTuple):
                 "these are the statistics of several runs, with an axis that jax.vmap has added",
                 remedy="Pass the state of one run: jax.tree.map(lambda x: x[0], carry.env_state).",
             )
-        mean, var = (_numpy(x).tolist() for x in (self.mean, self.var))
+        mean, var = (af.convert(x, "numpy").tolist() for x in (self.mean, self.var))
         return {"count": int(self.count), "mean": mean, "var": var}
 
     @staticmethod
@@ -178,8 +178,7 @@ def updated(xp: Namespace, moments: Moments, x: AnyArray, rows: AnyArray = None)
     diffs = x - reference[None, ...]
     divisor: Any = k
     if rows is not None:
-        mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
-        diffs = xp.where(mask, diffs, xp.zeros_like(diffs))
+        diffs = select(xp, rows, diffs, xp.zeros_like(diffs))
         k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
         if isinstance(count, int):
             k = int(k)
@@ -247,8 +246,3 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
     mean = weighted_sum / weight
     var = np.maximum(weighted_squares / weight - mean * mean, 0)
     return {"count": total, "mean": (mean + center).tolist(), "var": var.tolist()}
-
-
-def _numpy(x: AnyArray) -> Any:
-    array = af.convert(x, "numpy")
-    return np.asarray(array, np.float64 if array.dtype.kind == "f" else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -15,7 +15,7 @@ from arrayferry_gym._arrays import cast_clipped, dtype_in
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import keyed
 
-from .kernel import Kernel, Spaces, State
+from .kernel import Spaces, State
 from .of_gymnasium import Observations, as_float, rescaling
 
 
@@ -258,7 +258,7 @@ class FilterObservation(Observations):
         return parts if isinstance(self.inside.observation, spaces.Dict) else tuple(parts.values())
 
 
-class TimeAwareObservation(Kernel):
+class TimeAwareObservation(Observations):
     """Adds to observations the number of steps in the episode so far.
 
     Args:
@@ -279,7 +279,6 @@ class TimeAwareObservation(Kernel):
         (5,)
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
     _places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
@@ -334,20 +333,15 @@ class TimeAwareObservation(Kernel):
     def init(self, xp: Namespace, n: int, spaces: Spaces, device: Device) -> State:
         return State(xp.zeros((n,), dtype=xp.int32, device=device))
 
-    def reset(
-        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
-    ) -> tuple[State, Any]:
-        return state, self._of(xp, state.episode, observation)
-
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
         time = state.episode + (1 if result.valid is None else xp.astype(result.valid, xp.int32))
-        return State(time), Step(self._of(xp, time, result.observation), *result[1:])
+        return super().step(xp, State(time), result)
 
-    def _of(self, xp: Namespace, time: Any, observation: AnyTree) -> Any:
-        time = time[:, None]
+    def of(self, xp: Namespace, state: State, observation: AnyTree) -> Any:
+        time = state.episode[:, None]
         if self.normalize_time:
-            limit = self.limit
-            time = xp.astype(xp.astype(time, dtype_in(xp, np.dtype(float))) / limit, xp.float32)
+            ratio = xp.astype(time, dtype_in(xp, np.dtype(float))) / self.limit
+            time = xp.astype(ratio, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):
             observation = {self.dict_time_key: time, **observation}

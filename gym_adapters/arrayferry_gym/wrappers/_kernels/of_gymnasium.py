@@ -14,29 +14,19 @@ from arrayferry_gym._episodes import Step
 from .kernel import Kernel, State, arguments_of
 
 
-class _Shell(gym.Env[Any, Any]):
-    """An environment that has only spaces. Gymnasium's wrappers around it compute the spaces that the agent sees."""
-
-    def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
-        self.observation_space = observation
-        self.action_space = action
-
-
 class OfGymnasium(Kernel):
     """A kernel with the arguments and spaces of Gymnasium's wrapper of the same name."""
 
-    _original: type[Any]
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if hasattr(gym.wrappers, cls.__name__):
-            cls._original = getattr(gym.wrappers, cls.__name__)
-
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        names = (cls.__name__ for cls in type(self).__mro__)
+        original = next(getattr(gym.wrappers, x) for x in names if hasattr(gym.wrappers, x))
+        # Gymnasium's wrapper around an environment that has only spaces computes the spaces that the agent sees
+        env: gym.Env[Any, Any] = gym.Env()
+        env.observation_space, env.action_space = observation, action
         try:
             # Gymnasium's wrapper warns if it divides by a width of 0, where both bounds are equal
             with np.errstate(all="ignore"):
-                wrapper = self._original(_Shell(observation, action), **arguments_of(self))
+                wrapper = original(env, **arguments_of(self))
         except (AssertionError, ValueError) as error:
             if str(error) and observation.shape is not None:
                 raise
@@ -49,7 +39,10 @@ class OfGymnasium(Kernel):
 
 
 class Observations(OfGymnasium):
-    """A kernel that changes each observation independently."""
+    """A kernel that changes observations, in the same way in steps and in resets.
+
+    Subclasses override `seen`, or if each observation changes independently, `of`.
+    """
 
     parts: ClassVar[tuple[str, ...]] = ("observation",)
 
@@ -57,13 +50,28 @@ class Observations(OfGymnasium):
         """Return the observations for the agent, (n, ...), given those of the environment."""
         raise NotImplementedError
 
+    def seen(
+        self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
+    ) -> tuple[State, Any]:
+        """Return the new state, and the observations for the agent.
+
+        Args:
+            xp: a namespace of the Array API standard.
+            state: the state before the call.
+            rows: where an episode begins or goes on, bool (n,), or None for everywhere. Other rows must not change the
+                state.
+            observation: the observations of the environment.
+        """
+        return state, self.of(xp, state, observation)
+
     def reset(
         self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
     ) -> tuple[State, Any]:
-        return state, self.of(xp, state, observation)
+        return self.seen(xp, state, rows, observation)
 
     def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        return state, Step(self.of(xp, state, result.observation), *result[1:])
+        state, observation = self.seen(xp, state, result.valid, result.observation)
+        return state, Step(observation, *result[1:])
 
 
 def as_float(space: Any) -> Any:
@@ -83,20 +91,17 @@ def rescaling(xp: Namespace, box: Any, low: AnyArray, high: AnyArray, device: De
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
-    old_half, new_half, intercept = np.ones(box.shape), np.ones(box.shape), np.zeros(box.shape)
-    both = np.isfinite(low) & np.isfinite(high)
-    old_half[both], new_half[both] = (own_high / 2 - own_low / 2)[both], (high / 2 - low / 2)[both]
-    has_high, has_low = np.isfinite(high), np.isfinite(low)
-    intercept[has_high] = high[has_high] - own_high[has_high]
+    has_low, has_high = np.isfinite(low), np.isfinite(high)
+    # where the old bounds are equal, or a bound is infinite, values are only shifted
+    is_scaled = has_low & has_high & (own_low != own_high)
     with np.errstate(all="ignore"):
-        intercept[has_low] = low[has_low] - own_low[has_low] / old_half[has_low] * new_half[has_low]
-    fixed_at = both & (own_low == own_high)  # where both bounds are equal, values are only shifted
-    old_half[fixed_at] = new_half[fixed_at] = 1
-    intercept[fixed_at] = (low - own_low)[fixed_at]
+        old_half = np.where(is_scaled, own_high / 2 - own_low / 2, 1.0)
+        new_half = np.where(is_scaled, high / 2 - low / 2, 1.0)
+        intercept = np.where(has_high, high - own_high, 0.0)
+        intercept = np.where(has_low, low - own_low / old_half * new_half, intercept)
+        factor = new_half / old_half
     dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)
-    with np.errstate(all="ignore"):
-        factor, limits = abs(new_half / old_half), np.finfo(dtype)
-    factor_fits = ((factor >= limits.tiny) & (factor <= limits.max)).all()
-    parts = (new_half / old_half, intercept) if factor_fits else (old_half, new_half, intercept)
-    fixed = (x[None].astype(dtype) for x in parts)
-    return State(fixed=tuple(xp.asarray(x, device=device) for x in fixed))
+    limits = np.finfo(dtype)
+    factor_fits = ((abs(factor) >= limits.tiny) & (abs(factor) <= limits.max)).all()
+    parts = (factor, intercept) if factor_fits else (old_half, new_half, intercept)
+    return State(fixed=tuple(xp.asarray(x[None].astype(dtype), device=device) for x in parts))

@@ -14,10 +14,10 @@ from arrayferry_gym._arrays import as_rewards, dtype_in, rows_of, select, to_sha
 from arrayferry_gym._episodes import Step
 
 from .kernel import Kernel, Spaces, State
-from .of_gymnasium import OfGymnasium
+from .of_gymnasium import Observations, OfGymnasium
 
 
-class NormalizeObservation(OfGymnasium):
+class NormalizeObservation(Observations):
     """Normalises observations by the running mean and variance of all observations so far. The results are float32.
 
     Each observation of an episode counts once, also the first and the last observation.
@@ -38,7 +38,6 @@ class NormalizeObservation(OfGymnasium):
         (4,)
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("observation",)
     statistics: ClassVar[str | None] = "obs_rms"
 
     def __init__(self, epsilon: float = 1e-8) -> None:
@@ -48,18 +47,10 @@ class NormalizeObservation(OfGymnasium):
         shape = tuple(spaces.observation.shape or ())
         return State(lasting={"obs_rms": moments_of.fresh(xp, shape, device)})
 
-    def reset(
+    def seen(
         self, xp: Namespace, state: State, rows: AnyArray, observation: AnyTree
     ) -> tuple[State, Any]:
-        return self._counted(xp, state, observation, rows)
-
-    def step(self, xp: Namespace, state: State, result: Step) -> tuple[State, Step]:
-        state, observation = self._counted(xp, state, result.observation, result.valid)
-        return state, Step(observation, *result[1:])
-
-    def _counted(
-        self, xp: Namespace, state: State, x: AnyArray, rows: AnyArray
-    ) -> tuple[State, Any]:
+        x: Any = observation
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
         mean, deviation = moments.mean, xp.sqrt(moments.var + self.epsilon)
         if x.dtype == xp.float32:  # casting the statistics is faster than casting the batch
