@@ -101,14 +101,7 @@ def check_vector_env(
     """
     steps = count_of("steps", steps)
     seed = count_of("seed", seed, "an integer of 0 or more", least=0)
-    is_maker = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
-    make: Any = envs if is_maker else None
-    if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
-        raise TypeError(
-            f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
-            "one. Pass what gymnasium.make_vec returns, or a function that calls it"
-        )
-    audit = Audit(envs, make, steps, seed)
+    audit = Audit(envs, steps, seed)
     if not audit.ended and not audit.problems:
         warnings.warn(
             f"no episode ended in {steps} steps, so ends of episodes were not checked. Pass a greater number of steps, or make "
@@ -263,7 +256,7 @@ class BridgeContract:
         more_checks = {
             self._wrong: "Return what the probe returns. At a time limit, set truncated, and not terminated."
         }
-        return Audit(None, make_probes, steps, 0, together=self.together, also=more_checks).problems
+        return Audit(make_probes, steps, 0, together=self.together, also=more_checks).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
         """Compare a run with results computed from the rules of `Probe`. Yield the first difference."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.typing import AnyArray
 from arrayferry_gym.extending import autoreset_mode_of
 
 from ._checks import CHECKS, problems_of
@@ -35,24 +35,20 @@ OTHER_CHECKS = (
 
 Difference = tuple[int, int] | None
 """The environment and the step where two runs first differ, or None if the runs are equal."""
-Look = Callable[[Call, Call], Any] | None
-"""A function that selects the environments to compare, or None to compare all.
-
-Its arguments are a call of the first run, and the same call of the repeated run. It returns a mask, bool (n,), or None
-to stop the comparison.
-"""
 
 
 class Audit:
     """The audit of vector environments.
 
     Args:
-        envs: the vector environment to check.
-        make: a function that makes new environments, which are checked instead of `envs`. None to check `envs`.
+        envs: the vector environment to check, or a function that makes new ones.
         steps: the number of steps of each run.
         seed: the seed of the first run.
         together: whether the environments are the agents of one game.
         also: further checks of the first run, as a dict from each check to the remedy for its problems.
+
+    Raises:
+        TypeError: `envs` is neither a vector environment nor a function.
 
     Attributes:
         problems: the problems that were found.
@@ -62,18 +58,24 @@ class Audit:
     def __init__(
         self,
         envs: Any,
-        make: Callable[[], Any] | None,
         steps: int,
         seed: int,
         *,
         together: bool = False,
         also: Mapping[Any, str] | None = None,
     ) -> None:
+        is_maker = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
+        if not is_maker and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
+            raise TypeError(
+                f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
+                "one. Pass what gymnasium.make_vec returns, or a function that calls it"
+            )
         self.problems: list[VectorProblem] = []
-        self._make, self._seed, self._together = make, seed, together
+        self._make: Any = envs if is_maker else None
+        self._seed, self._together = seed, together
         self._made = list[Any]()
         try:
-            self._audit(envs if make is None else self._made_now(), steps, also or {})
+            self._audit(self._made_now() if is_maker else envs, steps, also or {})
         except UnreadableError as error:
             self.problems.append(error.args[0])
         finally:
@@ -93,7 +95,7 @@ class Audit:
         self._table = self._first.drawn(self._seed, steps)
         calls: list[Call] = []
         try:
-            calls.extend(call for call in self._first.run(self._seed, self._table))
+            calls.extend(self._first.run(self._seed, self._table))
         except UnreadableError as error:
             self.problems.append(error.args[0])
         self._run = run = Run(self._first, calls)
@@ -109,8 +111,8 @@ class Audit:
     def _repeat(self) -> None:
         """Repeat the run with one change each time, and add the problems."""
         self._until("ended", self._seed + 1, self._table)
-        repeat_diff = self._compared(self._first)
-        new_diff = None if self._make is None else self._beside()
+        repeat_diff = self._compared(self._first.run(self._seed, self._table))
+        new_diff = None if self._make is None else self._compared(self._beside())
         if repeat_diff is None:
             self._seeds()
         else:
@@ -118,9 +120,8 @@ class Audit:
             self._add("seeds_decide_all", fault, SEED, repeat_diff)
         if new_diff is not None:
             fault = "new environments gave other results while further environments were made, stepped and closed"
-            self._add(
-                "nothing_is_shared", fault, f"Share nothing between environments. {SEED}", new_diff
-            )
+            remedy = f"Share nothing between environments. {SEED}"
+            self._add("nothing_is_shared", fault, remedy, new_diff)
         num_problems = len(self.problems)
         if repeat_diff is None:
             self._hidden_resets()
@@ -132,7 +133,6 @@ class Audit:
 
     def _made_now(self) -> Any:
         """Make environments, which are closed at the end of the audit."""
-        assert self._make is not None
         self._made.append(self._make())
         return self._made[-1]
 
@@ -154,40 +154,36 @@ class Audit:
                 break
         return calls
 
-    def _compared(
-        self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
-    ) -> Difference:
-        """Repeat the run, and return the first difference from the first run.
+    def _compared(self, calls: Iterator[Call], changed: AnyArray = False) -> Difference:
+        """Return the first difference of a repeated run from the first run.
+
+        Stop where an episode of a changed environment ends at another step, since environments that share a generator
+        draw other numbers from then on.
 
         Args:
-            recorder: runs the environments.
-            table: other actions, or None for the actions of the run.
-            look: selects the environments to compare.
-            overwrites: as for `Recorder.run`.
+            calls: the calls of the repeated run.
+            changed: the environments to ignore, since their actions were changed, bool (n,), or False for none.
         """
-        calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
         for first_call, call in zip(self._run.calls, calls, strict=False):
-            row_mask = call.began | True if look is None else look(first_call, call)
-            if row_mask is None:
-                return None
-            for row in np.flatnonzero(row_mask).tolist():
+            has_diverged = ((first_call.ended != call.ended) & changed).any()
+            ignored = changed | (first_call.began & call.began & has_diverged)
+            for row in rows_in(~ignored):
                 if first_call.rows[row] != call.rows[row]:
                     return row, call.step
+            if has_diverged:
+                return None
         return None
 
-    def _beside(self) -> Difference:
+    def _beside(self) -> Iterator[Call]:
         """Repeat the run in new environments. Meanwhile, step a second new batch, and close this batch halfway."""
         main_recorder, other_recorder = self._new(), self._new()
         half, other_calls = len(self._table) // 2, other_recorder.run(self._seed + 1, self._table)
-
-        def rows_to_compare(before: Call, now: Call) -> Any:
-            if now.step < half:
+        for call in main_recorder.run(self._seed, self._table):
+            if call.step < half:
                 next(other_calls)
-            elif now.step == half and now.actions is not None:
+            elif call.step == half and call.actions is not None:
                 _close(self._made.pop())  # the last environments made are those of `other_recorder`
-            return now.began | True
-
-        return self._compared(main_recorder, None, rows_to_compare)
+            yield call
 
     def _seeds(self) -> None:
         """Run with other seeds, and check that first observations depend on the seed and differ between episodes."""
@@ -216,11 +212,10 @@ class Audit:
         for reset_text, firsts in firsts_by_reset.items() if all_differ else ():
             num_firsts, num_unique = len(firsts), len(set(firsts))
             if num_firsts > 5 and 3 * num_unique <= 2 * num_firsts:
-                self._add(
-                    "seeds_differ",
-                    f"{num_firsts} {reset_text} returned only {num_unique} different observations",
-                    DRAW,
+                text = (
+                    f"{num_firsts} {reset_text} returned only {num_unique} different observations"
                 )
+                self._add("seeds_differ", text, DRAW)
         seeds = [self._seed + 10 * row for row in range(recorder.n)]
         try:
             # three seeds for the last environment, since two seeds may give equal first observations by chance
@@ -239,13 +234,12 @@ class Audit:
         later = [each for each in truncated if not each.is_first and each.length not in limits]
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             episode, limit = later[0], limits.pop()
-            message = (
-                f"a later episode is truncated after {episode.length} steps, but the first episodes "
-                f"after reset() are truncated after {limit}"
+            message = f"a later episode is truncated after {episode.length} steps, but the first episodes after reset() are truncated after {limit}"
+            remedy, place = (
+                "Count the steps of each episode separately.",
+                (episode.env, episode.last.step),
             )
-            env_and_step = episode.env, episode.last.step
-            remedy = "Count the steps of each episode separately."
-            self._add("limits_are_of_each_episode", message, remedy, env_and_step)
+            self._add("limits_are_of_each_episode", message, remedy, place)
 
     def _hidden_resets(self) -> None:
         """Find environments that were reset in a step whose flags end no episode.
@@ -277,54 +271,38 @@ class Audit:
         run = self._run
         other_actions = self._first.drawn(self._seed + 1, len(self._table))
 
-        def change_some(recorder: Recorder, some: Any) -> Difference:
-            """Change the actions of the environments in a mask, and compare the results of all others.
-
-            Stop where an episode ends at another step, since environments that share a generator draw other numbers
-            from then on.
-            """
-            has_diverged = False
-
-            def rows_to_compare(before: Call, now: Call) -> Any:
-                nonlocal has_diverged
-                if has_diverged:
-                    return None
-                has_diverged = bool((before.ended != now.ended)[some].any())
-                return ~some & ~(before.began & now.began) if has_diverged else ~some
-
-            changed = some.tolist()
-            actions = [
-                [y if is_changed else x for is_changed, x, y in zip(changed, *both, strict=True)]
-                for both in zip(self._table, other_actions, strict=False)
+        def changed_where(masks: Iterable[Any]) -> list[list[Any]]:
+            """Return the actions of the run, with other actions in the mask of each step."""
+            return [
+                [y if is_changed else x for is_changed, x, y in zip(*step, strict=True)]
+                for step in zip(masks, self._table, other_actions, strict=False)
             ]
-            return self._compared(recorder, actions, rows_to_compare)
 
-        def change_resets(recorder: Recorder) -> Difference:
-            actions = list(self._table)
-            for step, call in enumerate(run.steps):
-                choices = zip(call.counts, self._table[step], other_actions[step], strict=True)
-                actions[step] = [x if is_counted else y for is_counted, x, y in choices]
-            return self._compared(recorder, actions)
-
-        writing_text = (
-            "the results depend on what the agent writes to arrays that it has passed or received"
-        )
-        resetting_text = f"the action affects a step that only resets ({self._mode.name})"
-        variations: dict[Any, tuple[str, str, str]] = {}
+        variations: list[Any] = []  # check, message, remedy, changed environments, options of `run`
         for mask in [] if self._together else _parts(run.n):
             env_names = ", ".join(map(str, rows_in(mask)))
             message = f"its results depend on the actions of environment {env_names:.60}"
             remedy = "Compute each environment separately, and return rows in their order."
-            variations[partial(change_some, some=mask)] = "rows_are_independent", message, remedy
-        overwrite_arrays = partial(self._compared, overwrites=True)
+            options: dict[str, Any] = {"table": changed_where(itertools.repeat(mask))}
+            variations.append(("rows_are_independent", message, remedy, mask, options))
+        message = (
+            "the results depend on what the agent writes to arrays that it has passed or received"
+        )
         remedy = "Copy actions that are stored, and arrays that are read later."
-        variations[overwrite_arrays] = "arrays_are_free", writing_text, remedy
+        options = {"table": self._table, "overwrites": True}
+        variations.append(("arrays_are_free", message, remedy, False, options))
         if not all(call.counts.all() for call in run.steps):
+            message = f"the action affects a step that only resets ({self._mode.name})"
             remedy = "Ignore the action; or state SAME_STEP, if the step that ends an episode also resets."
-            variations[change_resets] = "actions_of_resets_do_not_count", resetting_text, remedy
-        for variation, (check, message, remedy) in variations.items():
-            difference = variation(new())
-            if difference is not None and variation(new()) == difference:
+            options = {"table": changed_where(~call.counts for call in run.steps)}
+            variations.append(("actions_of_resets_do_not_count", message, remedy, False, options))
+
+        def vary(changed: Any, options: Any) -> Difference:
+            return self._compared(new().run(self._seed, **options), changed)
+
+        for check, message, remedy, changed, options in variations:
+            difference = vary(changed, options)
+            if difference is not None and vary(changed, options) == difference:
                 self._add(check, message, remedy, difference)
             elif difference is not None:
                 message = "the same seed and actions gave other results"

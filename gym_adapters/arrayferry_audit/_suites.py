@@ -149,9 +149,8 @@ class SuiteContract:
             # tests of their own, and each mode of each environment would be compiled again
             for mode in [AutoresetMode.SAME_STEP] if is_functional else self._modes(env_id):
                 make_batch = partial(self._made, env_id, mode)
-                envs, audit_make = (make_batch(), None) if is_functional else (None, make_batch)
                 with warnings.catch_warnings(action="ignore"):
-                    audit = Audit(envs, audit_make, self.steps, 0)
+                    audit = Audit(make_batch() if is_functional else make_batch, self.steps, 0)
                 problems += [f"{env_id}, {mode.name}: {problem}" for problem in audit.problems]
         assert not problems, "\n".join(["", *problems])
 
