@@ -266,7 +266,7 @@ class BridgeContract:
         starts, counts, drawn_starts = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
         for call in run.calls:
             observations, began = np.stack(call.observations), call.began
-            if call.actions is not None:
+            if call.actions:
                 counts, actions = counts + 1, np.array(call.actions)
                 terminated, truncated = actions == 1, counts >= LIMIT
                 if self.together:
@@ -285,11 +285,8 @@ class BridgeContract:
                             yield row, call, f"{name} is {x[row]}, not {wanted[row]}, {step_text}"
                             return
             for row in np.flatnonzero(began & (observations[:, 1] != 0)).tolist():
-                yield (
-                    row,
-                    call,
-                    f"an episode begins with the observation {observations[row]}, but its second number must be 0",
-                )
+                message = f"an episode begins with the observation {observations[row]}, but its second number must be 0"
+                yield row, call, message
                 return
             drawn_starts += observations[began, 0].tolist()
             starts, counts = np.where(began, observations[:, 0], starts), np.where(began, 0, counts)

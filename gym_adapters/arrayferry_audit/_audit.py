@@ -181,7 +181,7 @@ class Audit:
         for call in main_recorder.run(self._seed, self._table):
             if call.step < half:
                 next(other_calls)
-            elif call.step == half and call.actions is not None:
+            elif call.step == half and call.actions:
                 _close(self._made.pop())  # the last environments made are those of `other_recorder`
             yield call
 

@@ -49,12 +49,10 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 def _unfit(space: Any, observation: AnyTree, backend: Any) -> str | None:
     """Return how an observation differs from its space, as words after "the observation", or None if it fits."""
-
-    def mismatch_error(value: AnyTree, path: str, needed: str) -> TypeError:
-        return TypeError(f"{path} is not {needed}")
-
     try:
-        leaf_values = split(space, observation, mismatch_error)
+        leaf_values = split(
+            space, observation, lambda _, path, needed: TypeError(f"{path} is not {needed}")
+        )
     except TypeError as error:
         return str(error)
     for (leaf, path), x in zip(leaves(space), leaf_values, strict=True):
@@ -93,11 +91,8 @@ def results_are_of_one_library(run: Run) -> Iterator[Found]:
                 library = f"{backend.name} on {backend.device_of(array)}"
                 first_library = first_library or library
                 if library != first_library:
-                    yield (
-                        None,
-                        call,
-                        f"{name} is an array of {library}, but the first observation is an array of {first_library}",
-                    )
+                    message = f"{name} is an array of {library}, but the first observation is an array of {first_library}"
+                    yield None, call, message
 
 
 def infos_have_masks(run: Run) -> Iterator[Found]:
@@ -122,14 +117,11 @@ def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
 
 
 def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
+    message = "the reset of other environments by reset_mask changed its observation"
     for previous, call in run.pairs:
-        for row in rows_in(~call.began) if call.actions is None else ():
+        for row in () if call.actions else rows_in(~call.began):
             if call.firsts[row] != previous.firsts[row]:
-                yield (
-                    row,
-                    call,
-                    "the reset of other environments by reset_mask changed its observation",
-                )
+                yield row, call, message
 
 
 def others_step_while_one_resets(run: Run) -> Iterator[Found]:
@@ -153,15 +145,12 @@ def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
 
 
 def ends_have_last_observations(run: Run) -> Iterator[Found]:
+    message = "its episode ended without 'final_obs', so the last observation is lost"
     for call in run.steps if run.rule.tells_final else ():
         has_final = call.infos.get("_final_obs", call.ended)
         for row in range(run.n):
             if call.ended[row] and (not has_final[row] or call.finals[row] is None):
-                yield (
-                    row,
-                    call,
-                    "its episode ended without 'final_obs', so the last observation is lost",
-                )
+                yield row, call, message
             elif has_final[row] and not call.ended[row]:
                 yield row, call, "'_final_obs' is true, but its episode has not ended"
 
@@ -197,11 +186,8 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     for source, end_matches in matches.items():
         if any(end_matches) and (run.unique or (moves_often and all(end_matches))):
             episode, _ = ends[end_matches.index(True)]
-            yield (
-                episode.env,
-                episode.last,
-                f"final_obs is {source}, at {sum(end_matches)} of {len(ends)} ends of episodes",
-            )
+            share_text = f"{sum(end_matches)} of {len(ends)} ends of episodes"
+            yield episode.env, episode.last, f"final_obs is {source}, at {share_text}"
 
 
 def _always_moves(run: Run) -> bool:
@@ -210,13 +196,10 @@ def _always_moves(run: Run) -> bool:
     The result is False if no last action of an episode occurs inside episodes, unless all last actions differ. It is
     also False if more than 20 episodes end, all with the same action, and other actions occur inside episodes.
     """
-    has_moved = [
-        _flat(run, _after(call, row)) != _flat(run, previous.observations[row])
-        for previous, call, row in run.usual
-    ]
+    has_moved = [np.not_equal(*_moved(run, *step)) for step in run.usual]
     episodes = [episode for episode in run.episodes if episode.last.finals[episode.env] is not None]
-    last_acts = [digest(_action(episode.last, episode.env)) for episode in episodes]
-    usual_acts = {digest(_action(call, row)) for _, call, row in run.usual}
+    last_acts = [digest(episode.last.actions[episode.env]) for episode in episodes]
+    usual_acts = {digest(call.actions[row]) for _, call, row in run.usual}
     # if all of many episodes end with one action, and other actions occur inside episodes, that action ends episodes
     ends_episodes = len({*last_acts}) == 1 < len(usual_acts) and len(last_acts) > 20
     ends_by_chance = len({*last_acts}) == len(last_acts) > 1 or not usual_acts.isdisjoint(last_acts)
@@ -225,7 +208,7 @@ def _always_moves(run: Run) -> bool:
 
 def _zeros_are_usual(run: Run) -> bool:
     """Return whether each number of the observation has values below 0 and values above 0 within episodes."""
-    observations = np.stack([_flat(run, _after(call, row)) for _, call, row in run.usual])
+    observations = _usual_observations(run)
     return bool(((observations.min(0) < 0) & (observations.max(0) > 0)).all())
 
 
@@ -238,15 +221,9 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     ends = [end for end in run.episodes if end.is_cut and end.last.finals[end.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
-
-    def flat_pair(before: Call, call: Call, env: int) -> Any:
-        return _flat(run, before.observations[env]), _flat(run, _after(call, env))
-
-    largest_change: Any = 0.0
-    last_pairs = np.array([flat_pair(end.before, end.last, end.env) for end in ends])
+    last_pairs = np.array([_moved(run, end.before, end.last, end.env) for end in ends])
     with np.errstate(invalid="ignore", divide="ignore"):
-        for step in run.usual:
-            largest_change = np.maximum(largest_change, abs(np.subtract(*flat_pair(*step))))
+        largest_change = np.max([abs(np.subtract(*_moved(run, *step))) for step in run.usual], 0)
         is_far = abs(last_pairs[:, 1] - last_pairs[:, 0]).min(0) > 2 * largest_change
         std = last_pairs.std(0)
         std_ratio = std[1] / std[0]
@@ -271,9 +248,7 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     if len(run.begins) < 3 or len(run.usual) < 10:
         return
     low, high = np.min(reset_obs, 0), np.max(reset_obs, 0)
-    is_fixed = low == high
-    for _, call, row in run.usual:
-        is_fixed &= _flat(run, _after(call, row)) != low
+    is_fixed = (low == high) & (_usual_observations(run) != low).all(0)
     x = np.stack([_flat(run, call.observations[row]) for _, call, row in run.begins])
     with np.errstate(invalid="ignore"):
         margin = 2 * (high - low)
@@ -285,11 +260,8 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
         range_text = f"{low_text} to {high_text}" if low[element] < high[element] else low_text
         number_text = f"{x[index, element]:.6g} in element {element} of the observation"
         _, call, row = run.begins[index]
-        yield (
-            row,
-            call,
-            f"an episode begins with {number_text}, but episodes after reset() begin with {range_text}",
-        )
+        message = f"an episode begins with {number_text}, but episodes after reset() begin with {range_text}"
+        yield row, call, message
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
@@ -308,7 +280,7 @@ def _rewards_jump(run: Run) -> bool:
     """
 
     def jump(before: Call, call: Call, env: int) -> Any:
-        is_new = before.actions is None or before.ended[env] or not before.counts[env]
+        is_new = not before.actions or before.ended[env] or not before.counts[env]
         return 0.0 if is_new else np.abs(np.subtract(call.seen[1][env], before.seen[1][env])).max()
 
     largest = max(jump(*step) for step in run.usual)
@@ -394,11 +366,10 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
                     yield row, call, f"the info {key!r} does not belong to the episode that begins"
             for row in () if ends_differ else rows_in(call.ended):
                 if _infos(call, row, final_key).get(key) in first_values:
-                    yield (
-                        row,
-                        call,
-                        f"the info {key!r} of the last step has the value that it has after a reset",
+                    message = (
+                        f"the info {key!r} of the last step has the value that it has after a reset"
                     )
+                    yield row, call, message
     common_keys = set.intersection(*map(set, usual_infos)) if usual_infos else set()
     message = f"its episode has ended, but final_info lacks {sorted(common_keys, key=str)}"
     for episode in run.episodes if final_key and common_keys else ():
@@ -445,9 +416,11 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     max_length = max((episode.length for episode in run.episodes), default=0)
     if max_length < 2 or run.truncated:
         return
-    usual_obs = np.stack([_flat(run, _after(call, row)) for _, call, row in run.usual])
+    usual_obs = _usual_observations(run)
     low, high = usual_obs.min(0), usual_obs.max(0)
-    last_obs = [(each.length, _flat(run, _after(each.last, each.env))) for each in run.episodes]
+    last_obs = [
+        (each.length, _moved(run, each.before, each.last, each.env)[1]) for each in run.episodes
+    ]
     finals = np.stack([x for length, x in last_obs if length == max_length])
     is_clock = (finals == finals[0]).all(0) & ((finals[0] < low) | (finals[0] > high))
     # ignore elements that show the time, unless all episodes are equally long, which suggests that
@@ -468,15 +441,15 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
         yield episode.env, episode.last, f"{message}: this seems to be a time limit"
 
 
-def _action(call: Call, env: int) -> Any:
-    """Return the action of an environment in a step."""
-    assert call.actions is not None
-    return call.actions[env]
+def _moved(run: Run, before: Call, call: Call, env: int) -> tuple[Any, Any]:
+    """Return all numbers of the observations of an environment before a step, and after it but before any reset."""
+    after = call.observations[env] if call.finals[env] is None else call.finals[env]
+    return _flat(run, before.observations[env]), _flat(run, after)
 
 
-def _after(call: Call, env: int) -> Any:
-    """Return the observation of an environment after a step and before any reset."""
-    return call.observations[env] if call.finals[env] is None else call.finals[env]
+def _usual_observations(run: Run) -> Any:
+    """Return all numbers of the observations after steps that do not end their episode, (steps, numbers)."""
+    return np.stack([_flat(run, call.observations[row]) for _, call, row in run.usual])
 
 
 def _flat(run: Run, observation: AnyTree) -> Any:

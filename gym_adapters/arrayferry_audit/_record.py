@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
     Attributes:
         step: the number of steps of the run so far, including this call.
-        actions: one action for each environment, or None for a reset.
+        actions: one action for each environment, or [] for a reset.
         began: where a new episode begins with this call, bool (n,).
         counts: where the step belongs to an episode, bool (n,).
         ended: where the step ends an episode, bool (n,).
@@ -80,7 +80,7 @@ class Call(NamedTuple):
     """
 
     step: int
-    actions: list[Any] | None
+    actions: list[Any]
     began: Any
     counts: Any
     ended: Any
@@ -154,7 +154,7 @@ class Recorder:
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
             results = (observation, None, None, None, infos)
-            call = self._call(step, None, results, in_numpy(results), (began, no_rows, no_rows))
+            call = self._call(step, [], results, in_numpy(results), (began, no_rows, no_rows))
         return call._replace(is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
@@ -262,7 +262,7 @@ class Run:
         self.envs, self.rule, self.n = recorder.envs, recorder.episodes.rule, recorder.n
         self.mode = recorder.mode
         self.observed, self.calls = recorder.observed, calls
-        self.steps = [call for call in calls if call.actions is not None]
+        self.steps = [call for call in calls if call.actions]
         self.pairs = list(pairwise(calls))
 
     @cached_property
