@@ -45,8 +45,7 @@ from typing import TYPE_CHECKING, Any
 from ._contract.errors import usable
 from ._contract.policies import policy_rows
 from ._policies.batch import EnvBatch
-from ._policies.make_policy import make_policy
-from ._policies.policies import is_module
+from ._policies.policies import is_module, make_policy
 from ._policies.stepping import library_of
 
 if TYPE_CHECKING:

@@ -29,12 +29,8 @@ def jax_weights(weights: AnyArray) -> Any:
 class JaxPolicy(LibraryPolicy):
     """A policy that JAX compiles."""
 
-    def __init__(
-        self, policy: Any, backend: Any, seed_prefix: Any, count: int, *others: Any
-    ) -> None:
-        super().__init__(policy, backend, seed_prefix, count, *others)
-        if self._first_state is not None:
-            self._first_state = self._state = first_policy_state(self._first_state, count)
+    def _initial(self, state: AnyTree, count: int) -> Any:
+        return first_policy_state(state, count)
 
     def load(self, params: AnyTree) -> None:
         self._values, self._frame = partition(None, self._policy, jax_weights(params))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,8 +27,8 @@ def is_module(policy: Any) -> bool:
     return torch is not None and isinstance(policy, torch.nn.Module)
 
 
-class LibraryPolicy(ABC):
-    """Calls a policy with arrays of the policy's library.
+class LibraryPolicy:
+    """Calls a policy, a function of any library, with arrays of this library.
 
     Args:
         policy: the policy, as the user passed it.
@@ -53,9 +52,13 @@ class LibraryPolicy(ABC):
         self._convert = af.converter(backend, device=device)
         self._seed_prefix = seed_prefix
         self._params: Any = None
-        policy_rows(state, count)
-        self._first_state = self._state = None if state is None else self._convert(state)
+        self._first_state = self._state = self._initial(state, count)
         self._state_name = () if state is None else ("policy_state",)
+
+    def _initial(self, state: AnyTree, count: int) -> Any:
+        """Check the initial state of the policy, and convert it to the policy's library. None stays None."""
+        policy_rows(state, count)
+        return None if state is None else self._convert(state)
 
     def begin(self, number: int) -> None:
         """Begin a segment: consecutive steps whose random numbers depend on the segment's `number`."""
@@ -67,7 +70,6 @@ class LibraryPolicy(ABC):
         """Load the parameters of the policy."""
         self._params = af.convert(params, self._backend, unsupported="keep", unknown="keep")
 
-    @abstractmethod
     def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         """Return actions and extras in the policy's library.
 
@@ -76,35 +78,18 @@ class LibraryPolicy(ABC):
             began: which environments begin an episode, bool (n,) of NumPy.
             step: the number of the step in the segment, counted from 0.
         """
-
-    def given(self, observation: AnyTree) -> str:
-        """Describe the observations that the policy receives, for errors."""
-        arrays = af.flatten(self._convert(observation))[0]
-        array_texts = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
-        return f"observations of {self.library}: {array_texts}{', ...' * (len(arrays) > 4)}"
-
-    def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
-        """Return the actions and extras of a call as NumPy arrays."""
-        if type(action) is np.ndarray and self.library == "numpy":
-            return action, extras
-        return TO_NUMPY((action, extras))
-
-
-class FunctionPolicy(LibraryPolicy):
-    """A policy that is a function in a library other than JAX."""
-
-    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
         if self.library != "numpy" or type(observation) is not np.ndarray:
             observation = self._convert(observation)
-        args = [self._params, observation, self._rng]
-        if self._first_state is not None:
-            args.append(self._state_of(began))
+        state = () if self._first_state is None else (self._state_of(began),)
         with self._torch.drawing():
-            action, extras, *state = checked_results(
-                self._policy(*args), "action", "extras", *self._state_name
-            )
-        self._state = state[0] if state else None
+            action, extras, *next_state = self._results(observation, *state)
+        self._state = next_state[0] if next_state else None
         return action, extras
+
+    def _results(self, observation: AnyTree, *state: Any) -> tuple[Any, ...]:
+        """Call the policy. Return the actions, the extras and, for a policy with a state, the next state."""
+        result = self._policy(self._params, observation, self._rng, *state)
+        return checked_results(result, "action", "extras", *self._state_name)
 
     def _state_of(self, began: AnyArray) -> Any:
         """Return the state of the policy, reset to the initial state where an episode begins."""
@@ -120,22 +105,44 @@ class FunctionPolicy(LibraryPolicy):
         rows = [select(xp, mask, x, y) for x, y in zip(initial, state, strict=True)]
         return layout.unflatten(rows)
 
+    def given(self, observation: AnyTree) -> str:
+        """Describe the observations that the policy receives, for errors."""
+        arrays = af.flatten(self._convert(observation))[0]
+        array_texts = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
+        return f"observations of {self.library}: {array_texts}{', ...' * (len(arrays) > 4)}"
 
-class ModulePolicy(FunctionPolicy):
+    def in_numpy(self, action: AnyTree, extras: AnyTree) -> tuple[Any, Any]:
+        """Return the actions and extras of a call as NumPy arrays."""
+        if type(action) is np.ndarray and self.library == "numpy":
+            return action, extras
+        return TO_NUMPY((action, extras))
+
+
+class ModulePolicy(LibraryPolicy):
     """A module of PyTorch that maps observations to actions. A state of the policy is a second argument and result."""
 
     def load(self, params: AnyTree) -> None:
         if params is not None:
             self._policy.load_state_dict(af.convert(params, "torch", unsupported="keep"))
 
-    def __call__(self, observation: AnyTree, began: AnyArray, step: int) -> tuple[Any, Any]:
-        observation = self._convert(observation)
-        with self._torch.drawing():
-            if self._first_state is None:
-                return self._policy(observation), None
-            result = self._policy(observation, self._state_of(began))
-        action, self._state = checked_results(result, "action", *self._state_name)
-        return action, None
+    def _results(self, observation: AnyTree, *state: Any) -> tuple[Any, ...]:
+        result = self._policy(observation, *state)
+        if not state:
+            return result, None
+        action, next_state = checked_results(result, "action", *self._state_name)
+        return action, None, next_state
+
+
+def make_policy(
+    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
+) -> LibraryPolicy:  # fmt: skip
+    """Return a `LibraryPolicy` that calls a policy in its library. For the arguments, see `LibraryPolicy`."""
+    policy_class = ModulePolicy if is_module(policy) else LibraryPolicy
+    if backend.name == "jax":
+        from .jax_policy import JaxPolicy
+
+        policy_class = JaxPolicy
+    return policy_class(policy, backend, seed_prefix, count, state, device)
 
 
 class TorchNumbers:

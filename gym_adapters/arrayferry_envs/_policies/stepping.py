@@ -26,8 +26,7 @@ from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, checked_r
 from arrayferry_gym.wrappers.kernels import Step
 
 from .batch import EnvBatch
-from .make_policy import make_policy
-from .policies import LibraryPolicy, is_module
+from .policies import LibraryPolicy, is_module, make_policy
 
 TO_HOST = af.converter("numpy", unsupported="keep")
 """Converts arrays on any device to NumPy. `policies.TO_NUMPY` is for arrays that need no copy."""
@@ -254,9 +253,8 @@ def _ordinary(run: Run) -> VectorEnv[Any, Any, Any]:
     if isinstance(env, VectorEnv):
         return env
     adapted: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
-    adapted.metadata = dict(
-        env.metadata or {}
-    )  # a copy, since older versions of Gymnasium change it
+    # a copy, since older versions of Gymnasium change it
+    adapted.metadata = dict(env.metadata or {})
     return _BatchOfOne([adapted], True, AutoresetMode.DISABLED)
 
 
