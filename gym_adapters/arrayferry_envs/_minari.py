@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry.typing import AnyTree
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym.extending import build, leaves, split
+from arrayferry_gym.extending import build, leaves, mapped, split
 
 FIELDS = (
     "observation", "action", "final_observation", "reward", "terminated", "truncated", "began",
@@ -212,17 +212,12 @@ def _length(parts: list[Any]) -> int:
 
 def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[str, Any]:
     """Concatenate the parts of an episode, and return them as the arguments of an `EpisodeBuffer` of Minari."""
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    num_observed, num_acted = (len(list(leaves(space))) for space in spaces)
-    observations, actions = columns[:num_observed], columns[num_observed : num_observed + num_acted]
-    final_observations, (rewards, terminations, truncations) = (
-        columns[num_observed + num_acted : -3],
-        columns[-3:],
-    )
-    pairs = zip(observations, final_observations, strict=True)
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    observations, actions, finals = (build(space, columns) for space in (*spaces, spaces[0]))
+    rewards, terminations, truncations = columns
     return {
-        "observations": build(spaces[0], [np.concatenate([x, final[-1:]]) for x, final in pairs]),
-        "actions": build(spaces[1], actions),
+        "observations": mapped(lambda x, y: np.concatenate([x, y[-1:]]), observations, finals),
+        "actions": actions,
         "rewards": rewards,
         "terminations": terminations,
         "truncations": truncations,
