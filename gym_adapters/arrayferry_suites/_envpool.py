@@ -18,7 +18,7 @@ from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import known_options, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry.typing import AnyArray, AnyTree
-from arrayferry_gym.extending import RULES, Episodes, reset_mask_of
+from arrayferry_gym.extending import RULES, Episodes, mapped, reset_mask_of
 
 from ._masks import with_masks
 
@@ -92,9 +92,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             if self._last is False and seed is None:
                 seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
-            observations, infos = self._ordered(self._pool.reset())
-            no_flags = np.zeros(self.num_envs, bool)
-            self._keep(observations, no_flags.astype(np.float32), no_flags, no_flags, infos)
+            observations, *_, infos = results = self._fresh(self._all)
+            self._keep(*results)
             return observations, with_masks(infos)
         if self._rule.by_itself or seed is not None:
             _refuse(
@@ -104,12 +103,15 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             )
         rows = np.flatnonzero(mask).astype(np.int32)
         if len(rows):
-            observations, infos = self._ordered(self._pool.reset(rows))
-            no_flags = np.zeros(len(rows), bool)
-            reset_results = observations, no_flags.astype(np.float32), no_flags, no_flags, infos
-            self._last = _merged(self._last, rows, reset_results)
+            self._last = _merged(self._last, rows, self._fresh(rows))
         observations, *_, infos = map_arrays(np.copy, self._last)
         return observations, with_masks(infos)
+
+    def _fresh(self, rows: AnyArray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Reset some environments. Return what a step would return for them."""
+        observations, infos = self._ordered(self._pool.reset(rows))
+        no_flags = np.zeros(len(rows), bool)
+        return observations, no_flags.astype(np.float32), no_flags, no_flags, infos
 
     def step(self, actions: AnyTree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
@@ -219,13 +221,13 @@ def _with_true_bounds(space: Space[Any]) -> Space[Any]:
 
 def _merged(before: Any, rows: AnyArray, part: Any) -> Any:
     """Return a copy of the trees in `before`, in which the values in some rows are those of `part`."""
-    if isinstance(part, dict):
-        return {key: _merged(before[key], rows, x) for key, x in part.items()}
-    if isinstance(part, tuple):
-        return tuple(_merged(*args) for args in zip(before, [rows] * len(part), part, strict=True))
-    merged = before.copy()
-    merged[rows] = part
-    return merged
+
+    def write(x: AnyArray, old: AnyArray) -> Any:
+        merged = old.copy()
+        merged[rows] = x
+        return merged
+
+    return mapped(write, part, before)
 
 
 def ids() -> list[str]:

@@ -153,9 +153,7 @@ def _craftax_renderer(module: str) -> Any:
 
 
 def _is_numbers(value: AnyTree) -> bool:
-    return all(
-        isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
-    )
+    return all(isinstance(x, (int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value))
 
 
 CRAFTAX = [

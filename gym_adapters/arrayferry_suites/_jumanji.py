@@ -57,7 +57,7 @@ class JumanjiEnv(JaxEnv):
         state, timestep = self.env.step(kept[0], action)
         ended, terminated = timestep.step_type == LAST, timestep.discount == 0
         unlimited_env = _without_limit(self.env)
-        if unlimited_env is not self.env:
+        if unlimited_env is not None:
             terminated &= unlimited_env.step(kept[0], action)[1].step_type == LAST
         terminated = jnp.all(terminated) & ended  # with several agents, all must have terminated
         return (state, timestep), timestep.reward, terminated, ended & ~terminated
@@ -97,20 +97,15 @@ def _check(env: Any) -> None:
 
 
 def _without_limit(env: Any) -> Any:
-    """Return a copy of an environment without its step limit, or the environment itself if it has no limit."""
-    attributes = vars(env)
-    if is_whole(attributes.get("time_limit")):
-        return _changed(env, "time_limit", UNLIMITED)
-    if "_env" not in attributes:
-        return env
-    inner_env = _without_limit(attributes["_env"])  # the environment inside a wrapper
-    return env if inner_env is attributes["_env"] else _changed(env, "_env", inner_env)
-
-
-def _changed(env: Any, name: str, value: AnyTree) -> Any:
-    env = copy.copy(env)
-    setattr(env, name, value)
-    return env
+    """Return a copy of an environment without its step limit, or None if it has no limit."""
+    unlimited_env = copy.copy(env)
+    if is_whole(vars(env).get("time_limit")):
+        unlimited_env.time_limit = UNLIMITED
+        return unlimited_env
+    if "_env" not in vars(env):
+        return None
+    unlimited_env._env = _without_limit(env._env)  # the environment inside a wrapper
+    return None if unlimited_env._env is None else unlimited_env
 
 
 def _space(spec: Any) -> Space[Any]:

@@ -53,13 +53,11 @@ class BuiltInSuite(Suite):
         convert, type_name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
         options = {name: value for name, value in options.items() if value is not None}
         self._check_options(convert, 1, options, type_name)
-        if self.gives == "vector":
-            return convert(env, **options)
         try:
             return convert(env, **options)
-        except af.ArrayFerryError:
-            raise
         except Exception as error:
+            if self.gives == "vector" or isinstance(error, af.ArrayFerryError):
+                raise
             import jax
 
             error_text = textwrap.shorten(str(error), 200, placeholder="...")

@@ -15,9 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry.typing import AnyArray, AnyTree, Namespace
+from arrayferry.typing import AnyTree, Namespace
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_envs._contract.params import field_names
 from arrayferry_gym.extending import Key, leaves, parts_of, space_of, split
 
 
@@ -181,11 +182,9 @@ class JaxEnv(FunctionalEnv):
         """Check that the structure and the shapes of an observation are those of the space."""
 
         def mismatch(part: Any, path: str, wanted: str) -> EnvResultError:
-            found = (
-                f"shape {tuple(part.shape)}"
-                if hasattr(part, "shape")
-                else f"a {type(part).__name__}"
-            )
+            found = f"a {type(part).__name__}"
+            if hasattr(part, "shape"):
+                found = f"shape {tuple(part.shape)}"
             return self._wrong(
                 "observation_of", f"{found} for observation{path}, but its space requires {wanted}",
                 "Return one observation, in the structure and shapes of the space that observations() returns.",
@@ -249,16 +248,12 @@ class JaxEnv(FunctionalEnv):
         defaults = af.flatten(self.default_params, everything=True)[0]
         pairs = zip(leaves, defaults, strict=True)
         batched = [hasattr(x, "shape") and x.shape == (n, *np.shape(old)) for x, old in pairs]
-        batched_leaves = [x for x, has_rows in zip(leaves, batched, strict=True) if has_rows]
+        axes = [0 if has_rows else None for has_rows in batched]
 
-        def call_one(rows: AnyArray, *arguments: Any) -> Any:
-            row_iterator = iter(rows)
-            values = [
-                next(row_iterator) if each else x for x, each in zip(leaves, batched, strict=True)
-            ]
-            return function(*arguments, layout.unflatten(values) if leaves else params)
+        def call_one(leaves: list[Any], *arguments: Any) -> Any:
+            return function(*arguments, layout.unflatten(leaves) if leaves else params)
 
-        return jax.vmap(call_one)(batched_leaves, *arguments)
+        return jax.vmap(call_one, (axes, *[0] * len(arguments)))(leaves, *arguments)
 
     def reset(self, xp: Namespace, rng: Any, n: int, params: AnyTree) -> JaxState:
         """Begin episodes."""
@@ -316,11 +311,8 @@ def as_builtin(value: AnyTree) -> Any:
     """Convert the containers in observations or infos to dicts and tuples."""
     if isinstance(value, Mapping):
         return {str(key): as_builtin(part) for key, part in value.items()}
-    if hasattr(value, "_fields"):
-        return {name: as_builtin(getattr(value, name)) for name in value._fields}
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: as_builtin(getattr(value, name)) for name in names}
+    if hasattr(value, "_fields") or dataclasses.is_dataclass(value):
+        return {name: as_builtin(getattr(value, name)) for name in field_names(value)}
     if isinstance(value, (tuple, list)):
         return tuple(map(as_builtin, value))
     return value
