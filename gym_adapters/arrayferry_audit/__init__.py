@@ -29,7 +29,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import arrayferry_gym  # noqa: F401  # first, since it says how to install Gymnasium
 
@@ -46,9 +46,7 @@ from arrayferry_envs import FunctionalEnv
 from ._audit import Audit
 from ._checks import PARTS, Found
 from ._record import Run, VectorProblem, in_numpy, to_numpy
-
-if TYPE_CHECKING:
-    from ._suites import SuiteContract
+from ._suites import SuiteContract
 
 __all__ = [
     "LIMIT", "BridgeContract", "BridgeStep", "Probe", "SuiteContract", "VectorProblem",
@@ -328,16 +326,6 @@ class _BridgedProbes:
 
     def close(self) -> None:
         self.contract.close(self.bridge)
-
-
-if not TYPE_CHECKING:  # type checkers that see `__getattr__` would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name != "SuiteContract":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from ._suites import SuiteContract  # imported only on use, since `_suites` needs pytest
-
-        return SuiteContract
 
 
 def __dir__() -> list[str]:

@@ -153,9 +153,8 @@ class Recorder:
         with _reading(step):
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
-            results = (observation, None, None, None, infos)
-            call = self._call(step, [], results, in_numpy(results), (began, no_rows, no_rows))
-        return call._replace(is_reset=mask is None)
+            results, masks = (observation, None, None, None, infos), (began, no_rows, no_rows)
+            return self._call(step, [], results, in_numpy(results), masks, is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
         """Take a step, and return the call.
@@ -180,8 +179,8 @@ class Recorder:
             began = self.episodes.masks.reset
             counts = ~no_rows if outcome.valid is None else outcome.valid
             masks = no_rows if began is None else began, counts, outcome.ended
-            call = self._call(step, actions, results, seen, masks)
-            call = call._replace(keeps_actions=digest(to_numpy(action_batch)) == digest_before)
+            keeps_actions = digest(to_numpy(action_batch)) == digest_before
+            call = self._call(step, actions, results, seen, masks, keeps_actions=keeps_actions)
             if overwrites:
                 _overwrite((action_batch, results))
         return call
@@ -193,9 +192,10 @@ class Recorder:
         _, backend = af.first_array(self.envs.action_space.sample())
         return batch if backend is None else af.convert(batch, backend, narrowing="allow")
 
-    def _call(self, step: int, actions: AnyTree, results: Any, seen: Any, masks: Any) -> Call:
-        observations = self._split(seen[0])
-        began, counts, ended = masks
+    def _call(
+        self, step: int, actions: AnyTree, results: Any, seen: Any, masks: Any, **told: Any
+    ) -> Call:
+        observations, ended = self._split(seen[0]), masks[2]
         final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
         finals: list[Any] = [None] * self.n
         if final is not None and ended.any():
@@ -205,8 +205,8 @@ class Recorder:
         firsts = [digest(observation) for observation in observations]
         digests = [[digest(np.asarray(x)) for x in part] for part in seen[1:4] if part is not None]
         rows = list(zip(firsts, map(digest, finals), *digests, strict=True))
-        call_fields = results, seen, observations, finals, firsts, rows
-        return Call(step, actions, began, counts, ended, *call_fields)
+        call_fields: Any = *masks, results, seen, observations, finals, firsts, rows
+        return Call(step, actions, *call_fields, **told)
 
     def _split(self, observation: AnyTree) -> list[Any]:
         """Return a batch of observations as a list of one observation for each environment."""
@@ -275,10 +275,8 @@ class Run:
             for row in rows_in(call.counts):
                 rewards[row].append(call.seen[1][row])
             for row in rows_in(call.ended):
-                earned = rewards[row]
-                episodes.append(
-                    Episode(row, len(earned), sum(earned), bool(is_first[row]), previous, call)
-                )
+                length, total = len(rewards[row]), sum(rewards[row])
+                episodes.append(Episode(row, length, total, bool(is_first[row]), previous, call))
             for row in rows_in(call.ended | call.began):
                 rewards[row] = []
             is_first = is_first & ~call.ended | call.is_reset

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pydoc import locate
 from typing import Any
 
 import numpy as np
-import pytest
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -71,6 +71,8 @@ class SuiteContract:
     @property
     def stated(self) -> Suite:
         """The suite. The test is skipped if the package of the suite is not installed."""
+        import pytest
+
         suite: Suite = suites()[self.suite]
         if not suite.installed:
             pytest.skip(f"{suite.package} is not installed: {suite.install_line}")
@@ -79,10 +81,8 @@ class SuiteContract:
     @property
     def ids(self) -> list[str]:
         """The ids of the environments to test."""
-        names = self.sample
-        if names is None:
-            listed_names = self.stated.listed()
-            names = listed_names[:: max(1, len(listed_names) // SAMPLE)][:SAMPLE]
+        listed = self.stated.listed() if self.sample is None else []
+        names = self.sample or listed[:: max(1, len(listed) // SAMPLE)][:SAMPLE]
         return [f"{self.suite}/{name}" for name in names]
 
     def _made(self, env_id: str, mode: Any = AutoresetMode.SAME_STEP, xp: Target = "numpy") -> Any:
@@ -92,11 +92,9 @@ class SuiteContract:
         """Return the autoreset modes in which an environment can be made without an `OptionError`."""
         modes = []
         for mode in RULES:
-            try:
+            with suppress(af.OptionError):
                 self._made(env_id, mode).close()
                 modes.append(mode)
-            except af.OptionError:
-                continue
         return modes
 
     def test_it_states_what_it_has(self) -> None:
@@ -115,14 +113,15 @@ class SuiteContract:
 
     def test_the_types_of_environments_exist(self) -> None:
         """If the suite has `env_types`, at least one of the classes that `env_types` names exists."""
-        suite = self.stated
-        types = suite.env_types
+        types = self.stated.env_types
         assert not types or any(map(locate, types)), (
             f"none of the classes in env_types exists: {list(types)}"
         )
 
     def test_another_name_is_told(self) -> None:
         """An unknown name raises an error that suggests the nearest name."""
+        import pytest
+
         env_id = self.ids[0]
         try:
             made_envs = make_vec(f"{env_id}x-", 2)
@@ -158,15 +157,8 @@ class SuiteContract:
         """In each library, equal seeds result in equal episodes. Spaces contain the observations."""
         for env_id in self.ids:
             for xp in self.libraries:
-                runs = []
-                for _ in range(2):
-                    envs = self._made(env_id, xp=xp)
-                    runs.append(self._run(envs, env_id))
-                    envs.close()
-                for result, other_result in zip(*runs, strict=True):
-                    assert _same(result, other_result), (
-                        f"{env_id} in {xp}: a seed gives two different runs"
-                    )
+                runs = [self._run(env_id, xp) for _ in range(2)]
+                assert _same(*runs), f"{env_id} in {xp}: a seed gives two different runs"
             env = make(env_id, xp=self.libraries[0], **self.options)
             observation, _ = env.reset(seed=1)
             assert env.observation_space.contains(observation), (
@@ -175,8 +167,9 @@ class SuiteContract:
             env.step(env.action_space.sample())
             env.close()
 
-    def _run(self, envs: Any, env_id: str) -> list[Any]:
+    def _run(self, env_id: str, xp: Target) -> list[Any]:
         """Return the results of a reset and ten steps, except infos. Check that the space contains the observations."""
+        envs = self._made(env_id, xp=xp)
         results = [envs.reset(seed=3)[0]]
         envs.action_space.seed(4)
         for _ in range(10):
@@ -185,10 +178,13 @@ class SuiteContract:
             )
             observations, rewards, *flags, _ = envs.step(envs.action_space.sample())
             results += [(rewards, *flags), observations]
+        envs.close()
         return results
 
     def test_copies(self) -> None:
         """An unpickled copy continues as the original does. If `pickles` is False, pickling raises an error."""
+        import pytest
+
         for env_id in self.ids:
             envs = self._made(env_id)
             envs.reset(seed=5)
