@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from arrayferry._errors import BackendUnavailableError, describe_error
 from arrayferry._types import AnyArray
+from arrayferry._utilities.packages import is_installed
 from arrayferry._utilities.text import never_raises
 
 from .devices import Devices
@@ -89,13 +88,7 @@ class Origin(ABC):
     @property
     def installed(self) -> bool:
         """Whether the library's package can be found, without importing it."""
-        top_package = self.package.partition(".")[0]
-        if top_package in sys.modules:
-            return sys.modules[top_package] is not None
-        try:
-            return importlib.util.find_spec(top_package) is not None
-        except (ImportError, ValueError):
-            return False
+        return is_installed(self.package)
 
     def problem(self) -> BackendUnavailableError | None:
         """Return why the library cannot be used here, as an error to raise, or None if it can be used.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import arrayferry as af
+from arrayferry._utilities.packages import is_installed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import Part, describe_error
 
@@ -75,10 +74,7 @@ class Suite(Part):
     @property
     def installed(self) -> bool:
         """Whether the package is installed, without importing it."""
-        try:
-            return self._top in sys.modules or find_spec(self._top) is not None
-        except (ImportError, ValueError):
-            return False
+        return is_installed(self.package)
 
     @property
     def _top(self) -> str:
