@@ -46,7 +46,7 @@ class BraxEnv(JaxEnv):
                     f"{env!r:.80} repeats actions {env.action_repeat} times",
                     remedy="Leave action_repeat out, and use repeat_action(from_env(env), n).",
                 )
-            limit = getattr(env, "episode_length", None) if "episode_length" in vars(env) else limit
+            limit = vars(env).get("episode_length", limit)
             env = env.env
         _check_inside(env)
         self.randomization_fn = randomization_fn
