@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -38,6 +39,7 @@ from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line, line_of
 from ._contract.params import prepare
 from ._contract.plain_spaces import plain, space_in_json
+from ._contract.raw_random import RawRandom
 from ._engine.chains import chain_of
 from ._engine.engine import Engine, EnvState, with_added
 
@@ -48,8 +50,8 @@ except ImportError as _error:
 
 from arrayferry.typing import AnyArray, AnyTree
 
-from ._onnx_numbers import XP, RawRandom, exact
-from ._onnx_policies import acting, named, of_policy
+from ._onnx_numbers import XP, exact
+from ._onnx_policies import IN_ARRAY_API, acting, named, of_policy
 
 Arrays = dict[str, Any]
 """A dict from the names of inputs or outputs to arrays."""
@@ -128,22 +130,17 @@ class OnnxGraph:
         draw_sample = sampler(self.chain.outside.observation, self.n)
         examples = draw_sample(), draw_sample()
         cached_act = functools.cache(lambda: acting(policy, params, examples))
+        policy_file = getattr(getattr(policy, "__code__", None), "co_filename", None)
+
+        def line_in(error: Exception) -> str:
+            frames = traceback.extract_tb(error.__traceback__)
+            numbers = [frame.lineno for frame in frames if frame.filename == policy_file]
+            return f": in line {numbers[-1]}, " if numbers else ": "
 
         def act(observation: AnyTree, rng: Any) -> Any:
-            try:
-                with np.errstate(all="ignore"):  # computations may overflow for random examples
-                    return cached_act()(self.xp, observation, rng)
-            except TranslationError as error:
-                raise of_policy(error.reason, error.remedy) from error
-            except af.ArrayFerryError:
-                raise
-            except Exception as error:
-                policy_file = getattr(getattr(policy, "__code__", None), "co_filename", None)
-                frames = traceback.extract_tb(error.__traceback__)
-                line_texts = [
-                    f"in line {frame.lineno}, " for frame in frames if frame.filename == policy_file
-                ]
-                raise of_policy(f"{''.join(line_texts[-1:])}{_reason(error)}") from error
+            # computations may overflow for random examples
+            with _explained("the policy", line_in, IN_ARRAY_API), np.errstate(all="ignore"):
+                return cached_act()(self.xp, observation, rng)
 
         self.act = act
 
@@ -162,10 +159,8 @@ class OnnxGraph:
             shape = self.n, *(leaf.shape or ())
             if not isinstance(x, (ndx.Array, np.ndarray)) or tuple(x.shape) != shape:
                 raise mismatch(x, path, f"an array of shape {shape}")
-            x, needs_integers = (
-                self.xp.asarray(x),
-                not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f",
-            )
+            x = self.xp.asarray(x)
+            needs_integers = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
             if needs_integers and not self.xp.isdtype(x.dtype, ("bool", "integral")):
                 raise mismatch(x, path, "whole numbers")
             leaf_actions.append(cast_clipped(x, getattr(self.xp, str(leaf.dtype))))
@@ -202,21 +197,13 @@ class OnnxGraph:
         Raises:
             arrayferry.OptionError: the run cannot be exported.
         """
-        try:
-            with exact():
-                return self._traced()
-        except TranslationError as error:
-            raise af.OptionError(
-                f"{self.env!r:.80} cannot be exported: {error.reason}", remedy=error.remedy
-            ) from error
-        except af.ArrayFerryError:
-            raise
-        except Exception as error:
-            line = last_line(self.env.base, error, "step")
-            raise af.OptionError(
-                f"{self.env!r:.80} cannot be exported, because of {line}: {_reason(error)}",
-                remedy=OF_JAX if self.draws_keys else OF_XP,
-            ) from error
+
+        def line_in(error: Exception) -> str:
+            return f", because of {last_line(self.env.base, error, 'step')}: "
+
+        remedy = OF_JAX if self.draws_keys else OF_XP
+        with _explained(f"{self.env!r:.80}", line_in, remedy), exact():
+            return self._traced()
 
     def _traced(self) -> Arrays:
         form = self._run(None)[1]
@@ -288,13 +275,8 @@ class OnnxGraph:
         outputs |= named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,
+            "final_observation": outcome.final_observation, "final_info": outcome.final_info,
         })  # fmt: skip
-        if outcome.final_observation is not None:
-            final_outputs = {
-                "final_observation": outcome.final_observation,
-                "final_info": outcome.final_info,
-            }
-            outputs |= named(final_outputs)
         return outputs, handed_on
 
     def _handed_on(self, env_state: EnvState, observation: AnyTree) -> dict[str, Any]:
@@ -360,6 +342,24 @@ class OnnxGraph:
 
 OF_XP = "Write it with functions of xp and rng alone, without a branch on the value of an array."
 OF_JAX = "Write it with functions that jax.jit can trace."
+
+
+@contextlib.contextmanager
+def _explained(what: str, line_in: Callable[[Exception], str], remedy: str) -> Iterator[None]:
+    """In a block, convert errors to an `OptionError` that says why `what` cannot be exported.
+
+    `line_in` returns the line of an error, as a text that begins with punctuation and ends before the reason.
+    """
+    try:
+        yield
+    except TranslationError as error:
+        reason = f"{what} cannot be exported: {error.reason}"
+        raise af.OptionError(reason, remedy=error.remedy) from error
+    except af.ArrayFerryError:
+        raise
+    except Exception as error:
+        reason = f"{what} cannot be exported{line_in(error)}{_reason(error)}"
+        raise af.OptionError(reason, remedy=remedy) from error
 
 
 def _refuse(kernel: Kernel, error: Exception) -> None:

@@ -21,8 +21,8 @@ from arrayferry_gym.wrappers.kernels import Step
 from ._around.wrapped import wrap
 from ._contract.functional_env import FunctionalEnv
 from ._contract.plain_spaces import plain, space_in_json, space_of_json
+from ._contract.raw_random import RawRandom, drawn
 from ._onnx import Arrays, OnnxGraph, described, sampler
-from ._onnx_numbers import RawRandom
 from ._onnx_policies import acting, dotted, named, normalizer_of
 
 RUNS = 8
@@ -130,8 +130,7 @@ class AgentGraph(OnnxGraph):
 
 
 def _drawn(rng: Any, inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:
-    draw_numbers = rng.random if kind == "uniform" else rng.standard_normal
-    inputs[name] = numbers = draw_numbers(shape, dtype)
+    inputs[name] = numbers = drawn(rng, kind, shape, dtype)
     return numbers
 
 
@@ -149,13 +148,8 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
         metadata = json.loads(session.get_modelmeta().custom_metadata_map.get("arrayferry", "{}"))
         output_names = [x.name for x in session.get_outputs()]
         for vector in metadata.get("test_vectors", ()):
-            inputs, seen = (
-                {
-                    x["name"]: np.asarray(vector[vector_key][x["name"]], x["dtype"])
-                    for x in metadata[inputs_key]
-                }
-                for vector_key, inputs_key in (("inputs", "inputs"), ("seen", "policy_inputs"))
-            )
+            inputs = _arrays(vector["inputs"], metadata["inputs"])
+            seen = _arrays(vector["seen"], metadata["policy_inputs"])
             results = dict(zip(output_names, session.run(output_names, inputs), strict=True))
             differences.append(_apart(results, vector["outputs"]))
             space = space_of_json(metadata["policy_observation_space"])
@@ -187,6 +181,10 @@ def difference(path: Any, policy: Any, params: AnyTree) -> float:
 
 
 _REMEDY = "Pass a file that export(None, path, policy=...) wrote."
+
+
+def _arrays(values: dict[str, Any], descriptions: list[dict[str, Any]]) -> Arrays:
+    return {x["name"]: np.asarray(values[x["name"]], x["dtype"]) for x in descriptions}
 
 
 def _recorded(inputs: Arrays, name: str, kind: str, shape: Any, dtype: str) -> Any:

@@ -1,4 +1,4 @@
-"""Makes ndonnx compute as NumPy does, and computes random numbers from inputs. This module imports ndonnx.
+"""Makes ndonnx compute as NumPy does. This module imports ndonnx.
 
 onnxruntime adds 64-bit integers as floats, selects uint64 as float64, and its argmax ignores NaN. Here, functions that
 these faults affect are replaced by other operations, or refused.
@@ -21,8 +21,9 @@ import ndonnx as ndx
 import numpy as np
 
 from arrayferry.extending import dtype_name, map_arrays
-from arrayferry.typing import AnyArray, Device, Namespace
-from arrayferry_gym import Random, check_integers
+from arrayferry.typing import AnyArray, Device
+
+from ._contract.raw_random import is_whole
 
 
 class _Namespace(ModuleType):
@@ -48,11 +49,6 @@ def _constant(x: AnyArray) -> Any:
     return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
 
-def _is_whole(x: AnyArray) -> bool:
-    dtype = getattr(x, "dtype", None)
-    return isinstance(x, int) if dtype is None else "int" in dtype_name(dtype)
-
-
 def _where(condition: Any, x: AnyArray, y: AnyArray, /) -> Any:
     if not hasattr(x, "dtype") and not hasattr(y, "dtype"):
         x = ndx.asarray(x, dtype=None if isinstance(x, (bool, int)) else ndx.float32)
@@ -71,7 +67,7 @@ def _summands(x: AnyArray, dtype: Any) -> Any:
 
 def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
-    if not _is_whole(x):
+    if not is_whole(x):
         return ndx.sum(x, **options)
     as_int64 = ndx.astype(x, ndx.int64)
     high_halves = as_int64 // 2**32  # sums of 32-bit halves are exact in float64
@@ -81,7 +77,7 @@ def _sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
 
 def _cumulative_sum(x: AnyArray, /, *, dtype: Any = None, **options: Any) -> Any:
     x = _summands(x, dtype)
-    widened = ndx.astype(x, ndx.int64) if _is_whole(x) else x
+    widened = ndx.astype(x, ndx.int64) if is_whole(x) else x
     return ndx.astype(ndx.cumulative_sum(widened, **options), x.dtype)
 
 
@@ -92,7 +88,7 @@ def _axes(x: AnyArray, axis: Any) -> tuple[int, ...]:
 
 def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     x = _summands(x, dtype)
-    if not _is_whole(x):
+    if not is_whole(x):
         return ndx.prod(x, axis=axis, keepdims=keepdims)
     for axis_index in (axes := _axes(x, axis)):
         parts = (ndx.take(x, ndx.asarray([i]), axis=axis_index) for i in range(x.shape[axis_index]))
@@ -103,7 +99,7 @@ def _prod(x: AnyArray, /, *, axis: Any = None, dtype: Any = None, keepdims: bool
 def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
     """Return the index of the first NaN or, without NaN, the result of `find`, which is argmax or argmin."""
     extreme = find(x, **options)
-    if _is_whole(x):
+    if is_whole(x):
         return extreme
     isnan = ndx.isnan(x)
     first_nan = ndx.argmax(ndx.astype(isnan, ndx.int32), **options)
@@ -113,10 +109,8 @@ def _place(find: Callable[..., Any], x: AnyArray, /, **options: Any) -> Any:
 def _var(
     x: AnyArray, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False
 ) -> Any:
-    var, count = (
-        ndx.var(x, axis=axis, keepdims=keepdims),
-        math.prod(x.shape[i] for i in _axes(x, axis)),
-    )
+    var = ndx.var(x, axis=axis, keepdims=keepdims)
+    count = math.prod(x.shape[i] for i in _axes(x, axis))
     with np.errstate(all="ignore"):
         return var * float(np.float64(count) / max(count - correction, 0)) if correction else var
 
@@ -151,7 +145,7 @@ _PLAIN = ndx.Array.__pow__, ndx.Array.__rpow__, ndx.Array.astype
 
 
 def _power(x: AnyArray, exponent: Any) -> Any:
-    if not (_is_whole(x) and _is_whole(exponent)):
+    if not (is_whole(x) and is_whole(exponent)):
         return _PLAIN[0](x, exponent)
     if isinstance(exponent, int) and exponent >= 0:
         return functools.reduce(operator.mul, [x] * exponent, ndx.ones_like(x))
@@ -159,7 +153,7 @@ def _power(x: AnyArray, exponent: Any) -> Any:
 
 
 def _power_of(x: AnyArray, base: Any) -> Any:
-    is_supported = not (_is_whole(x) and _is_whole(base)) or (isinstance(base, int) and base == 2)
+    is_supported = not (is_whole(x) and is_whole(base)) or (isinstance(base, int) and base == 2)
     return _PLAIN[1](x, base) if is_supported else _power(ndx.asarray(base), x)
 
 
@@ -209,68 +203,3 @@ def exact(**more: Any) -> Iterator[None]:
 def _set_methods(methods: dict[str, Any]) -> None:
     for name, method in methods.items():
         delattr(ndx.Array, name) if method is None else setattr(ndx.Array, name, method)
-
-
-class RawRandom(Random):
-    """Random numbers that are computed from raw random numbers, which are inputs of a graph.
-
-    Args:
-        xp: the namespace of the numbers.
-        name: the part of the run that uses the numbers, such as "policy".
-        take: a function (name, kind, shape, dtype) that returns raw numbers. The kind is "uniform" or "normal".
-    """
-
-    def __init__(self, xp: Namespace, name: str, take: Callable[[str, str, Any, str], Any]) -> None:
-        self._xp, self._name, self._take, self._count = xp, name, take, 0
-
-    def _raw(self, kind: str, shape: Any, dtype: str) -> Any:
-        self._count += 1
-        float_dtype = "float64" if dtype == "float64" else "float32"
-        return self._take(f"random.{self._name}.{self._count - 1}", kind, shape, float_dtype)
-
-    def _cast(self, x: AnyArray, dtype: str) -> Any:
-        return self._xp.astype(self._xp.asarray(x), getattr(self._xp, dtype))
-
-    def _floats(self, *bounds: Any) -> Any:
-        """Return the bounds. Integer arrays become float64, since the difference of two integers may overflow."""
-        uncast = ((isinstance(x, int) or not _is_whole(x)) for x in bounds)
-        return (
-            x if keep else self._cast(x, "float64") for x, keep in zip(bounds, uncast, strict=True)
-        )
-
-    def uniform(
-        self, shape: Any, low: AnyArray = 0.0, high: AnyArray = 1.0, dtype: str = "float32"
-    ) -> Any:
-        shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
-        low, high = self._floats(low, high)
-        return self._cast(self._raw("uniform", shape, dtype) * (high - low) + low, dtype)
-
-    def normal(
-        self, shape: Any, mean: AnyArray = 0.0, std: AnyArray = 1.0, dtype: str = "float32"
-    ) -> Any:
-        shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
-        mean, std = self._floats(mean, std)
-        return self._cast(self._raw("normal", shape, dtype) * std + mean, dtype)
-
-    def integers(self, shape: Any, low: AnyArray, high: AnyArray, dtype: str = "int32") -> Any:
-        xp = self._xp
-        shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
-        check_integers(low, high, dtype)
-        if isinstance(low, int) and isinstance(high, int) and high - low >= 2**63:
-            raise NotImplementedError(
-                "an exported function can draw integers only from ranges of fewer than 2**63 integers"
-            )
-        low, high = (np.uint64(x % 2**64) if isinstance(x, int) else x for x in (low, high))
-        # as int64, the difference of the bounds is exact
-        low, high = (self._cast(x, "int64") for x in (low, high))
-        uniforms = self._raw("uniform", shape, "float64")  # float32 has no odd numbers above 2**24
-        offsets = self._cast(xp.floor(uniforms * self._cast(high - low, "float64")), "int64")
-        return self._cast(low + xp.minimum(offsets, high - low - 1), dtype)
-
-    def categorical(self, shape: Any, logits: AnyArray, dtype: str = "int32") -> Any:
-        xp = self._xp
-        shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
-        uniforms = self._raw("uniform", (*shape, logits.shape[-1]), "float32")
-        # the index with the shortest exponential waiting time is drawn, as in `HostRandom`
-        waits = -xp.log1p(-self._cast(uniforms, "float64")) + 1e-300
-        return self._cast(xp.argmax(self._cast(logits, "float64") - xp.log(waits), axis=-1), dtype)

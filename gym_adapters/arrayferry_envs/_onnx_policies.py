@@ -20,7 +20,8 @@ from arrayferry.typing import AnyTree, Namespace
 from arrayferry_gym.extending import namespace
 
 from ._contract.policies import check_arguments, check_policy, checked_results
-from ._onnx_numbers import OF_NUMPY, XP, RawRandom, exact
+from ._contract.raw_random import RawRandom
+from ._onnx_numbers import OF_NUMPY, XP, exact
 from ._policies.policies import is_module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
 import warnings
@@ -11,14 +12,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, iterate
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym import make_rng
-from arrayferry_gym.extending import cast_clipped, cast_fitting
+from arrayferry_gym.extending import batch_of_actions, cast_clipped, cast_fitting
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -31,8 +32,8 @@ from .mistakes import (
     merged,
     wrong_signatures,
 )
-from .named_rows import NamedRows
 from .params import Params, prepare
+from .raw_random import NamedRows
 
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
@@ -159,6 +160,7 @@ class _Trial:
         self._backend = backend
         self._params = self._prepared(params)
         self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
+        self._action_space = batch_of_actions(functional.action_space, N)
         self._env._results.cast = self._recorded  # type: ignore[method-assign]
 
     def _recorded(self, x: AnyArray, dtype: Any, what: str) -> Any:
@@ -190,7 +192,7 @@ class _Trial:
         dtype_names = (dtype_name(x.dtype) for x in leaves)
         self.dtypes = list(zip(layout.paths, dtype_names, strict=True))
         self._env.adopt(state)
-        self._dynamics.action_space.seed(0)
+        self._action_space.seed(0)
         first_state, ages = state, np.zeros(N)
         rewards, states, ended_flags = [], [state], []
         for index in range(STEPS):
@@ -230,9 +232,8 @@ class _Trial:
 
     def _called(self, method: str, seed: int, state: AnyTree = None, action: AnyTree = None) -> Any:
         """Call a method, and check that numbers in its result fit the dtypes to which they are cast."""
-        result = self._explained(
-            method, lambda: self._run(method, seed, state, action, self._params)
-        )
+        with self._explained(method):
+            result = self._run(method, seed, state, action, self._params)
         for array, dtype, what in self._casts:
             x = np.asarray(af.convert(array, "numpy"))
             try:
@@ -244,14 +245,11 @@ class _Trial:
                                   "Clip the numbers, or choose a dtype with a sufficient range.") from None  # fmt: skip
         return result
 
-    def _explained(
-        self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
-    ) -> Any:
-        """Call a function. Convert its error to a problem with an explanation, unless the type is in `passed_on`."""
+    @contextlib.contextmanager
+    def _explained(self, method: str) -> Iterator[None]:
+        """In a block, convert errors to problems with an explanation."""
         try:
-            return call()
-        except passed_on:
-            raise
+            yield
         except Exception as error:
             what, remedy = explanation(error, self._params.tree)
             line = last_line(self._dynamics, error, method)
@@ -283,10 +281,7 @@ class _Trial:
         return layouts[-1].unflatten(result_leaves)
 
     def _action(self) -> Any:
-        space = self._dynamics.action_space
-        empty_batch: Any = create_empty_array(space, N)
-        batch = concatenate(space, [space.sample() for _ in range(N)], empty_batch)
-        return af.convert(batch, self._backend, narrowing="allow")
+        return af.convert(self._action_space.sample(), self._backend, narrowing="allow")
 
     # Checks of results.
 
@@ -325,10 +320,11 @@ class _Trial:
     def _check_image(self, state: AnyTree) -> None:
         """Check the shape and dtype of an image, if the environment can be rendered."""
         render, state = self._dynamics.render, self._env.shown(state)
-        try:
-            image = self._explained("render", lambda: render(state, 0), NO_IMAGE)
-        except NO_IMAGE:
-            return
+        with self._explained("render"):
+            try:
+                image = render(state, 0)
+            except NO_IMAGE:
+                return
         if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
             found = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
             raise self._found("render", f"it returned {found}",
@@ -378,7 +374,8 @@ class _Trial:
         def run_rows(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
             inputs = map_arrays(_frozen, _rows((state, action), index))
-            return self._explained(method, lambda: _result(env, method, rng, inputs, params))
+            with self._explained(method):
+                return _result(env, method, rng, inputs, params)
 
         all_rows = np.arange(N)
 
