@@ -325,17 +325,16 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
             told_rows = statistics.get(key) if isinstance(statistics, dict) else None
             if told_rows is None or not infos.get("_episode", episode.last.ended)[row]:
                 continue
-            told_value, own_value = told_rows[row], episode.length if key == "l" else episode.total
-            message = f"infos['episode'][{key!r}] of an episode is {told_value}, not {own_value}"
-            if key == "l" and told_value < own_value:
+            told, own = told_rows[row], episode.length if key == "l" else episode.total
+            message = f"infos['episode'][{key!r}] of an episode is {told}, not {own}"
+            if key == "l" and told < own:
                 yield row, episode.last, message
             elif row in told_before:
                 num_later += 1
-                is_sum = np.allclose(
-                    told_value, told_before[row] + own_value, 1e-3
-                ) and not np.allclose(told_value, own_value)
+                total = told_before[row] + own
+                is_sum = np.allclose(told, total, 1e-3) and not np.allclose(told, own)
                 sum_problems += [(row, episode.last, message)] * is_sum
-            told_before[row] = told_value
+            told_before[row] = told
         if len(sum_problems) > max(2, num_later / 2):
             yield sum_problems[0]
 
@@ -351,21 +350,19 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     final_key = "final_info" if run.rule.same_step else None
     at_reset = {key: {infos.get(key) for infos in reset_infos} for key in reset_infos[0]}
     # a discount is left out, since it is correctly 0 at the end of an episode
-    at_reset = {key: seen for key, seen in at_reset.items() if len(seen) == 1 and key != "discount"}
+    firsts = {key: x.pop() for key, x in at_reset.items() if len(x) == 1 and key != "discount"}
     finals = [_infos(call, row, final_key) for call in run.steps for row in rows_in(call.ended)]
     # an info may return to its first value at the end of every episode, which is no fault
-    ends_differ = any(
-        infos.get(key, next(iter(x))) not in x for infos in finals for key, x in at_reset.items()
-    )
-    for key, first_values in at_reset.items():
-        if len(usual_infos) < 10 or any(infos.get(key) in first_values for infos in usual_infos):
+    ends_differ = any(infos.get(key, x) != x for infos in finals for key, x in firsts.items())
+    for key, first in firsts.items():
+        if len(usual_infos) < 10 or any(infos.get(key) == first for infos in usual_infos):
             continue
         for call in run.steps:
             for row in rows_in(call.began):
-                if _infos(call, row).get(key, next(iter(first_values))) not in first_values:
+                if _infos(call, row).get(key, first) != first:
                     yield row, call, f"the info {key!r} does not belong to the episode that begins"
             for row in () if ends_differ else rows_in(call.ended):
-                if _infos(call, row, final_key).get(key) in first_values:
+                if _infos(call, row, final_key).get(key) == first:
                     message = (
                         f"the info {key!r} of the last step has the value that it has after a reset"
                     )
