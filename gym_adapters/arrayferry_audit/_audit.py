@@ -235,10 +235,8 @@ class Audit:
         if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             episode, limit = later[0], limits.pop()
             message = f"a later episode is truncated after {episode.length} steps, but the first episodes after reset() are truncated after {limit}"
-            remedy, place = (
-                "Count the steps of each episode separately.",
-                (episode.env, episode.last.step),
-            )
+            remedy = "Count the steps of each episode separately."
+            place = episode.env, episode.last.step
             self._add("limits_are_of_each_episode", message, remedy, place)
 
     def _hidden_resets(self) -> None:
