@@ -45,8 +45,8 @@ from typing import TYPE_CHECKING, Any
 from ._contract.errors import usable
 from ._contract.policies import policy_rows
 from ._policies.batch import EnvBatch
-from ._policies.policies import is_module, make_policy
-from ._policies.stepping import library_of
+from ._policies.policies import is_module
+from ._policies.stepping import library_of, make_policy
 
 if TYPE_CHECKING:
     from ._compiled.rollout import first_carry

@@ -133,18 +133,6 @@ class ModulePolicy(LibraryPolicy):
         return action, None, next_state
 
 
-def make_policy(
-    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
-) -> LibraryPolicy:  # fmt: skip
-    """Return a `LibraryPolicy` that calls a policy in its library. For the arguments, see `LibraryPolicy`."""
-    policy_class = ModulePolicy if is_module(policy) else LibraryPolicy
-    if backend.name == "jax":
-        from .jax_policy import JaxPolicy
-
-        policy_class = JaxPolicy
-    return policy_class(policy, backend, seed_prefix, count, state, device)
-
-
 class TorchNumbers:
     """Seeds the random numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`.
 

@@ -26,7 +26,7 @@ from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, checked_r
 from arrayferry_gym.wrappers.kernels import Step
 
 from .batch import EnvBatch
-from .policies import LibraryPolicy, is_module, make_policy
+from .policies import LibraryPolicy, ModulePolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
 """Converts arrays on any device to NumPy. `policies.TO_NUMPY` is for arrays that need no copy."""
@@ -66,6 +66,18 @@ def library_of(
     if library is None and (is_torch or functional or not isinstance(key, numbers.Integral)):
         return af.registry.backend("torch" if is_torch else "jax")
     return library
+
+
+def make_policy(
+    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: AnyTree = None, device: Device = None
+) -> LibraryPolicy:  # fmt: skip
+    """Return a `LibraryPolicy` that calls a policy in its library. For the arguments, see `LibraryPolicy`."""
+    policy_class = ModulePolicy if is_module(policy) else LibraryPolicy
+    if backend.name == "jax":
+        from .jax_policy import JaxPolicy
+
+        policy_class = JaxPolicy
+    return policy_class(policy, backend, seed_prefix, count, state, device)
 
 
 def seed_of_key(key: Any) -> int:
