@@ -63,6 +63,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     ) -> None:
         kernel = statistics.RecordEpisodeStatistics(buffer_length, stats_key, gamma=gamma)
         super().__init__(env, kernel)
+        self._stats_key = stats_key  # bridges read it, as in Gymnasium's wrapper
         self._set_up()
 
     def _note_reset(self, rows: AnyArray) -> None:
