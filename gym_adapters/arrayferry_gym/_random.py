@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +25,6 @@ Seed = int | Sequence[int] | None
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
-_LIMITS = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in INTEGERS}
-"""The lowest and the highest integer of each integer dtype."""
 
 
 class Random(ABC):
@@ -238,9 +238,10 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
     Raises:
         OptionError: `low` is not less than `high`, or the dtype cannot represent every integer of the range.
     """
+    limits = _limits(dtype)
     lower, upper = _extreme(low, min), _extreme(high, max)
-    if dtype in _LIMITS:
-        least, most = _LIMITS[dtype]
+    if limits is not None:
+        least, most = limits
         if (lower is not None and lower < least) or (upper is not None and upper > most + 1):
             raise OptionError(
                 f"integers from {lower if lower is not None else 'low'} to below {upper if upper is not None else 'high'} "
@@ -254,6 +255,16 @@ def check_integers(low: AnyArray, high: AnyArray, dtype: str) -> None:
                 f"there are no integers from {low!r:.80} to below {high!r:.80}",
                 remedy="Pass a `high` that is greater than `low`.",
             )
+
+
+@functools.lru_cache(64)
+def _limits(dtype: str) -> tuple[int, int] | None:
+    """Return the lowest and the highest integer of an integer dtype, or None for other dtypes."""
+    dtype_match = re.fullmatch(r"(u?)int(\d+)", dtype)
+    if dtype_match is None:
+        return None
+    bits = int(dtype_match[2])
+    return (0, 2**bits - 1) if dtype_match[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def _extreme(bound: AnyArray, extreme: Any) -> Any:

@@ -194,7 +194,7 @@ class _Part:
             spec = Binary(shape=space.shape, **options)
         elif space.bounded_below.any() or space.bounded_above.any():
             low, high = (torch.as_tensor(bound, **options) for bound in (space.low, space.high))
-            spec = Bounded(low, high, **options)
+            spec = Bounded(low, high, shape=space.shape, **options)
         else:
             spec = Unbounded(space.shape, **options)
         self.spec: Any = spec.expand(n, *spec.shape)

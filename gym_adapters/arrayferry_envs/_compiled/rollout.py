@@ -8,6 +8,8 @@ from typing import Any, Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, count_of
@@ -209,7 +211,10 @@ def first_carry(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
-    return Steps(program, values).start(jax.random.split(values.key)[0])
+    steps = Steps(program, values)
+    # a step with any valid action shows the dtype of rewards, so the policy need not be called
+    action = batch_space(steps.action_space, program.call.num_envs).sample()
+    return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
 def _check_carry(carry: Any, call: Call) -> None:
@@ -271,8 +276,11 @@ class Steps:
         params = call.env_params.with_values(values.env_params)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
-        functions = Functions(env, max_episode_steps=call.max_episode_steps, sharding=call.sharding)
-        self._name = type(env).__name__
+        functions = Functions(
+            env, autoreset_mode=AutoresetMode.SAME_STEP, max_episode_steps=call.max_episode_steps,
+            sharding=call.sharding,
+        )  # fmt: skip
+        self._name, self.action_space = type(env).__name__, functions._chain.outside.action
         self._reset = functools.partial(
             functions.reset, num_envs=call.num_envs, params=params,
             wrapper_state=values.wrapper_state,
@@ -299,12 +307,17 @@ class Steps:
         env_state, outcome = self._advance(stepping, env_state, action)
         return action, extras, state, env_state, outcome
 
-    def start(self, key: Any) -> Carry:
-        """Begin episodes. A step may be traced to find the dtype of rewards."""
+    def start(self, key: Any, action: AnyTree = None) -> Carry:
+        """Begin episodes. A step may be traced to find the dtype of rewards, with `action` or the policy's action."""
         env_state, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         returns = self._first_returns(
-            n, lambda: self._step(key, key, env_state, observation, state)[-1]
+            n,
+            lambda: (
+                self._step(key, key, env_state, observation, state)[-1]
+                if action is None
+                else self._advance(key, env_state, action)[1]
+            ),
         )
         length = jnp.zeros(n, jnp.int32)
         return Carry(env_state, observation, jnp.ones(n, bool), returns, length, state, state)

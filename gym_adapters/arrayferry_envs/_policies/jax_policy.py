@@ -30,7 +30,7 @@ class JaxPolicy(LibraryPolicy):
     """A policy that JAX compiles."""
 
     def _initial(self, state: AnyTree, count: int) -> Any:
-        return first_policy_state(state, count)
+        return first_policy_state(super()._initial(state, count), count)
 
     def load(self, params: AnyTree) -> None:
         self._values, self._frame = partition(None, self._policy, jax_weights(params))

@@ -212,7 +212,7 @@ class Libraries:
             "info",
             f"info{info_path} was left unchanged: {reason}. Convert it in the environment, or pass convert_info=False",
         )
-        return infos
+        return {key: info}
 
 
 _REMEDIES = {

@@ -322,7 +322,7 @@ def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any
         ValueError: `infos` already has a key of `added`.
     """
     for key, value in added.items():
-        mask = masks.get(key if key in masks else key[1:])
+        mask = masks.get(key if key in masks or key[:1] != "_" else key[1:])
         if mask is not None and 1 not in mask.tobytes():
             continue
         if key in infos:

@@ -14,11 +14,11 @@ from gymnasium.vector import VectorEnv
 from arrayferry._utilities.compilers import uncompiled
 from arrayferry.typing import AnyArray, AnyTree
 from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._arrays import as_rewards, mapped
+from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import refuse_batch, refuse_other
 
-from ._attributes import HasStatistics, add_infos, kernels_in, masks_of
+from ._attributes import HasStatistics, kernels_in
 from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces
 
@@ -150,7 +150,10 @@ def _number(x: AnyArray) -> Any:
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
     """Return the infos of the only environment in a batch, without masks and without infos whose mask is false."""
-    told: dict[str, Any] = {}
-    add_infos(told, infos, masks_of(infos))
-    told = {key: x for key, x in told.items() if key[:1] != "_"}
-    return mapped(lambda x: x[0], told)  # type: ignore[no-any-return]
+    info = {}
+    for key, value in infos.items():
+        if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):
+            continue
+        is_dict = isinstance(value, dict)
+        info[key] = {name: x[0] for name, x in value.items()} if is_dict else value[0]
+    return info

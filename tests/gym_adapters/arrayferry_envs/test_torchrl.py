@@ -43,6 +43,7 @@ SPACES = {
     "MultiDiscrete of two axes": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[1, 1], [0, 5]]),
     "MultiBinary": spaces.MultiBinary(4),
     "Box": spaces.Box(-1, 1, (2,), np.float32),
+    "Box of no axes": spaces.Box(-1, 1, (), np.float32),
     "Box of integers": spaces.Box(0, 255, (2, 2), np.uint8),
     "Dict": spaces.Dict(
         {"a": spaces.Discrete(3), "b": spaces.Dict({"c": spaces.MultiBinary((2, 2))})}

@@ -288,6 +288,10 @@ def test_masks_in_infos_are_left_as_they_are():
     assert warned[0].filename == __file__
     assert info["legal"]["mask"] is mask
     assert isinstance(info["x"], torch.Tensor)
+    told = {"mask": mask}
+    inner.reset = lambda **options: (ZEROS, told)
+    env.reset()[1]["mine"] = 1
+    assert list(told) == ["mask"]
     for _ in range(2):
         *_, info = env.step(torch.tensor(1))
         assert info["mask"] is mask

@@ -862,3 +862,31 @@ def test_ends_are_those_of_the_step_itself(mode, what):
         recorded.append(found)
     assert recorded[0] == recorded[1]
     assert any(map(any, recorded[0]))
+
+
+class Informs(kernels.Kernel):
+    """Adds an info whose name is that of another with a letter before it."""
+
+    parts = ("observation",)
+
+    def reset(self, xp, state, rows, observation):
+        return state, observation
+
+    def step(self, xp, state, result):
+        n = result.observation.shape[0]
+        info = {"b": xp.ones((n,)), "_b": xp.zeros((n,), dtype=xp.bool), "ab": xp.ones((n,))}
+        return state, result._replace(info=info)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_the_mask_of_an_info_is_of_this_info_alone(single):
+    if single:
+        env = wrappers.KernelWrapper(gym.make("CartPole-v1"), Informs())
+        action = 0
+    else:
+        env = vector_wrappers.KernelVectorWrapper(gym.make_vec("CartPole-v1", 2), Informs())
+        action = np.zeros(2, int)
+    env.reset(seed=0)
+    infos = env.step(action)[-1]
+    assert "b" not in infos
+    np.testing.assert_array_equal(infos["ab"], 1.0)
