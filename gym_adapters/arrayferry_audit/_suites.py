@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -112,6 +111,8 @@ class SuiteContract:
 
     def test_the_types_of_environments_exist(self) -> None:
         """If the suite has `env_types`, at least one of the classes that `env_types` names exists."""
+        from pydoc import locate
+
         types = self.stated.env_types
         assert not types or any(map(locate, types)), (
             f"none of the classes in env_types exists: {list(types)}"

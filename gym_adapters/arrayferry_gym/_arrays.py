@@ -115,13 +115,16 @@ def dtype_in(xp: Namespace, dtype: Any) -> Any:
     """Return the dtype to which a NumPy dtype corresponds in a namespace. Its name is the result of `held_dtype`."""
     if xp.__name__ == "array_api_compat.numpy":
         return dtype
-    in_jax = xp.__name__.startswith("jax")  # no cache, since dtypes depend on `jax_enable_x64`
-    return (_dtype_in.__wrapped__ if in_jax else _dtype_in)(xp, dtype)
+    if xp.__name__.startswith("jax"):  # no cache, since dtypes depend on `jax_enable_x64`
+        return _dtype_in(xp, dtype)
+    return _known_dtype_in(xp, dtype)
 
 
-@functools.cache
 def _dtype_in(xp: Namespace, dtype: Any) -> Any:
     return getattr(xp, held_dtype(dtype, af.registry.backend(xp)))
+
+
+_known_dtype_in = functools.cache(_dtype_in)
 
 
 def cast_numbers(x: AnyArray, dtype: np.dtype[Any]) -> Any:

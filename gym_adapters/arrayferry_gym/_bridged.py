@@ -94,8 +94,8 @@ class Bridged:
         self.envs = vector.ArrayConversion(
             envs, None, xp, None, device, convert_info=infos, copy=True
         )
-        self._chain = _chain(envs)
-        self._check_rewards((envs.num_envs, *_reward_shape(self._chain)))
+        chain = _chain(envs)
+        self._check_rewards((envs.num_envs, *_reward_shape(chain)))
         self._inner: Any = envs.unwrapped
         singles = getattr(self._inner, "envs", None)
         self.singles = singles if isinstance(singles, (list, tuple)) else None
@@ -103,7 +103,7 @@ class Bridged:
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
         self._infos = infos
         self.firsts: list[dict[Any, Any]] = [{}] * envs.num_envs
-        self._added = _added_keys(self._chain)
+        self._added = _added_keys(chain)
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
         self.current: Any = None
@@ -243,7 +243,8 @@ class Bridged:
 
     def _owner(self, name: str) -> Any:
         """Return the outermost wrapper that has an attribute. If no wrapper has it, return the environment inside."""
-        envs = next((envs for envs in self._chain if hasattr(envs, name)), self._chain[-1])
+        chain = _chain(self.envs.env)
+        envs = next((envs for envs in chain if hasattr(envs, name)), chain[-1])
         return self.simulator if envs is self._inner and hasattr(self.simulator, name) else envs
 
     @property
