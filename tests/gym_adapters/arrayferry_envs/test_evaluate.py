@@ -21,6 +21,7 @@ import arrayferry as af
 import arrayferry_gym
 from arrayferry_envs import CartPole, evaluate, record, rollout, wrap
 from arrayferry_envs._policies.batch import EnvBatch
+from arrayferry_envs.extending import first_carry, make_policy
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.vector import NormalizeObservation
@@ -537,3 +538,23 @@ def test_a_discount_is_from_0_to_1(wrong):
             evaluate(Count(), lean, gamma=given, num_envs=1)
         with pytest.raises(af.OptionError, match=r"gamma=.* is not valid"):
             kernels.RecordEpisodeStatistics(gamma=given)
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (np.array([2**40] * 3), r"1099511627776 does not fit int32, at \['h'\]"),
+        (np.array([2**40] * 2), r"\['h'\] has the shape \(2,\)"),
+    ],
+)
+def test_first_states_of_policies_in_jax_are_told_by_their_path(state, told, enable_x64):
+    with enable_x64(False), pytest.raises(af.ArrayFerryError, match=told):
+        make_policy(lambda *args: None, af.registry.backend("jax"), (0,), 3, {"h": state})
+
+
+def test_a_first_carry_calls_no_policy():
+    def policy(*args):
+        raise AssertionError("it was called")
+
+    carry = first_carry(CartPole(), policy, None, jax.random.key(0), 2)
+    assert carry.observation.shape == (2, 4)
